@@ -1,0 +1,30 @@
+#!/bin/sh
+# Make .venv and install Croupier into it, unless that was done already.
+#   deploy/setup.sh          what a user needs
+#   deploy/setup.sh dev      what the tests need besides
+set -eu
+cd "$(dirname "$0")/.."
+extras="${1:-}"
+
+fail() { echo "setup: $1" >&2; exit 1; }
+
+python="${PYTHON:-python3}"
+command -v "$python" >/dev/null 2>&1 || fail "$python not found; Croupier needs Python 3.11 or newer"
+"$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+    fail "$("$python" --version) is too old; Croupier needs Python 3.11 or newer (set PYTHON to use another)"
+"$python" -c 'import venv, ensurepip' 2>/dev/null ||
+    fail "$python has no venv module; install it (Debian: python3-venv)"
+
+# A stamp per kind of installation, renewed when what is asked for changes.
+wanted="$(cksum pyproject.toml) ${extras:-user}"
+stamp=".venv/installed-${extras:-user}"
+if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+    exit 0
+fi
+echo "setup: installing into .venv (about a minute the first time)"
+[ -x .venv/bin/python ] || "$python" -m venv .venv || fail "could not make .venv"
+target="."
+[ -z "$extras" ] || target=".[$extras]"
+.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable "$target" ||
+    fail "could not install; is the package registry reachable?"
+echo "$wanted" > "$stamp"

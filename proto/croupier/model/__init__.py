@@ -1,0 +1,1 @@
+"""The values that every part of Croupier speaks in: pure, exact, standard library only."""

@@ -1,0 +1,141 @@
+"""Facts about agents, and tests on them. Attributes are matched, never allocated."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import Enum
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.ranges import Ranges, format_ranges, parse_ranges
+from croupier.model.scalar import format_milli, parse_scalar
+
+# Text, thousandths of a number, or ranges.
+AttributeValue = str | int | Ranges
+Attributes = Mapping[str, AttributeValue]
+
+MAX_TEXT = 1024
+MAX_CONSTRAINTS = 100
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
+_NUMBER = re.compile(r"\d+(\.\d+)?\Z", re.ASCII)
+
+
+class Operator(Enum):
+    """What a constraint asks of an attribute."""
+
+    EXISTS = "exists"
+    NOT_EXISTS = "not exists"
+    EQUALS = "equals"
+    NOT_EQUALS = "not equals"
+
+
+@dataclass(frozen=True, slots=True)
+class Constraint:
+    """A test on one attribute of an agent; `hostname` is one of them.
+
+    `value` is compared with the attribute's text form. An agent without the attribute
+    fails EQUALS and passes NOT_EQUALS.
+    """
+
+    attribute: str
+    operator: Operator
+    value: str = ""
+
+    def __post_init__(self) -> None:
+        check_attribute_name(self.attribute)
+        if len(self.value) > MAX_TEXT:
+            raise InvalidRequest(f"constraint on {self.attribute}: value is too long")
+
+    def holds(self, facts: Mapping[str, str]) -> bool:
+        """Whether an agent with these attributes, as text, passes."""
+        match self.operator:
+            case Operator.EXISTS:
+                return self.attribute in facts
+            case Operator.NOT_EXISTS:
+                return self.attribute not in facts
+            case Operator.EQUALS:
+                return facts.get(self.attribute) == self.value
+            case Operator.NOT_EQUALS:
+                return facts.get(self.attribute) != self.value
+
+    def __str__(self) -> str:
+        return f"{self.attribute} {self.operator.value} {self.value}".rstrip()
+
+
+def equals(attribute: str, value: str) -> Constraint:
+    """Only agents whose `attribute` is `value`."""
+    return Constraint(attribute, Operator.EQUALS, value)
+
+
+def not_equals(attribute: str, value: str) -> Constraint:
+    """No agents whose `attribute` is `value`."""
+    return Constraint(attribute, Operator.NOT_EQUALS, value)
+
+
+def exists(attribute: str) -> Constraint:
+    """Only agents that have `attribute`."""
+    return Constraint(attribute, Operator.EXISTS)
+
+
+def not_exists(attribute: str) -> Constraint:
+    """Only agents that do not have `attribute`."""
+    return Constraint(attribute, Operator.NOT_EXISTS)
+
+
+def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
+    """Return `constraints` as a tuple.
+
+    Raises:
+        InvalidRequest: if there are over 100.
+    """
+    kept = tuple(constraints)
+    if len(kept) > MAX_CONSTRAINTS:
+        raise InvalidRequest(f"more than {MAX_CONSTRAINTS} constraints")
+    return kept
+
+
+def check_attribute_name(name: str) -> str:
+    """Return `name` if it can name an attribute.
+
+    Raises:
+        InvalidRequest: if it cannot.
+    """
+    if not _NAME.match(name):
+        raise InvalidRequest(f"{name[:80]!r} is not the name of an attribute")
+    return name
+
+
+def parse_attributes(text: str) -> dict[str, AttributeValue]:
+    """Read `rack:r1;zone:a;cores:8;slots:[1-4]`.
+
+    Raises:
+        InvalidRequest: if it is not that.
+    """
+    attributes: dict[str, AttributeValue] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or not value or len(value) > MAX_TEXT:
+            raise InvalidRequest(f"{part[:80]!r} is not NAME:VALUE (example: rack:r1;zone:a)")
+        if check_attribute_name(name) in attributes:
+            raise InvalidRequest(f"attribute {name} is given twice")
+        if value.startswith("["):
+            attributes[name] = parse_ranges(value)
+        elif _NUMBER.match(value):
+            attributes[name] = parse_scalar(name, value)
+        else:
+            attributes[name] = value
+    return attributes
+
+
+def attribute_text(value: AttributeValue) -> str:
+    """The text form of an attribute's value, which constraints compare with."""
+    if isinstance(value, str):
+        return value
+    return format_milli(value) if isinstance(value, int) else format_ranges(value)
+
+
+def facts_of(hostname: str, attributes: Attributes) -> dict[str, str]:
+    """What constraints see of an agent: its attributes as text, and its hostname."""
+    return {"hostname": hostname} | {n: attribute_text(v) for n, v in attributes.items()}

@@ -1,0 +1,52 @@
+"""The tree of errors; every error that crosses a module border is one of these.
+
+    CroupierError
+    |-- InvalidRequest    the caller's fault: the same request fails again
+    |-- NotFound          no such thing, or not the caller's
+    |-- Conflict          the world has moved on, as with a stale offer
+    |-- Unavailable       try again later
+    |-- FailedOver        a newer session of the same id has taken over
+    |-- Removed           the framework or agent was removed for good
+    |-- TooSlow           the peer did not read in time and was cut off
+    `-- ProtocolViolation the stream broke its own rules
+
+A broken invariant is an `assert`, not one of these.
+"""
+
+from __future__ import annotations
+
+
+class CroupierError(Exception):
+    """Anything that can go wrong in a way a caller may want to handle."""
+
+
+class InvalidRequest(CroupierError):
+    """The request can never succeed as it is."""
+
+
+class NotFound(CroupierError):
+    """There is no such thing, or it belongs to somebody else."""
+
+
+class Conflict(CroupierError):
+    """The request was right once; the state has changed since."""
+
+
+class Unavailable(CroupierError):
+    """Not now; the same request may succeed later."""
+
+
+class FailedOver(CroupierError):
+    """A newer session of the same framework or agent has taken over. Fatal."""
+
+
+class Removed(CroupierError):
+    """The framework or agent was removed; its id is never used again. Fatal."""
+
+
+class TooSlow(CroupierError):
+    """The peer left its events unread for too long and was disconnected."""
+
+
+class ProtocolViolation(CroupierError):
+    """The peer broke the rules of the stream, as by a first call that is not SUBSCRIBE."""

@@ -1,0 +1,141 @@
+"""Sets of whole numbers, such as ports, kept as inclusive ranges.
+
+A value is a tuple of `(begin, end)` pairs: ascending, disjoint and never touching,
+so equal sets are equal tuples.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from itertools import pairwise
+
+from croupier.model.errors import InvalidRequest
+
+Range = tuple[int, int]
+Ranges = tuple[Range, ...]
+
+MAX_NUMBER = 2**63 - 1
+MAX_RANGES = 10_000
+
+
+def make_ranges(pairs: Iterable[Range]) -> Ranges:
+    """The ranges that `pairs` name, sorted and coalesced. O(n log n).
+
+    Raises:
+        InvalidRequest: if a range is empty, negative, too large or overlaps another.
+    """
+    ordered = sorted(pairs)
+    if len(ordered) > MAX_RANGES:
+        raise InvalidRequest(f"more than {MAX_RANGES} ranges")
+    for begin, end in ordered:
+        if not 0 <= begin <= end <= MAX_NUMBER:
+            raise InvalidRequest(f"range {begin}-{end} is not a range of whole numbers")
+    for (_, end), (begin, _) in pairwise(ordered):
+        if begin <= end:
+            raise InvalidRequest(f"ranges overlap at {begin}")
+    return _coalesced(ordered)
+
+
+def union(left: Ranges, right: Ranges) -> Ranges:
+    """The numbers of both.
+
+    Raises:
+        ValueError: if they share a number: no number can be held twice.
+    """
+    ordered = sorted((*left, *right))
+    for (_, end), (begin, _) in pairwise(ordered):
+        if begin <= end:
+            raise ValueError(f"{begin} is in both ranges")
+    return _coalesced(ordered)
+
+
+def difference(left: Ranges, right: Ranges) -> Ranges:
+    """`left` without the numbers of `right`.
+
+    Raises:
+        ValueError: if `right` has a number that `left` has not.
+    """
+    rest: list[Range] = []
+    pending = list(reversed(right))
+    for begin, end in left:
+        while pending and pending[-1][0] <= end:
+            taken_begin, taken_end = pending.pop()
+            if taken_begin < begin or taken_end > end:
+                raise ValueError(f"{taken_begin}-{taken_end} is not within {format_ranges(left)}")
+            if taken_begin > begin:
+                rest.append((begin, taken_begin - 1))
+            begin = taken_end + 1
+        if begin <= end:
+            rest.append((begin, end))
+    if pending:
+        raise ValueError(f"{pending[-1][0]} is not within {format_ranges(left)}")
+    return tuple(rest)
+
+
+def contains(outer: Ranges, inner: Ranges) -> bool:
+    """Whether every number of `inner` is in `outer`. O(len(outer) + len(inner))."""
+    index = 0
+    for begin, end in inner:
+        while index < len(outer) and outer[index][1] < begin:
+            index += 1
+        if index == len(outer) or outer[index][0] > begin or outer[index][1] < end:
+            return False
+    return True
+
+
+def count(ranges: Ranges) -> int:
+    """How many numbers there are."""
+    return sum(end - begin + 1 for begin, end in ranges)
+
+
+def lowest(ranges: Ranges, number: int) -> Ranges:
+    """The `number` lowest numbers.
+
+    Raises:
+        ValueError: if there are fewer.
+    """
+    taken: list[Range] = []
+    for begin, end in ranges:
+        if number <= 0:
+            break
+        last = min(end, begin + number - 1)
+        taken.append((begin, last))
+        number -= last - begin + 1
+    if number > 0:
+        raise ValueError(f"{format_ranges(ranges)} is {number} short")
+    return tuple(taken)
+
+
+def parse_ranges(text: str) -> Ranges:
+    """Read `[31000-32000,40000]`.
+
+    Raises:
+        InvalidRequest: if it is not that.
+    """
+    body = text.strip().removeprefix("[").removesuffix("]")
+    pairs: list[Range] = []
+    for part in filter(None, (piece.strip() for piece in body.split(","))):
+        begin, dash, end = (piece.strip() for piece in part.partition("-"))
+        if not (_is_number(begin) and (_is_number(end) if dash else True)):
+            raise InvalidRequest(f"{part!r} is not a range (example: [31000-32000])")
+        pairs.append((int(begin), int(end if dash else begin)))
+    return make_ranges(pairs)
+
+
+def format_ranges(ranges: Ranges) -> str:
+    """What `parse_ranges` reads."""
+    return "[" + ",".join(str(b) if b == e else f"{b}-{e}" for b, e in ranges) + "]"
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20
+
+
+def _coalesced(ordered: list[Range]) -> Ranges:
+    merged: list[Range] = []
+    for begin, end in ordered:
+        if merged and merged[-1][1] + 1 == begin:
+            merged[-1] = (merged[-1][0], end)
+        else:
+            merged.append((begin, end))
+    return tuple(merged)

@@ -1,0 +1,263 @@
+"""Amounts of many resources at once, exactly.
+
+Adding and taking away the same amount always ends where it began: scalars are
+integers of thousandths, ranges and sets are sets. Amounts of nothing are not kept,
+so equal amounts are equal values.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from croupier.model import ranges as rng
+from croupier.model.errors import InvalidRequest
+from croupier.model.ranges import Ranges
+from croupier.model.scalar import check_milli, format_scalar, parse_scalar
+
+FIRST: Final = ("cpus", "mem", "disk", "gpus")
+MAX_NAMES: Final = 64
+
+_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
+_ITEM = re.compile(r"[^\s,{}\[\];:]{1,255}\Z")
+
+
+class Resources:
+    """What an agent has, an offer promises, or a task takes. Immutable.
+
+    `Resources.parse("cpus:1.5;mem:8GB;ports:[31000-32000]")` reads the form that `str`
+    writes. `a <= b` says that `a` fits in `b`; it is a partial order, so `not a <= b`
+    does not mean `a > b`.
+
+    Attributes:
+        scalars: thousandths of a unit (of a MiB for mem and disk), by name; all above 0.
+        ranges: inclusive ranges of whole numbers, by name; none empty.
+        sets: items by name; none empty.
+    """
+
+    __slots__ = ("ranges", "scalars", "sets")
+
+    scalars: Mapping[str, int]
+    ranges: Mapping[str, Ranges]
+    sets: Mapping[str, frozenset[str]]
+
+    def __init__(
+        self,
+        scalars: Mapping[str, int] | None = None,
+        ranges: Mapping[str, Ranges] | None = None,
+        sets: Mapping[str, frozenset[str]] | None = None,
+    ) -> None:
+        """Check and keep the amounts.
+
+        Raises:
+            InvalidRequest: if a name is illegal or used for two kinds, an amount is
+                negative or too large, or there are over 64 names.
+        """
+        kept_scalars = {n: m for n, m in (scalars or {}).items() if check_milli(n, m)}
+        kept_ranges = {n: rng.make_ranges(r) for n, r in (ranges or {}).items() if r}
+        kept_sets = {n: s for n, s in (sets or {}).items() if s}
+        _check_names([*kept_scalars, *kept_ranges, *kept_sets])
+        self.scalars, self.ranges, self.sets = kept_scalars, kept_ranges, kept_sets
+
+    @classmethod
+    def parse(cls, text: str) -> Resources:
+        """Read `name:amount` pairs joined by `;`, as in `cpus:4;mem:8GB;ports:[31000-32000]`.
+
+        Raises:
+            InvalidRequest: if `text` is not that; the message says where.
+        """
+        scalars: dict[str, int] = {}
+        ranges: dict[str, Ranges] = {}
+        sets: dict[str, frozenset[str]] = {}
+        for part in filter(None, (piece.strip() for piece in text.split(";"))):
+            name, colon, value = (piece.strip() for piece in part.partition(":"))
+            if not colon or not value:
+                raise InvalidRequest(f"{part!r} is not NAME:AMOUNT (example: cpus:4;mem:8GB)")
+            if name in scalars or name in ranges or name in sets:
+                raise InvalidRequest(f"{name} is given twice")
+            if value.startswith("["):
+                ranges[name] = rng.parse_ranges(value)
+            elif value.startswith("{"):
+                sets[name] = _parse_set(name, value)
+            else:
+                scalars[name] = parse_scalar(name, value)
+        return cls(scalars, ranges, sets)
+
+    def __str__(self) -> str:
+        parts = [f"{n}:{format_scalar(n, self.scalars[n])}" for n in self._scalar_order()]
+        parts += [f"{n}:{rng.format_ranges(self.ranges[n])}" for n in sorted(self.ranges)]
+        parts += [f"{n}:{{{','.join(sorted(self.sets[n]))}}}" for n in sorted(self.sets)]
+        return ";".join(parts)
+
+    def __repr__(self) -> str:
+        return f"Resources.parse({str(self)!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, Resources)
+            and self.scalars == other.scalars
+            and self.ranges == other.ranges
+            and self.sets == other.sets
+        )
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    def __bool__(self) -> bool:
+        """Whether there is anything at all."""
+        return bool(self.scalars or self.ranges or self.sets)
+
+    def __getitem__(self, name: str) -> int:
+        """Thousandths of the scalar `name`; 0 if there is none."""
+        return self.scalars.get(name, 0)
+
+    def __add__(self, other: Resources) -> Resources:
+        """Both together.
+
+        Raises:
+            ValueError: if a number or an item is in both: it cannot be held twice.
+        """
+        if not self:
+            return other
+        if not other:
+            return self
+        scalars = dict(self.scalars)
+        for name, milli in other.scalars.items():
+            scalars[name] = scalars.get(name, 0) + milli
+        ranges, sets = self.ranges, self.sets
+        if other.ranges:
+            ranges = dict(ranges)
+            for name, more in other.ranges.items():
+                ranges[name] = rng.union(ranges.get(name, ()), more)
+        if other.sets:
+            sets = dict(sets)
+            for name, items in other.sets.items():
+                if not items.isdisjoint(sets.get(name, frozenset())):
+                    raise ValueError(f"{name}: an item is in both")
+                sets[name] = sets.get(name, frozenset()) | items
+        return _made(scalars, ranges, sets)
+
+    def __sub__(self, other: Resources) -> Resources:
+        """Take `other` away.
+
+        Raises:
+            ValueError: if `other` does not fit in this.
+        """
+        if not other:
+            return self
+        if not other <= self:
+            raise ValueError(f"cannot take {other} from {self or 'nothing'}")
+        scalars = dict(self.scalars)
+        for name, milli in other.scalars.items():
+            if scalars[name] == milli:
+                del scalars[name]
+            else:
+                scalars[name] -= milli
+        ranges, sets = self.ranges, self.sets
+        if other.ranges:
+            rest = {n: rng.difference(r, other.ranges.get(n, ())) for n, r in ranges.items()}
+            ranges = {n: r for n, r in rest.items() if r}
+        if other.sets:
+            left = {n: s - other.sets.get(n, frozenset()) for n, s in sets.items()}
+            sets = {n: s for n, s in left.items() if s}
+        return _made(scalars, ranges, sets)
+
+    def __le__(self, other: Resources) -> bool:
+        """Whether this fits in `other`."""
+        mine, theirs = self.scalars, other.scalars
+        for name, milli in mine.items():
+            if milli > theirs.get(name, 0):
+                return False
+        if self.ranges:
+            for name, ranges in self.ranges.items():
+                if not rng.contains(other.ranges.get(name, ()), ranges):
+                    return False
+        if self.sets:
+            for name, items in self.sets.items():
+                if not items <= other.sets.get(name, frozenset()):
+                    return False
+        return True
+
+    def __ge__(self, other: Resources) -> bool:
+        """Whether `other` fits in this."""
+        return other <= self
+
+    def units_within(self, free: Resources, most: int) -> int:
+        """How many times this fits in `free` at once, at most `most`.
+
+        A scalar that `free` holds as ranges counts numbers: a unit of `ports:2` takes
+        any two ports.
+        """
+        units = most
+        for name, milli in self.scalars.items():
+            have = free.scalars.get(name, 0)
+            if not have and name in free.ranges:
+                have = rng.count(free.ranges[name]) * 1000
+            units = min(units, have // milli)
+            if not units:
+                return 0
+        return max(units, 0)
+
+    def carve(self, free: Resources, units: int) -> Resources:
+        """`units` times this, out of `free`; the lowest numbers where ranges are counted.
+
+        Raises:
+            ValueError: if that much is not there.
+        """
+        scalars: dict[str, int] = {}
+        ranges: dict[str, Ranges] = {}
+        for name, milli in self.scalars.items():
+            if name in free.ranges and name not in free.scalars:
+                ranges[name] = rng.lowest(free.ranges[name], -(-milli * units // 1000))
+            else:
+                scalars[name] = milli * units
+        return _made(scalars, ranges, {})
+
+    def _scalar_order(self) -> list[str]:
+        known = [name for name in FIRST if name in self.scalars]
+        return known + sorted(name for name in self.scalars if name not in FIRST)
+
+
+def total_of(amounts: Iterable[Resources]) -> Resources:
+    """The scalars of all of `amounts` added up; ranges and sets are left out."""
+    scalars: dict[str, int] = {}
+    for amount in amounts:
+        for name, milli in amount.scalars.items():
+            scalars[name] = scalars.get(name, 0) + milli
+    return _made(scalars, {}, {})
+
+
+def _made(
+    scalars: Mapping[str, int],
+    ranges: Mapping[str, Ranges],
+    sets: Mapping[str, frozenset[str]],
+) -> Resources:
+    """A value of parts that are known to be right; skips the checks of the constructor."""
+    made = Resources.__new__(Resources)
+    made.scalars, made.ranges, made.sets = scalars, ranges, sets
+    return made
+
+
+def _check_names(names: list[str]) -> None:
+    if len(names) > MAX_NAMES:
+        raise InvalidRequest(f"more than {MAX_NAMES} resources")
+    for name in names:
+        if not _NAME.match(name):
+            raise InvalidRequest(f"{name[:80]!r} is not the name of a resource")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidRequest(f"{', '.join(twice)} is given as two kinds of resource")
+
+
+def _parse_set(name: str, text: str) -> frozenset[str]:
+    items = [item.strip() for item in text.removeprefix("{").removesuffix("}").split(",")]
+    items = [item for item in items if item]
+    if not text.endswith("}") or not all(_ITEM.match(item) for item in items):
+        raise InvalidRequest(f"{name}: {text!r} is not a set (example: {{a,b}})")
+    if len(set(items)) < len(items):
+        raise InvalidRequest(f"{name}: an item is given twice")
+    return frozenset(items)
+
+
+NOTHING: Final = Resources()

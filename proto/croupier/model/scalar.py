@@ -1,0 +1,81 @@
+"""Amounts of one resource, in whole thousandths of its unit.
+
+Integers account; nothing here is ever a float. `mem` and `disk` count MiB, and the
+suffixes KB, MB, GB, TB (or KiB, MiB, ...) are powers of 1024, as in Mesos.
+"""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+
+from croupier.model.errors import InvalidRequest
+
+MILLI = 1000
+MAX_MILLI = 2**53
+SIZED = frozenset({"mem", "disk"})
+
+_AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
+_MIB_OF = {
+    "": Decimal(1),
+    "K": Decimal(1) / 1024,
+    "M": Decimal(1),
+    "G": Decimal(1024),
+    "T": Decimal(1024**2),
+    "P": Decimal(1024**3),
+}
+
+
+def parse_scalar(name: str, text: str) -> int:
+    """Thousandths of the amount written in `text`, such as `0.5` or, for mem and disk, `8GB`.
+
+    Raises:
+        InvalidRequest: if it is not a number, negative, too large, has a unit that
+            `name` does not take, or is finer than a thousandth.
+    """
+    match = _AMOUNT.match(text.strip())
+    if match is None:
+        raise InvalidRequest(f"{name}: {text.strip()!r} is not an amount (examples: 0.5, 4, 8GB)")
+    amount = Decimal(match["number"]) * _unit(name, match["suffix"])
+    milli = amount * MILLI
+    if milli != int(milli):
+        raise InvalidRequest(f"{name}: {text.strip()} is finer than a thousandth")
+    return check_milli(name, int(milli))
+
+
+def check_milli(name: str, milli: int) -> int:
+    """Return `milli` if it can be an amount.
+
+    Raises:
+        InvalidRequest: if it is negative or above 2**53 thousandths.
+    """
+    if milli < 0:
+        raise InvalidRequest(f"{name}: {format_milli(milli)} is negative")
+    if milli > MAX_MILLI:
+        raise InvalidRequest(f"{name}: {format_milli(milli)} is more than can be counted")
+    return milli
+
+
+def format_scalar(name: str, milli: int) -> str:
+    """`milli` thousandths as people write them; `parse_scalar` reads it back."""
+    if name not in SIZED:
+        return format_milli(milli)
+    gib = 1024 * MILLI
+    if milli >= gib and milli * 1000 % gib == 0:
+        return format_milli(milli // 1024 if milli % gib == 0 else milli * 1000 // gib) + "GB"
+    return format_milli(milli) + "MB"
+
+
+def format_milli(milli: int) -> str:
+    """`milli` thousandths as a plain decimal number."""
+    sign, milli = ("-", -milli) if milli < 0 else ("", milli)
+    whole, rest = divmod(milli, MILLI)
+    return f"{sign}{whole}" + (f".{rest:03d}".rstrip("0") if rest else "")
+
+
+def _unit(name: str, suffix: str) -> Decimal:
+    letter = suffix.upper().removesuffix("B").removesuffix("I") if suffix else ""
+    if letter not in _MIB_OF or (suffix and (name not in SIZED or not letter)):
+        takes = "takes KB, MB, GB, TB or PB" if name in SIZED else "takes no unit"
+        raise InvalidRequest(f"{name}: unknown unit {suffix!r}; {name} {takes}")
+    return _MIB_OF[letter]

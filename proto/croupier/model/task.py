@@ -1,0 +1,227 @@
+"""Tasks: what they are, the states they go through, and what is said about them.
+
+Rule: every state a task can move to stands in `TRANSITIONS`; anything else is an error
+and changes nothing. States and reasons keep Mesos' names.
+
+A verdict that the master passes on a silent agent (UNREACHABLE, LOST) is not the end:
+an agent that returns may say that the task runs. FINISHED, FAILED, KILLED, ERROR,
+DROPPED, GONE and GONE_BY_OPERATOR are final.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
+from croupier.model.resources import Resources
+
+MAX_MESSAGE = 4096
+MAX_ENVIRONMENT_BYTES = 128 * 1024
+MAX_COMMAND_BYTES = 128 * 1024
+MAX_GRACE_MS = 24 * 3600 * 1000
+DEFAULT_GRACE_MS = 3_000
+
+
+class TaskState(IntEnum):
+    """Where a task stands; the numbers are those of the wire."""
+
+    STARTING = 1
+    RUNNING = 2
+    FINISHED = 3
+    FAILED = 4
+    KILLED = 5
+    LOST = 6
+    STAGING = 7
+    ERROR = 8
+    KILLING = 9
+    DROPPED = 10
+    UNREACHABLE = 11
+    GONE = 12
+    GONE_BY_OPERATOR = 13
+    UNKNOWN = 14
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether the task has ended and holds nothing any more."""
+        return self in TERMINAL
+
+
+class Source(IntEnum):
+    """Who made a status update."""
+
+    MASTER = 1
+    AGENT = 2
+    EXECUTOR = 3
+
+
+class Reason(IntEnum):
+    """Why a task is in its state; the numbers are those of the wire."""
+
+    NONE = 0
+    COMMAND_EXECUTOR_FAILED = 1
+    CONTAINER_LAUNCH_FAILED = 2
+    TASK_INVALID = 3
+    INVALID_OFFERS = 4
+    AGENT_DISCONNECTED = 5
+    AGENT_REMOVED = 6
+    AGENT_RESTARTED = 7
+    AGENT_UNKNOWN = 8
+    FRAMEWORK_REMOVED = 9
+    RECONCILIATION = 10
+    TASK_KILLED_DURING_LAUNCH = 11
+    TASK_UNKNOWN = 12
+    AGENT_STOPPED = 13
+    KILLED_BY_FRAMEWORK = 14
+    KILLED_BY_OPERATOR = 15
+    AGENT_REREGISTERED = 16
+    TASK_GROUP_INVALID = 17
+
+
+TERMINAL = frozenset(
+    {
+        TaskState.FINISHED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+        TaskState.LOST,
+        TaskState.ERROR,
+        TaskState.DROPPED,
+        TaskState.GONE,
+        TaskState.GONE_BY_OPERATOR,
+    }
+)
+_LIVE = frozenset(
+    {
+        TaskState.STAGING,
+        TaskState.STARTING,
+        TaskState.RUNNING,
+        TaskState.KILLING,
+        TaskState.UNREACHABLE,
+    }
+)
+_ENDS = TERMINAL - {TaskState.ERROR}
+
+# Mesos enforces no order among the live states (any may jump to any other), save that
+# nothing goes back to STAGING. ERROR is a verdict on a task that never came to be.
+TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
+    **{state: (_LIVE - {TaskState.STAGING}) | _ENDS for state in _LIVE},
+    **{state: frozenset() for state in TERMINAL},
+    TaskState.LOST: frozenset({TaskState.RUNNING}) | _ENDS,
+    TaskState.UNKNOWN: frozenset(),
+}
+
+
+def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
+    """The state after moving from `old` to `new`.
+
+    Raises:
+        Conflict: if a task cannot make that move.
+    """
+    if new not in TRANSITIONS[old]:
+        raise Conflict(f"task {task_id} cannot go from {old.name} to {new.name}")
+    return new
+
+
+@dataclass(frozen=True, slots=True)
+class Command:
+    """A program with its arguments, or one line for `sh -c`; exactly one of the two.
+
+    Attributes:
+        user: the account to run as; empty is the agent's own.
+    """
+
+    argv: tuple[str, ...] = ()
+    shell: str = ""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    user: str = ""
+
+    def check(self) -> None:
+        """Look for what no agent could run.
+
+        Raises:
+            InvalidRequest: if there is such a thing.
+        """
+        if bool(self.argv) == bool(self.shell):
+            raise InvalidRequest("a command is either a list of words or a shell line")
+        words = (*self.argv, self.shell, self.user)
+        if self.argv and not self.argv[0]:
+            raise InvalidRequest("the command's program is empty")
+        if any("\0" in word for word in words):
+            raise InvalidRequest("the command holds a NUL character")
+        if sum(len(word.encode(errors="replace")) for word in words) > MAX_COMMAND_BYTES:
+            raise InvalidRequest(f"the command is longer than {MAX_COMMAND_BYTES} bytes")
+        size = 0
+        for name, value in self.environment.items():
+            if not name or "=" in name or "\0" in name + value:
+                raise InvalidRequest(f"{name[:80]!r} cannot be an environment variable")
+            size += len((name + value).encode(errors="replace"))
+        if size > MAX_ENVIRONMENT_BYTES:
+            raise InvalidRequest(f"the environment is larger than {MAX_ENVIRONMENT_BYTES} bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskInfo:
+    """What a framework wants to run.
+
+    Attributes:
+        grace_ms: how long SIGTERM may take before SIGKILL.
+    """
+
+    task_id: TaskId
+    command: Command
+    resources: Resources
+    name: str = ""
+    grace_ms: int = DEFAULT_GRACE_MS
+    labels: tuple[tuple[str, str], ...] = ()
+
+    def check(self) -> None:
+        """Look for what makes the task invalid whatever it is launched on.
+
+        Raises:
+            InvalidRequest: if there is such a thing.
+        """
+        check_id("task", self.task_id)
+        if len(self.name) > MAX_MESSAGE:
+            raise InvalidRequest(f"the task's name is longer than {MAX_MESSAGE} characters")
+        if not self.resources:
+            raise InvalidRequest("the task asks for no resources")
+        if self.resources["gpus"] % 1000:
+            raise InvalidRequest("gpus must be whole")
+        if not 0 <= self.grace_ms <= MAX_GRACE_MS:
+            raise InvalidRequest("the kill grace must be between 0 and 24 hours")
+        self.command.check()
+
+
+@dataclass(frozen=True, slots=True)
+class TaskStatus:
+    """One update of a task's state.
+
+    Attributes:
+        agent_id: empty if the master knows no agent for the task.
+        sequence: numbers an agent's updates of one task from 1; 0 if the master made
+            the update, which is then sent once and needs no acknowledgement.
+        time_ms: milliseconds since the epoch by the clock of whoever made it.
+        exit_code: set if the process ended by itself.
+        signal: set if a signal ended the process.
+        pid: of the task's first process; 0 before there is one.
+    """
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    agent_id: AgentId
+    state: TaskState
+    source: Source = Source.MASTER
+    reason: Reason = Reason.NONE
+    message: str = ""
+    sequence: int = 0
+    time_ms: int = 0
+    exit_code: int | None = None
+    signal: int | None = None
+    pid: int = 0
+
+    @property
+    def needs_acknowledgement(self) -> bool:
+        """Whether the agent resends this until it is acknowledged."""
+        return self.sequence > 0

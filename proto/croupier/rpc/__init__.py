@@ -1,0 +1,9 @@
+"""What the daemons, the SDK and the tools share to speak with one another.
+
+gRPC's fork handlers crash children that are started by a real fork (grpc/grpc#43055) and
+Croupier never uses gRPC after a fork, so they are turned off before grpc is imported.
+"""
+
+import os
+
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")

@@ -1,0 +1,58 @@
+"""HOST:PORT, as people write it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where to listen or connect; port 0 lets the system choose when listening."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str, default_port: int | None = None) -> Address:
+        """Read `HOST:PORT` or `[IPV6]:PORT`; the port may be left out if there is a default.
+
+        Raises:
+            InvalidRequest: if it is not that.
+        """
+        text = text.strip()
+        if text.startswith("["):
+            host, bracket, port = text[1:].partition("]")
+            if not bracket or (port and not port.startswith(":")):
+                raise InvalidRequest(f"{text!r} is not [HOST]:PORT")
+            port = port[1:]
+        else:
+            host, _, port = text.partition(":")
+        if not port and default_port is not None:
+            port = str(default_port)
+        if not host or any(c.isspace() or c in ",/[]@" for c in host):
+            raise InvalidRequest(f"{text!r} is not HOST:PORT")
+        if not (port.isascii() and port.isdigit() and len(port) <= 5 and int(port) <= 65535):
+            raise InvalidRequest(f"{text!r}: {port or 'nothing'!r} is not a port (0-65535)")
+        return cls(host, int(port))
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether nobody on another machine can reach it."""
+        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+
+
+def parse_addresses(text: str, default_port: int | None = None) -> tuple[Address, ...]:
+    """Read a list of addresses joined by commas; at least one.
+
+    Raises:
+        InvalidRequest: if one is malformed or there is none.
+    """
+    parts = [part for part in text.split(",") if part.strip()]
+    if not parts:
+        raise InvalidRequest("no address given (example: 127.0.0.1:5050)")
+    return tuple(Address.parse(part, default_port) for part in parts)

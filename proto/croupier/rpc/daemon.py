@@ -1,0 +1,49 @@
+"""Running a daemon: until it ends, fails, or is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from croupier.model.errors import CroupierError
+
+Main = Callable[[asyncio.Event], Awaitable[None]]
+
+
+def run_daemon(name: str, main: Main) -> int:
+    """Run `main` with an event that SIGTERM and SIGINT set; return the exit code.
+
+    An error of ours is one line on stderr and exit code 1; a second signal ends the
+    process at once.
+    """
+    _raise_file_limit()
+    try:
+        asyncio.run(_run(main))
+    except CroupierError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run(main: Main) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+
+    def on_signal(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await main(stop)
+
+
+def _raise_file_limit() -> None:
+    """Ten thousand peers are ten thousand sockets: use all that the hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

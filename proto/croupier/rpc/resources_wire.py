@@ -1,0 +1,148 @@
+"""Resources, attributes and constraints to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from croupier.model.attributes import (
+    MAX_TEXT,
+    Attributes,
+    AttributeValue,
+    Constraint,
+    Operator,
+    check_attribute_name,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.ranges import Ranges, make_ranges
+from croupier.model.resources import FIRST, Resources
+from croupier.model.scalar import check_milli
+from croupier.v1 import resources_pb2 as pb
+
+_OPERATORS = {
+    pb.Constraint.OPERATOR_EXISTS: Operator.EXISTS,
+    pb.Constraint.OPERATOR_NOT_EXISTS: Operator.NOT_EXISTS,
+    pb.Constraint.OPERATOR_EQUALS: Operator.EQUALS,
+    pb.Constraint.OPERATOR_NOT_EQUALS: Operator.NOT_EQUALS,
+}
+_OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
+
+
+def resources_to_wire(amount: Resources) -> pb.Resources:
+    """The message for `amount`."""
+    scalars = amount.scalars
+    wire = pb.Resources(
+        cpus_milli=scalars.get("cpus", 0),
+        mem_milli=scalars.get("mem", 0),
+        disk_milli=scalars.get("disk", 0),
+        gpus_milli=scalars.get("gpus", 0),
+    )
+    for name, milli in scalars.items():
+        if name not in FIRST:
+            wire.scalars.add(name=name, milli=milli)
+    for name, ranges in amount.ranges.items():
+        wire.ranges.append(_ranges_to_wire(name, ranges))
+    for name, items in amount.sets.items():
+        wire.sets.add(name=name, items=sorted(items))
+    return wire
+
+
+def resources_from_wire(wire: pb.Resources) -> Resources:
+    """The amount in `wire`.
+
+    Raises:
+        InvalidRequest: if an amount is negative, a name is illegal or named twice, a
+            range is malformed.
+    """
+    scalars = {
+        "cpus": wire.cpus_milli,
+        "mem": wire.mem_milli,
+        "disk": wire.disk_milli,
+        "gpus": wire.gpus_milli,
+    }
+    for scalar in wire.scalars:
+        _once(scalar.name, scalars)
+        scalars[scalar.name] = scalar.milli
+    ranges: dict[str, Ranges] = {}
+    for named in wire.ranges:
+        _once(named.name, ranges)
+        ranges[named.name] = _ranges_from_wire(named)
+    sets: dict[str, frozenset[str]] = {}
+    for group in wire.sets:
+        _once(group.name, sets)
+        sets[group.name] = frozenset(group.items)
+        if len(sets[group.name]) < len(group.items):
+            raise InvalidRequest(f"{group.name}: an item is given twice")
+    return Resources(scalars, ranges, sets)
+
+
+def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:
+    """The messages for `attributes`, in order."""
+    return [_attribute_to_wire(name, value) for name, value in attributes.items()]
+
+
+def attributes_from_wire(wire: Iterable[pb.Attribute]) -> dict[str, AttributeValue]:
+    """The attributes in `wire`.
+
+    Raises:
+        InvalidRequest: if a name is illegal or given twice, or a value is missing.
+    """
+    attributes: dict[str, AttributeValue] = {}
+    for attribute in wire:
+        _once(check_attribute_name(attribute.name), attributes)
+        attributes[attribute.name] = _attribute_from_wire(attribute)
+    return attributes
+
+
+def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
+    """The message for `constraint`."""
+    return pb.Constraint(
+        attribute=constraint.attribute,
+        operator=_OPERATORS_OUT[constraint.operator],
+        value=constraint.value,
+    )
+
+
+def constraint_from_wire(wire: pb.Constraint) -> Constraint:
+    """The constraint in `wire`.
+
+    Raises:
+        InvalidRequest: if the attribute's name is illegal or the operator unknown.
+    """
+    if wire.operator not in _OPERATORS:
+        raise InvalidRequest(f"constraint on {wire.attribute!r}: unknown operator {wire.operator}")
+    return Constraint(wire.attribute, _OPERATORS[wire.operator], wire.value)
+
+
+def _attribute_to_wire(name: str, value: AttributeValue) -> pb.Attribute:
+    if isinstance(value, str):
+        return pb.Attribute(name=name, text=value)
+    if isinstance(value, int):
+        return pb.Attribute(name=name, scalar_milli=value)
+    return pb.Attribute(name=name, ranges=_ranges_to_wire(name, value))
+
+
+def _attribute_from_wire(wire: pb.Attribute) -> AttributeValue:
+    match wire.WhichOneof("value"):
+        case "text":
+            if len(wire.text) > MAX_TEXT:
+                raise InvalidRequest(f"attribute {wire.name}: text is too long")
+            return wire.text
+        case "scalar_milli":
+            return check_milli(wire.name, wire.scalar_milli)
+        case "ranges":
+            return _ranges_from_wire(wire.ranges)
+        case _:
+            raise InvalidRequest(f"attribute {wire.name} has no value")
+
+
+def _ranges_to_wire(name: str, ranges: Ranges) -> pb.NamedRanges:
+    return pb.NamedRanges(name=name, ranges=[pb.Range(begin=b, end=e) for b, e in ranges])
+
+
+def _ranges_from_wire(wire: pb.NamedRanges) -> Ranges:
+    return make_ranges((r.begin, r.end) for r in wire.ranges)
+
+
+def _once(name: str, seen: Mapping[str, object]) -> None:
+    if name in seen:
+        raise InvalidRequest(f"{name} is given twice")

@@ -1,0 +1,142 @@
+"""Tasks, their statuses and demand to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import (
+    DEFAULT_GRACE_MS,
+    MAX_MESSAGE,
+    Command,
+    Reason,
+    Source,
+    TaskInfo,
+    TaskState,
+    TaskStatus,
+)
+from croupier.rpc.resources_wire import (
+    constraint_from_wire,
+    constraint_to_wire,
+    resources_from_wire,
+    resources_to_wire,
+)
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import task_pb2 as pb
+
+_REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
+
+
+def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
+    """The message for `task`."""
+    return pb.TaskInfo(
+        task_id=task.task_id,
+        name=task.name,
+        command=pb.Command(
+            argv=task.command.argv,
+            shell=task.command.shell,
+            environment=task.command.environment,
+            user=task.command.user,
+        ),
+        resources=resources_to_wire(task.resources),
+        kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
+        labels=[pb.Label(key=key, value=value) for key, value in task.labels],
+    )
+
+
+def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
+    """The task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
+
+    Raises:
+        InvalidRequest: if an amount of resources is malformed.
+    """
+    return TaskInfo(
+        task_id=TaskId(wire.task_id),
+        command=Command(
+            argv=tuple(wire.command.argv),
+            shell=wire.command.shell,
+            environment=dict(wire.command.environment),
+            user=wire.command.user,
+        ),
+        resources=resources_from_wire(wire.resources),
+        name=wire.name,
+        grace_ms=wire.kill_policy.grace_ms if wire.HasField("kill_policy") else DEFAULT_GRACE_MS,
+        labels=tuple((label.key, label.value) for label in wire.labels),
+    )
+
+
+def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
+    """The message for `status`."""
+    return pb.TaskStatus(
+        framework_id=status.framework_id,
+        task_id=status.task_id,
+        agent_id=status.agent_id,
+        state=task_pb2.TaskState.ValueType(status.state),
+        source=task_pb2.Source.ValueType(status.source),
+        reason=task_pb2.Reason.ValueType(status.reason),
+        message=status.message,
+        sequence=status.sequence,
+        time_ms=status.time_ms,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        pid=status.pid,
+    )
+
+
+def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
+    """The status in `wire`. A reason that a newer peer made up is read as none.
+
+    Raises:
+        InvalidRequest: if the state or the source is unknown.
+    """
+    try:
+        state, source = TaskState(wire.state), Source(wire.source)
+    except ValueError:
+        raise InvalidRequest(
+            f"task {wire.task_id}: unknown state {wire.state} or source {wire.source}"
+        ) from None
+    return TaskStatus(
+        framework_id=FrameworkId(wire.framework_id),
+        task_id=TaskId(wire.task_id),
+        agent_id=AgentId(wire.agent_id),
+        state=state,
+        source=source,
+        reason=_REASONS.get(wire.reason, Reason.NONE),
+        message=wire.message[:MAX_MESSAGE],
+        sequence=wire.sequence,
+        time_ms=wire.time_ms,
+        exit_code=wire.exit_code if wire.HasField("exit_code") else None,
+        signal=wire.signal if wire.HasField("signal") else None,
+        pid=wire.pid,
+    )
+
+
+def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
+    """The message for `demand`."""
+    return framework_pb2.Demand(
+        unit=resources_to_wire(demand.unit),
+        count=demand.count,
+        constraints=[constraint_to_wire(constraint) for constraint in demand.constraints],
+    )
+
+
+def demand_from_wire(wire: Iterable[framework_pb2.Demand]) -> Demand | None:
+    """The demand in `wire`; None if there is none.
+
+    Raises:
+        InvalidRequest: if it is malformed, or there are several shapes.
+    """
+    shapes = list(wire)
+    if len(shapes) > 1:
+        raise InvalidRequest("a framework's demand has one shape; several are not supported yet")
+    if not shapes:
+        return None
+    demand = Demand(
+        unit=resources_from_wire(shapes[0].unit),
+        count=shapes[0].count if shapes[0].HasField("count") else None,
+        constraints=tuple(constraint_from_wire(wire) for wire in shapes[0].constraints),
+    )
+    demand.check()
+    return demand

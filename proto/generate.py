@@ -1,0 +1,98 @@
+"""Regenerate the Python code of `croupier/v1/*.proto`, or check that it is current.
+
+    python proto/generate.py            write the generated code
+    python proto/generate.py --check    exit 1 if the committed code is stale
+
+The generators live in an environment of their own, because their versions are
+the floor of what the package may depend on and would hold the rest back.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import shutil
+import subprocess
+import sys
+import tempfile
+import venv
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent
+PACKAGE = Path("croupier/v1")
+GENERATORS = ("grpcio-tools==1.76.0", "mypy-protobuf==5.1.0", "setuptools==80.9.0")
+ENVIRONMENT = ROOT.parent / ".venv" / "generators"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="compare only, exit 1 if stale")
+    check: bool = parser.parse_args().check
+    with tempfile.TemporaryDirectory() as scratch:
+        generate(Path(scratch))
+        fresh = Path(scratch) / PACKAGE
+        stale = differing(fresh, ROOT / PACKAGE)
+        if check:
+            for name in stale:
+                print(f"stale: proto/{PACKAGE}/{name}; run: python proto/generate.py")
+            return 1 if stale else 0
+        for name in stale:
+            target = ROOT / PACKAGE / name
+            if (fresh / name).exists():
+                shutil.copyfile(fresh / name, target)
+            else:
+                target.unlink()
+            print(f"wrote proto/{PACKAGE}/{name}")
+    return 0
+
+
+def generate(out: Path) -> None:
+    """Run protoc into `out`."""
+    bin_dir = generators() / "bin"
+    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).glob("*.proto"))
+    subprocess.run(
+        [
+            str(bin_dir / "python"),
+            "-m",
+            "grpc_tools.protoc",
+            f"--proto_path={ROOT}",
+            f"--plugin=protoc-gen-mypy={bin_dir / 'protoc-gen-mypy'}",
+            f"--plugin=protoc-gen-mypy_grpc={bin_dir / 'protoc-gen-mypy_grpc'}",
+            f"--python_out={out}",
+            f"--grpc_python_out={out}",
+            f"--mypy_out={out}",
+            f"--mypy_grpc_out=only_async,generate_concrete_servicer_stubs:{out}",
+            *protos,
+        ],
+        check=True,
+        cwd=ROOT,
+    )
+
+
+def generators() -> Path:
+    """The environment of the generators, made if it is not there or not the right one."""
+    stamp = ENVIRONMENT / "generators.txt"
+    wanted = "\n".join(GENERATORS)
+    if not stamp.exists() or stamp.read_text() != wanted:
+        shutil.rmtree(ENVIRONMENT, ignore_errors=True)
+        venv.create(ENVIRONMENT, with_pip=True)
+        install = [str(ENVIRONMENT / "bin/python"), "-m", "pip", "install", "--quiet", *GENERATORS]
+        subprocess.run(install, check=True)
+        stamp.write_text(wanted)
+    return ENVIRONMENT
+
+
+def differing(fresh: Path, committed: Path) -> list[str]:
+    """Names of generated files that differ, or exist on one side only."""
+    names = {path.name for side in (fresh, committed) for path in side.glob("*_pb2*")}
+    return sorted(
+        name
+        for name in names
+        if not (fresh / name).exists()
+        or not (committed / name).exists()
+        or not filecmp.cmp(fresh / name, committed / name, shallow=False)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

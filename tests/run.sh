@@ -1,0 +1,17 @@
+#!/bin/sh
+# Every check there is. Arguments go to pytest: tests/run.sh -k drf
+set -eu
+cd "$(dirname "$0")/.."
+sh deploy/setup.sh dev
+PATH="$PWD/.venv/bin:$PATH"
+export PATH
+
+step() { echo; echo "== $*"; "$@"; }
+
+step ruff format --check .
+step ruff check .
+step mypy
+step lint-imports --no-cache
+step buf lint proto
+step python proto/generate.py --check
+step python -X dev -m pytest "$@"
