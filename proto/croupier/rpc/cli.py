@@ -1,0 +1,63 @@
+"""Command lines: typed flags, one clear line and exit code 2 for a bad value.
+
+A flag wins over `CROUPIER_<FLAG>` in the environment, and that over the TOML file that
+`CROUPIER_CONFIG` names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.config import Env, Toml
+
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.rpc.version import croupier_version
+
+USAGE_ERROR = 2
+
+
+def make_app(name: str, text: str) -> App:
+    """An empty command line; `text` opens its `--help`."""
+    sources: list[Any] = [Env("CROUPIER_", command=False)]
+    path = os.environ.get("CROUPIER_CONFIG")
+    if path:
+        sources.append(Toml(path, must_exist=True, root_keys=[name], use_commands_as_keys=False))
+    return App(name=name, help=text, version=croupier_version(), config=sources)
+
+
+def run_app(app: App, argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (the process's own, if None) asks for; the exit code."""
+    name = app.name[0]
+    try:
+        result = app(
+            sys.argv[1:] if argv is None else list(argv),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except (CycloptsError, InvalidRequest) as error:
+        print(f"{name}: {' '.join(str(error).split())} (see {name} --help)", file=sys.stderr)
+        return USAGE_ERROR
+    except CroupierError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return 1
+    except FileNotFoundError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return result if isinstance(result, int) else 0
+
+
+def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
+    """A flag whose text `parse` turns into its value; `more` goes to `Parameter`."""
+
+    def convert(_: Any, tokens: Sequence[Token]) -> object:
+        try:
+            return parse(tokens[0].value)
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+
+    return Parameter(converter=convert, n_tokens=1, accepts_keys=False, **more)
