@@ -112,9 +112,11 @@ def parse_ranges(text: str) -> Ranges:
     Raises:
         InvalidRequest: if it is not that.
     """
-    body = text.strip().removeprefix("[").removesuffix("]")
+    body = text.strip()
+    if not (body.startswith("[") and body.endswith("]")):
+        raise InvalidRequest(f"{body!r} is not a list of ranges (example: [31000-32000])")
     pairs: list[Range] = []
-    for part in filter(None, (piece.strip() for piece in body.split(","))):
+    for part in filter(None, (piece.strip() for piece in body[1:-1].split(","))):
         begin, dash, end = (piece.strip() for piece in part.partition("-"))
         if not (_is_number(begin) and (_is_number(end) if dash else True)):
             raise InvalidRequest(f"{part!r} is not a range (example: [31000-32000])")

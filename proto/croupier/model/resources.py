@@ -51,12 +51,12 @@ class Resources:
         """Check and keep the amounts.
 
         Raises:
-            InvalidRequest: if a name is illegal or used for two kinds, an amount is
-                negative or too large, or there are over 64 names.
+            InvalidRequest: if a name or an item is illegal, a name is used for two
+                kinds, an amount is negative or too large, or there are over 64 names.
         """
         kept_scalars = {n: m for n, m in (scalars or {}).items() if check_milli(n, m)}
         kept_ranges = {n: rng.make_ranges(r) for n, r in (ranges or {}).items() if r}
-        kept_sets = {n: s for n, s in (sets or {}).items() if s}
+        kept_sets = {n: _check_items(n, s) for n, s in (sets or {}).items() if s}
         _check_names([*kept_scalars, *kept_ranges, *kept_sets])
         self.scalars, self.ranges, self.sets = kept_scalars, kept_ranges, kept_sets
 
@@ -205,11 +205,15 @@ class Resources:
         Raises:
             ValueError: if that much is not there.
         """
+        if units < 1:
+            return NOTHING
         scalars: dict[str, int] = {}
         ranges: dict[str, Ranges] = {}
         for name, milli in self.scalars.items():
             if name in free.ranges and name not in free.scalars:
                 ranges[name] = rng.lowest(free.ranges[name], -(-milli * units // 1000))
+            elif milli * units > free[name]:
+                raise ValueError(f"cannot carve {units} times {self} from {free or 'nothing'}")
             else:
                 scalars[name] = milli * units
         return _made(scalars, ranges, {})
@@ -253,11 +257,18 @@ def _check_names(names: list[str]) -> None:
 def _parse_set(name: str, text: str) -> frozenset[str]:
     items = [item.strip() for item in text.removeprefix("{").removesuffix("}").split(",")]
     items = [item for item in items if item]
-    if not text.endswith("}") or not all(_ITEM.match(item) for item in items):
+    if not text.endswith("}"):
         raise InvalidRequest(f"{name}: {text!r} is not a set (example: {{a,b}})")
     if len(set(items)) < len(items):
         raise InvalidRequest(f"{name}: an item is given twice")
     return frozenset(items)
+
+
+def _check_items(name: str, items: frozenset[str]) -> frozenset[str]:
+    for item in items:
+        if not _ITEM.match(item):
+            raise InvalidRequest(f"{name}: {item[:80]!r} cannot be an item (example: {{a,b}})")
+    return items
 
 
 NOTHING: Final = Resources()

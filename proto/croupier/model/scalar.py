@@ -7,7 +7,7 @@ suffixes KB, MB, GB, TB (or KiB, MiB, ...) are powers of 1024, as in Mesos.
 from __future__ import annotations
 
 import re
-from decimal import Decimal
+from fractions import Fraction
 
 from croupier.model.errors import InvalidRequest
 
@@ -17,12 +17,12 @@ SIZED = frozenset({"mem", "disk"})
 
 _AMOUNT = re.compile(r"(?P<number>\d{1,20}(?:\.\d{1,20})?)\s*(?P<suffix>[A-Za-z]*)\Z", re.ASCII)
 _MIB_OF = {
-    "": Decimal(1),
-    "K": Decimal(1) / 1024,
-    "M": Decimal(1),
-    "G": Decimal(1024),
-    "T": Decimal(1024**2),
-    "P": Decimal(1024**3),
+    "": Fraction(1),
+    "K": Fraction(1, 1024),
+    "M": Fraction(1),
+    "G": Fraction(1024),
+    "T": Fraction(1024**2),
+    "P": Fraction(1024**3),
 }
 
 
@@ -36,9 +36,8 @@ def parse_scalar(name: str, text: str) -> int:
     match = _AMOUNT.match(text.strip())
     if match is None:
         raise InvalidRequest(f"{name}: {text.strip()!r} is not an amount (examples: 0.5, 4, 8GB)")
-    amount = Decimal(match["number"]) * _unit(name, match["suffix"])
-    milli = amount * MILLI
-    if milli != int(milli):
+    milli = Fraction(match["number"]) * _unit(name, match["suffix"]) * MILLI
+    if milli.denominator != 1:
         raise InvalidRequest(f"{name}: {text.strip()} is finer than a thousandth")
     return check_milli(name, int(milli))
 
@@ -73,7 +72,7 @@ def format_milli(milli: int) -> str:
     return f"{sign}{whole}" + (f".{rest:03d}".rstrip("0") if rest else "")
 
 
-def _unit(name: str, suffix: str) -> Decimal:
+def _unit(name: str, suffix: str) -> Fraction:
     letter = suffix.upper().removesuffix("B").removesuffix("I") if suffix else ""
     if letter not in _MIB_OF or (suffix and (name not in SIZED or not letter)):
         takes = "takes KB, MB, GB, TB or PB" if name in SIZED else "takes no unit"

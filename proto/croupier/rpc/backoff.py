@@ -14,8 +14,8 @@ class Backoff:
 
     def __init__(self, first_s: float, cap_s: float, rng: random.Random) -> None:
         """Start with waits of up to `first_s`; never wait longer than `cap_s`."""
-        self._first_s, self._cap_s, self._rng = first_s, cap_s, rng
-        self._bound_s = first_s
+        self._first_s, self._cap_s, self._rng = min(first_s, cap_s), cap_s, rng
+        self._bound_s = self._first_s
 
     def next_s(self) -> float:
         """Seconds to wait before the coming try."""

@@ -1,0 +1,88 @@
+"""Attributes and the constraints on them."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.attributes import (
+    MAX_CONSTRAINTS,
+    MAX_TEXT,
+    Constraint,
+    Operator,
+    attribute_text,
+    check_constraints,
+    equals,
+    exists,
+    facts_of,
+    not_equals,
+    not_exists,
+    parse_attributes,
+)
+from croupier.model.errors import InvalidRequest
+
+
+def test_attributes_are_read_as_text_numbers_or_ranges() -> None:
+    attributes = parse_attributes(" rack:r1 ; cores:8 ;load:0.5; slots:[1-4];when:10:30 ;")
+    assert attributes == {
+        "rack": "r1",
+        "cores": 8000,
+        "load": 500,
+        "slots": ((1, 4),),
+        "when": "10:30",
+    }
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["rack", "rack:", ":r1", "rack:a;rack:b", "1rack:a", "r ack:a", "slots:[4-1]", "n:1.0001",
+     "x:" + "a" * (MAX_TEXT + 1)],
+)  # fmt: skip
+def test_malformed_attributes_are_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_attributes(text)
+
+
+def test_every_value_has_a_text_form() -> None:
+    assert [attribute_text(v) for v in ("r1", 1500, ((1, 4), (9, 9)))] == ["r1", "1.5", "[1-4,9]"]
+
+
+def test_the_hostname_is_a_fact() -> None:
+    assert facts_of("h1", {"cores": 8000}) == {"hostname": "h1", "cores": "8"}
+
+
+@pytest.mark.parametrize(
+    ("constraint", "passes"),
+    [
+        (equals("rack", "r1"), True),
+        (equals("rack", "r2"), False),
+        (equals("zone", ""), False),
+        (not_equals("rack", "r1"), False),
+        (not_equals("rack", "r2"), True),
+        (not_equals("zone", "a"), True),
+        (exists("rack"), True),
+        (exists("zone"), False),
+        (not_exists("rack"), False),
+        (not_exists("zone"), True),
+        (equals("hostname", "h1"), True),
+    ],
+)
+def test_constraints(constraint: Constraint, passes: bool) -> None:
+    assert constraint.holds(facts_of("h1", {"rack": "r1"})) is passes
+
+
+def test_constraints_are_written_for_people() -> None:
+    assert str(equals("rack", "r1")) == "rack equals r1"
+    assert str(not_exists("rack")) == "rack not exists"
+
+
+def test_a_constraint_is_checked_when_it_is_made() -> None:
+    with pytest.raises(InvalidRequest, match="not the name"):
+        equals("ra ck", "r1")
+    with pytest.raises(InvalidRequest, match="too long"):
+        Constraint("rack", Operator.EQUALS, "x" * (MAX_TEXT + 1))
+
+
+def test_the_number_of_constraints_is_bounded() -> None:
+    assert len(check_constraints([exists("a")] * MAX_CONSTRAINTS)) == MAX_CONSTRAINTS
+    with pytest.raises(InvalidRequest, match="more than"):
+        check_constraints([exists("a")] * (MAX_CONSTRAINTS + 1))

@@ -1,0 +1,124 @@
+"""Amounts of one resource: read exactly, or refused by name."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.scalar import (
+    MAX_MILLI,
+    check_milli,
+    format_milli,
+    format_scalar,
+    parse_scalar,
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "milli"),
+    [
+        ("cpus", "4", 4000),
+        ("cpus", " 0.5 ", 500),
+        ("cpus", "0.001", 1),
+        ("cpus", "1.500", 1500),
+        ("cpus", "0", 0),
+        ("cpus", "007", 7000),
+        ("gpus", "2.0000000000000", 2000),
+        ("mem", "128", 128_000),
+        ("mem", "128MB", 128_000),
+        ("mem", "128 MiB", 128_000),
+        ("mem", "128m", 128_000),
+        ("mem", "8GB", 8 * 1024 * 1000),
+        ("mem", "1.5g", 1536 * 1000),
+        ("mem", "1TB", 1024 * 1024 * 1000),
+        ("mem", "1pb", 1024**3 * 1000),
+        ("disk", "1024KB", 1000),
+        ("disk", "512KiB", 500),
+        ("mem", "128k", 125),
+    ],
+)
+def test_an_amount_is_read_in_thousandths(name: str, text: str, milli: int) -> None:
+    assert parse_scalar(name, text) == milli
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", " ", "-1", "+1", "nan", "NaN", "inf", "1e3", "0x10", "1_000", "1,5", ".5", "5.",
+        "1.5.5", "\u0664", "1\u00b2", "one", "1 2", "1" * 21, "0." + "0" * 20 + "1", "1\n2",
+    ],
+)  # fmt: skip
+def test_what_is_not_a_number_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="cpus"):
+        parse_scalar("cpus", text)
+
+
+@pytest.mark.parametrize("text", ["0.0001", "1.0005", "0.00000000001"])
+def test_finer_than_a_thousandth_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="finer than a thousandth"):
+        parse_scalar("cpus", text)
+
+
+def test_a_kilobyte_is_finer_than_a_thousandth_of_a_mib() -> None:
+    with pytest.raises(InvalidRequest, match="finer"):
+        parse_scalar("mem", "1KB")
+
+
+def test_digits_beyond_any_precision_are_still_seen() -> None:
+    with pytest.raises(InvalidRequest, match="finer"):
+        parse_scalar("cpus", "9000000000.00000000000000000001")
+
+
+@pytest.mark.parametrize("text", ["4GB", "4B", "4cpus"])
+def test_a_unit_is_for_sizes_only(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="takes no unit"):
+        parse_scalar("cpus", text)
+
+
+@pytest.mark.parametrize("text", ["4B", "4XB", "4GBB", "4Gi i", "4IB", "4EB", "4mbb"])
+def test_an_unknown_unit_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest, match="mem"):
+        parse_scalar("mem", text)
+
+
+def test_the_largest_amount_is_taken_and_one_more_is_not() -> None:
+    assert parse_scalar("cpus", "9007199254740.992") == MAX_MILLI
+    with pytest.raises(InvalidRequest, match="more than can be counted"):
+        parse_scalar("cpus", "9007199254740.993")
+
+
+def test_a_huge_number_is_refused_at_once() -> None:
+    with pytest.raises(InvalidRequest, match="more than can be counted"):
+        parse_scalar("mem", "9" * 20 + "PB")
+
+
+def test_check_refuses_what_is_negative() -> None:
+    assert check_milli("cpus", 0) == 0
+    with pytest.raises(InvalidRequest, match=r"-0\.001 is negative"):
+        check_milli("cpus", -1)
+
+
+@pytest.mark.parametrize(
+    ("milli", "text"),
+    [(0, "0"), (1, "0.001"), (10, "0.01"), (1500, "1.5"), (4000, "4"), (-2500, "-2.5")],
+)
+def test_thousandths_are_written_as_decimals(milli: int, text: str) -> None:
+    assert format_milli(milli) == text
+
+
+@pytest.mark.parametrize(
+    ("name", "milli", "text"),
+    [
+        ("cpus", 1500, "1.5"),
+        ("mem", 128_000, "128MB"),
+        ("mem", 500, "0.5MB"),
+        ("mem", 1024_000, "1GB"),
+        ("mem", 1536_000, "1.5GB"),
+        ("mem", 1025_000, "1025MB"),
+        ("disk", 10 * 1024_000, "10GB"),
+        ("mem", 0, "0MB"),
+    ],
+)
+def test_sizes_are_written_with_a_unit_that_loses_nothing(name: str, milli: int, text: str) -> None:
+    assert format_scalar(name, milli) == text
+    assert parse_scalar(name, text) == milli

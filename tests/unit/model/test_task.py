@@ -1,0 +1,99 @@
+"""Tasks: the table of states, and what no agent could run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.task import (
+    MAX_COMMAND_BYTES,
+    MAX_ENVIRONMENT_BYTES,
+    MAX_GRACE_MS,
+    MAX_MESSAGE,
+    TERMINAL,
+    TRANSITIONS,
+    Command,
+    TaskInfo,
+    TaskState,
+    TaskStatus,
+    moved,
+)
+
+TASK = TaskInfo(TaskId("t1"), Command(argv=("true",)), Resources.parse("cpus:1"))
+
+
+def test_every_state_stands_in_the_table() -> None:
+    assert set(TRANSITIONS) == set(TaskState)
+
+
+def test_only_lost_comes_back_from_the_dead() -> None:
+    assert {state for state in TERMINAL if TRANSITIONS[state]} == {TaskState.LOST}
+    assert all(state.is_terminal == (state in TERMINAL) for state in TaskState)
+
+
+def test_nothing_goes_back_to_staging_or_becomes_an_error() -> None:
+    reachable = frozenset().union(*TRANSITIONS.values())
+    assert TaskState.STAGING not in reachable
+    assert TaskState.ERROR not in reachable
+    assert TaskState.UNKNOWN not in reachable
+
+
+def test_a_move_in_the_table_is_made_and_any_other_is_refused() -> None:
+    assert moved(TASK.task_id, TaskState.STAGING, TaskState.RUNNING) is TaskState.RUNNING
+    with pytest.raises(Conflict, match="t1 cannot go from FINISHED to RUNNING"):
+        moved(TASK.task_id, TaskState.FINISHED, TaskState.RUNNING)
+
+
+def test_a_sound_task_passes() -> None:
+    TASK.check()
+    replace(TASK, command=Command(shell="exit 1", environment={"A": "", "B": "=\n"})).check()
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(),
+        Command(argv=("a",), shell="a"),
+        Command(argv=("", "a")),
+        Command(argv=("a", "b\0c")),
+        Command(shell="a\0b"),
+        Command(argv=("a",), user="r\0oot"),
+        Command(argv=("a", "x" * MAX_COMMAND_BYTES)),
+        Command(argv=("\u00e9" * (MAX_COMMAND_BYTES // 2 + 1),)),
+        Command(argv=("a",), environment={"": "x"}),
+        Command(argv=("a",), environment={"A=B": "x"}),
+        Command(argv=("a",), environment={"A": "x\0"}),
+        Command(argv=("a",), environment={"A\0": "x"}),
+        Command(argv=("a",), environment={"A": "x" * MAX_ENVIRONMENT_BYTES}),
+    ],
+)
+def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
+    with pytest.raises(InvalidRequest):
+        replace(TASK, command=command).check()
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        replace(TASK, task_id=TaskId("../t1")),
+        replace(TASK, task_id=TaskId("")),
+        replace(TASK, name="x" * (MAX_MESSAGE + 1)),
+        replace(TASK, resources=NOTHING),
+        replace(TASK, resources=Resources.parse("gpus:0.5")),
+        replace(TASK, grace_ms=-1),
+        replace(TASK, grace_ms=MAX_GRACE_MS + 1),
+    ],
+)
+def test_an_unsound_task_is_refused(task: TaskInfo) -> None:
+    with pytest.raises(InvalidRequest):
+        task.check()
+
+
+def test_updates_of_the_master_need_no_acknowledgement() -> None:
+    status = TaskStatus(FrameworkId("f"), TaskId("t"), AgentId("a"), TaskState.RUNNING)
+    assert not status.needs_acknowledgement
+    assert replace(status, sequence=1).needs_acknowledgement
