@@ -1,0 +1,82 @@
+"""An agent, as the master knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from croupier.master.core.effects import SessionId
+from croupier.master.core.messages import AgentDescription
+from croupier.master.core.offers import Offer
+from croupier.master.core.tasks import Task
+from croupier.model.attributes import Attributes
+from croupier.model.errors import Conflict
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.resources import NOTHING, Resources
+
+
+class AgentState(Enum):
+    """Where an agent stands.
+
+    A DISCONNECTED agent's tasks are taken to run; it is offered no more. An UNREACHABLE
+    agent's resources do not count any more.
+    """
+
+    CONNECTED = "connected"
+    DISCONNECTED = "disconnected"
+    UNREACHABLE = "unreachable"
+
+
+TRANSITIONS: dict[AgentState, frozenset[AgentState]] = {
+    AgentState.CONNECTED: frozenset({AgentState.CONNECTED, AgentState.DISCONNECTED}),
+    AgentState.DISCONNECTED: frozenset({AgentState.CONNECTED, AgentState.UNREACHABLE}),
+    AgentState.UNREACHABLE: frozenset({AgentState.CONNECTED}),
+}
+
+
+@dataclass(slots=True)
+class Agent:
+    """An agent that was admitted.
+
+    Attributes:
+        session: its stream, while it is connected.
+        last_heard: when anything came from it; monotonic seconds.
+        in_pool: whether its resources count; they do from registration until it is
+            unreachable.
+    """
+
+    agent_id: AgentId
+    hostname: str
+    state: AgentState = AgentState.DISCONNECTED
+    total: Resources = NOTHING
+    attributes: Attributes = field(default_factory=dict)
+    http_address: str = ""
+    session: SessionId | None = None
+    last_heard: float = 0.0
+    in_pool: bool = False
+    tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
+    offers: dict[OfferId, Offer] = field(default_factory=dict)
+    _description: AgentDescription | None = None
+
+    def move(self, state: AgentState) -> None:
+        """Go to `state`.
+
+        Raises:
+            Conflict: if an agent cannot go there from where it is.
+        """
+        if state not in TRANSITIONS[self.state]:
+            raise Conflict(f"agent {self.agent_id} cannot go from {self.state} to {state}")
+        self.state = state
+
+    def describe(self) -> AgentDescription:
+        """What frameworks may know of it; the same object until it registers anew."""
+        if self._description is None:
+            self._description = AgentDescription(
+                self.agent_id, self.hostname, self.attributes, self.http_address
+            )
+        return self._description
+
+    def introduce(self, hostname: str, attributes: Attributes, http_address: str) -> None:
+        """Take on what it said of itself when it registered."""
+        self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
+        self._description = None

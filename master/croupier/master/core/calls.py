@@ -1,0 +1,111 @@
+"""What a framework may ask for, off the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError
+from croupier.model.ids import AgentId, OfferId, TaskId
+from croupier.model.task import TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Accept:
+    """Launch tasks on offers of one agent; what is left over is declined.
+
+    Attributes:
+        refuse_s: for what is left over; None is the default.
+    """
+
+    offer_ids: tuple[OfferId, ...]
+    tasks: tuple[TaskInfo, ...]
+    refuse_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Decline:
+    """Pass."""
+
+    offer_ids: tuple[OfferId, ...]
+    refuse_s: float | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateDemand:
+    """Replace what the framework says it wants."""
+
+    demand: Demand | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suppress:
+    """Offer me nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Revive:
+    """Offer me everything again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a task."""
+
+    task_id: TaskId
+    grace_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """Updates up to and with each sequence have been handled."""
+
+    updates: tuple[tuple[AgentId, TaskId, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconcile:
+    """Tell me the state of these tasks, or of all if there are none."""
+
+    task_ids: tuple[TaskId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Teardown:
+    """End the framework for good."""
+
+
+@dataclass(frozen=True, slots=True)
+class Malformed:
+    """A call that could not be read.
+
+    Attributes:
+        call: what it was meant to be.
+        task_ids: those of its tasks, if it was an ACCEPT.
+    """
+
+    call: str
+    error: CroupierError
+    task_ids: tuple[TaskId, ...] = ()
+
+
+Call = (
+    Accept
+    | Decline
+    | UpdateDemand
+    | Suppress
+    | Revive
+    | Kill
+    | Acknowledge
+    | Reconcile
+    | Teardown
+    | Malformed
+)
+
+
+def call_name(call: Call) -> str:
+    """The call's name in metrics and logs, such as `update_demand`."""
+    if isinstance(call, Malformed):
+        return call.call
+    return "update_demand" if isinstance(call, UpdateDemand) else type(call).__name__.lower()

@@ -1,0 +1,49 @@
+"""What is to happen at a time, unless it is put off or called off first."""
+
+from __future__ import annotations
+
+import heapq
+from typing import Generic, TypeVar
+
+KeyT = TypeVar("KeyT")
+
+
+class Deadlines(Generic[KeyT]):
+    """One time per key. Setting is O(log n); what is called off stays queued until its time."""
+
+    def __init__(self) -> None:
+        """Begin with none."""
+        self._heap: list[tuple[float, int, KeyT]] = []
+        self._live: dict[KeyT, tuple[float, int]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def set(self, key: KeyT, at: float) -> None:
+        """Have `key` come due at `at`, in place of any earlier setting."""
+        self._count += 1
+        self._live[key] = (at, self._count)
+        heapq.heappush(self._heap, (at, self._count, key))
+
+    def cancel(self, key: KeyT) -> None:
+        """Call `key` off; nothing happens if it was not set."""
+        self._live.pop(key, None)
+
+    def next(self) -> float | None:
+        """When the earliest comes due; None if nothing is set."""
+        while self._heap:
+            at, number, key = self._heap[0]
+            if self._live.get(key) == (at, number):
+                return at
+            heapq.heappop(self._heap)
+        return None
+
+    def due(self, now: float) -> list[KeyT]:
+        """Take out what has come due by `now`, earliest first."""
+        keys: list[KeyT] = []
+        while (at := self.next()) is not None and at <= now:
+            _, _, key = heapq.heappop(self._heap)
+            del self._live[key]
+            keys.append(key)
+        return keys

@@ -1,0 +1,55 @@
+"""What the shell must do, in order. `Save`s are made durable before anything else is done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NewType
+
+from croupier.master.core.facts import Fact
+from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.core.records import Record
+from croupier.model.errors import CroupierError
+
+# Names one stream from a framework or an agent; given by the shell, never used twice.
+SessionId = NewType("SessionId", int)
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """Queue a message for a session; it is dropped if the session has ended."""
+
+    session: SessionId
+    message: ToFramework | ToAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """Say the error, if any, and end the session."""
+
+    session: SessionId
+    error: CroupierError | None
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Make the record durable before any other effect of the batch."""
+
+    record: Record
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Give an operator the result of what was asked under this number."""
+
+    request: int
+    result: object
+
+
+@dataclass(frozen=True, slots=True)
+class Happened:
+    """Log and count it."""
+
+    fact: Fact
+
+
+Effect = Send | Close | Save | Answer | Happened

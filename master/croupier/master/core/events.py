@@ -1,0 +1,154 @@
+"""What can happen to the master."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from croupier.master.core.calls import Call
+from croupier.master.core.effects import SessionId
+from croupier.model.attributes import Attributes
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import TaskInfo, TaskStatus
+
+if TYPE_CHECKING:
+    from croupier.master.core.state import State
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribe:
+    """A framework's first call.
+
+    Attributes:
+        framework_id: empty if it has none yet.
+        client_id: names the run of its program; call numbers start again with each.
+        offer_lease_s: 0 is the default.
+    """
+
+    session: SessionId
+    framework_id: FrameworkId
+    name: str
+    role: Role
+    client_id: str
+    failover_timeout_s: float = 600.0
+    offer_lease_s: float = 0.0
+    demand: Demand | None = None
+    suppressed: bool = False
+    hostname: str = ""
+    webui_url: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkCalled:
+    """A later call; `seq` numbers it."""
+
+    session: SessionId
+    seq: int
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Anything at all came from a session.
+
+    Attributes:
+        verdicts_seen: up to which call a framework has its verdicts.
+    """
+
+    session: SessionId
+    verdicts_seen: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTask:
+    """A task as its agent knows it."""
+
+    framework_id: FrameworkId
+    task: TaskInfo
+    latest: TaskStatus
+    unacknowledged: tuple[TaskStatus, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """An agent's first report: everything it knows."""
+
+    session: SessionId
+    agent_id: AgentId
+    hostname: str
+    total: Resources
+    attributes: Attributes
+    http_address: str = ""
+    tasks: tuple[AgentTask, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AgentReported:
+    """Status updates from an agent."""
+
+    session: SessionId
+    statuses: tuple[TaskStatus, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStopped:
+    """An agent has ended all its tasks and goes."""
+
+    session: SessionId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class SessionEnded:
+    """A stream broke or ended."""
+
+    session: SessionId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKill:
+    """An operator wants a task ended; answered with the task or an error."""
+
+    request: int
+    task_id: TaskId
+    framework_id: FrameworkId
+    grace_ms: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """Somebody wants to look at the state; answered with what `query` returns."""
+
+    request: int
+    query: Callable[[State], object]
+
+
+@dataclass(frozen=True, slots=True)
+class TimePassed:
+    """A deadline may be over."""
+
+
+@dataclass(frozen=True, slots=True)
+class AllocationDue:
+    """Deal what is unsettled, looking at about `budget` frameworks."""
+
+    budget: int = 2000
+
+
+Event = (
+    Subscribe
+    | FrameworkCalled
+    | Heard
+    | Register
+    | AgentReported
+    | AgentStopped
+    | SessionEnded
+    | OperatorKill
+    | Read
+    | TimePassed
+    | AllocationDue
+)

@@ -1,0 +1,123 @@
+"""What has happened, for logs and metrics."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.task import Reason, Source, TaskState
+
+Joined = Literal["new", "again", "returned"]
+OfferOutcome = Literal["accepted", "declined", "rescinded", "expired"]
+Outcome = Literal["ok", "invalid", "dropped"]
+
+
+@dataclass(frozen=True, slots=True)
+class AgentJoined:
+    """An agent registered: for the first time, again, or after it was given up."""
+
+    agent_id: AgentId
+    hostname: str
+    kind: Joined
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class AgentLeft:
+    """An agent disconnected, became unreachable, or stopped."""
+
+    agent_id: AgentId
+    hostname: str
+    why: Literal["disconnected", "unreachable", "stopped"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkJoined:
+    """A framework subscribed: for the first time, again, or over an older session."""
+
+    framework_id: FrameworkId
+    name: str
+    role: Role
+    kind: Joined
+
+
+@dataclass(frozen=True, slots=True)
+class FrameworkLeft:
+    """A framework disconnected, or was removed."""
+
+    framework_id: FrameworkId
+    why: Literal["disconnected", "removed"]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class OfferMade:
+    """An offer was made."""
+
+    offer_id: OfferId
+    framework_id: FrameworkId
+    agent_id: AgentId
+
+
+@dataclass(frozen=True, slots=True)
+class OfferEnded:
+    """An offer came to its end after `held_s` seconds."""
+
+    offer_id: OfferId
+    framework_id: FrameworkId
+    outcome: OfferOutcome
+    held_s: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskMoved:
+    """A task's state changed."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    agent_id: AgentId
+    state: TaskState
+    source: Source
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class CallAnswered:
+    """A framework's call was handled."""
+
+    framework_id: FrameworkId
+    call: str
+    outcome: Outcome
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateHandled:
+    """An agent's update was passed on, was stale, or had nobody to go to."""
+
+    outcome: Literal["forwarded", "stale", "waiting", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateAcknowledged:
+    """A framework's acknowledgement was passed on, or meant nothing."""
+
+    outcome: Literal["forwarded", "unknown"]
+
+
+Fact = (
+    AgentJoined
+    | AgentLeft
+    | FrameworkJoined
+    | FrameworkLeft
+    | OfferMade
+    | OfferEnded
+    | TaskMoved
+    | CallAnswered
+    | UpdateHandled
+    | UpdateAcknowledged
+)

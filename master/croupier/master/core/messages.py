@@ -1,0 +1,134 @@
+"""What the master says to frameworks and agents, before it is put on the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.attributes import Attributes
+from croupier.model.errors import CroupierError
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Reason, TaskInfo, TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The framework's session stands."""
+
+    framework_id: FrameworkId
+    heartbeat_s: float
+    master_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDescription:
+    """What a framework may know of an agent."""
+
+    agent_id: AgentId
+    hostname: str
+    attributes: Attributes
+    http_address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Offered:
+    """Resources of one agent, promised until the lease ends."""
+
+    offer_id: OfferId
+    agent: AgentDescription
+    role: Role
+    resources: Resources
+    lease_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Rescinded:
+    """The offer is no more."""
+
+    offer_id: OfferId
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class TaskVerdict:
+    """Whether one task of an ACCEPT was launched."""
+
+    task_id: TaskId
+    error: CroupierError | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The answer to one call."""
+
+    seq: int
+    error: CroupierError | None = None
+    tasks: tuple[TaskVerdict, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Updated:
+    """A task's new state."""
+
+    status: TaskStatus
+
+
+@dataclass(frozen=True, slots=True)
+class AgentFailed:
+    """An agent is lost."""
+
+    agent_id: AgentId
+    hostname: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """The master is there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The agent's session stands."""
+
+    agent_id: AgentId
+    heartbeat_s: float
+    master_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTask:
+    """Run this."""
+
+    framework_id: FrameworkId
+    task: TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """End this; `grace_ms` None leaves the task's own."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    grace_ms: int | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeUpdate:
+    """Updates up to and with `sequence` have arrived."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResendUpdates:
+    """The framework is back and wants what it has not acknowledged."""
+
+    framework_id: FrameworkId
+
+
+ToFramework = Subscribed | Offered | Rescinded | Verdict | Updated | AgentFailed | Heartbeat
+ToAgent = Registered | LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates | Heartbeat

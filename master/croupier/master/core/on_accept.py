@@ -1,0 +1,166 @@
+"""ACCEPT: launch tasks on offers of one agent, in one step.
+
+A bad offer id spoils the whole call: what valid offers it names go back, unfiltered, and
+every task gets a verdict. Tasks are checked one by one, in order, against what the tasks
+before them left over; a bad task does not hinder the others. The rest is declined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import NoReturn
+
+from croupier.master.core import calls
+from croupier.master.core.effects import Effect, Happened, Send
+from croupier.master.core.facts import TaskMoved
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.messages import LaunchTask, TaskVerdict
+from croupier.master.core.offers import Offer
+from croupier.master.core.on_allocation import end_offer, return_offer
+from croupier.master.core.settings import MAX_REFUSE_S
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
+from croupier.model.ids import OfferId, TaskId
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
+
+MAX_OFFERS = 1000
+MAX_TASKS = 10_000
+
+
+def accept(
+    state: State, framework: Framework, call: calls.Accept, now: float
+) -> Generator[Effect, None, tuple[TaskVerdict, ...]]:
+    """Launch the call's tasks on its offers.
+
+    Raises:
+        InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
+    """
+    refuse_s = checked_refusal(state, call.refuse_s)
+    if len(call.tasks) > MAX_TASKS:
+        raise InvalidRequest(f"more than {MAX_TASKS} tasks in one ACCEPT")
+    offers, error = own_offers(state, framework, call.offer_ids)
+    if error is not None:
+        yield from _spoil(state, offers, error, now)
+    if len({offer.agent_id for offer in offers}) > 1:
+        yield from _spoil(state, offers, InvalidRequest("the offers are of several agents"), now)
+    if not call.tasks:
+        for offer in offers:
+            yield from return_offer(state, offer, "declined", "", now, refuse_s)
+        return ()
+    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks)
+    _settle(state, offers, left, sum(v.error is None for v in verdicts), now + refuse_s, refuse_s)
+    for offer in offers:
+        yield end_offer(state, offer, "accepted", "", now)
+    return verdicts
+
+
+def own_offers(
+    state: State, framework: Framework, offer_ids: tuple[OfferId, ...]
+) -> tuple[list[Offer], CroupierError | None]:
+    """The framework's outstanding offers of these ids, and what is wrong with the rest.
+
+    Conflict means that the others have ended, NotFound that one was never made to this
+    framework, InvalidRequest that the list itself is bad.
+    """
+    error: CroupierError | None = None
+    if not offer_ids or len(offer_ids) > MAX_OFFERS:
+        return [], InvalidRequest(f"an offer must be named, and at most {MAX_OFFERS}")
+    offers: dict[OfferId, Offer] = {}
+    for offer_id in offer_ids:
+        offer = state.offers.get(offer_id)
+        if offer_id in offers:
+            error = InvalidRequest(f"offer {offer_id} is named twice")
+        elif offer is not None and offer.framework_id == framework.framework_id:
+            offers[offer_id] = offer
+        elif offer is not None or not state.has_issued(offer_id):
+            error = NotFound(f"no offer {offer_id[:300]!r} was made to this framework")
+        elif error is None:
+            error = Conflict(
+                f"offer {offer_id} has ended: accepted, declined, rescinded or expired"
+            )
+    return list(offers.values()), error
+
+
+def checked_refusal(state: State, refuse_s: float | None) -> float:
+    """How long a refusal holds, in seconds: the default if not said, capped at a year."""
+    return state.settings.refuse_s if refuse_s is None else min(refuse_s, MAX_REFUSE_S)
+
+
+def _spoil(
+    state: State, offers: list[Offer], error: CroupierError, now: float
+) -> Generator[Effect, None, NoReturn]:
+    for offer in offers:
+        yield from return_offer(state, offer, "rescinded", str(error), now)
+    raise error
+
+
+def _launch_all(
+    state: State, framework: Framework, offers: list[Offer], tasks: tuple[TaskInfo, ...]
+) -> Generator[Effect, None, tuple[tuple[TaskVerdict, ...], Resources]]:
+    left = NOTHING
+    for offer in offers:
+        left = left + offer.resources
+    verdicts: list[TaskVerdict] = []
+    for task in tasks:
+        try:
+            _check_task(framework, task, left)
+        except CroupierError as error:
+            verdicts.append(TaskVerdict(task.task_id, error))
+            continue
+        left = left - task.resources
+        yield from _launch(state, framework, offers[0], task)
+        verdicts.append(TaskVerdict(task.task_id))
+    return tuple(verdicts), left
+
+
+def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
+    task.check()
+    if framework.has_used(task.task_id):
+        raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
+    if not task.resources <= left:
+        rest = left or "nothing"
+        raise InvalidRequest(
+            f"task {task.task_id} takes {task.resources}, but the offer has {rest} left"
+        )
+
+
+def _launch(state: State, framework: Framework, offer: Offer, info: TaskInfo) -> Iterator[Effect]:
+    status = TaskStatus(
+        framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
+    )
+    task = Task(info, framework.framework_id, offer.agent_id, framework.role, status)
+    # What the offer held the task holds now: nothing changes hands in the allocator.
+    task.is_charged = True
+    state.add_task(task)
+    agent = state.agents[offer.agent_id]
+    assert agent.session is not None
+    yield Send(agent.session, LaunchTask(framework.framework_id, info))
+    yield Happened(
+        TaskMoved(
+            framework.framework_id,
+            task.task_id,
+            offer.agent_id,
+            status.state,
+            Source.MASTER,
+            status.reason,
+            "",
+        )
+    )
+
+
+def _settle(
+    state: State,
+    offers: list[Offer],
+    left: Resources,
+    launched: int,
+    until: float,
+    refuse_s: float,
+) -> None:
+    """Give back what the tasks left over, and count the demand down."""
+    framework_id, agent_id = offers[0].framework_id, offers[0].agent_id
+    if left and refuse_s > 0:
+        state.allocator.refuse(framework_id, agent_id, left, until)
+    state.allocator.release(framework_id, agent_id, left)
+    state.allocator.answered(framework_id, sum(offer.units for offer in offers), launched)

@@ -1,0 +1,249 @@
+"""Agents come and go, and report.
+
+Registration is a full sync: what the agent lists is the truth about its tasks, and what
+it does not list it does not have. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.effects import Close, Effect, Happened, Save, Send
+from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
+from croupier.master.core.facts import AgentJoined, AgentLeft, Joined
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.messages import AgentFailed, KillTask, Registered
+from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_framework import adopt
+from croupier.master.core.on_task import forget_removed, kill, on_status, orphan, tell
+from croupier.master.core.records import AgentRecord, ForgetAgent
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, ProtocolViolation
+from croupier.model.ids import AgentId, check_id
+from croupier.model.resources import NOTHING
+from croupier.model.task import Reason, TaskState
+
+MAX_HOSTNAME = 255
+
+
+def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
+    """Take in an agent: new, back again, or taking over from an older session."""
+    if event.session in state.peers:
+        yield Close(event.session, ProtocolViolation("REGISTER must be the first report"))
+        peer = state.peers[event.session]
+        if isinstance(peer, Agent):
+            yield from disconnect(state, peer, "it registered twice", now)
+        return
+    try:
+        _check(event)
+    except CroupierError as refusal:
+        yield Close(event.session, refusal)
+        return
+    agent = state.agents.get(event.agent_id)
+    kind: Joined = "again" if agent else "new"
+    if agent is not None and agent.session is not None:
+        message = "a newer session of this agent has taken over"
+        yield Close(agent.session, FailedOver(message))
+        yield from disconnect(state, agent, message, now)
+    if agent is not None and agent.state is AgentState.UNREACHABLE:
+        kind = "returned"
+    if agent is None:
+        agent = Agent(event.agent_id or AgentId(state.next_id("A")), "")
+        state.agents[agent.agent_id] = agent
+    if agent.hostname != event.hostname:
+        yield Save(AgentRecord(agent.agent_id, event.hostname))
+    _connect(state, agent, event, now)
+    yield Send(
+        event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
+    )
+    yield from _sync(state, agent, event, now)
+    yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
+
+
+def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterator[Effect]:
+    """Take in status updates."""
+    agent = state.peers.get(event.session)
+    if not isinstance(agent, Agent):
+        yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
+        return
+    agent.last_heard = now
+    for status in event.statuses:
+        if status.agent_id == agent.agent_id and status.sequence > 0:
+            yield from on_status(state, status)
+        else:
+            yield Close(event.session, ProtocolViolation("an update is not this agent's own"))
+            yield from disconnect(state, agent, "it sent an update that is not its own", now)
+            return
+
+
+def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[Effect]:
+    """An agent has ended its tasks and leaves for good."""
+    agent = state.peers.get(event.session)
+    if not isinstance(agent, Agent):
+        return
+    yield from disconnect(state, agent, "it stopped", now)
+    yield Close(event.session, None)
+    _leave_pool(state, agent)
+    for task in list(agent.tasks.values()):
+        if not task.state.is_terminal:
+            yield from tell(
+                state, task, TaskState.GONE, Reason.AGENT_REMOVED, "its agent has stopped"
+            )
+        orphan(state, task)
+    del state.agents[agent.agent_id]
+    state.deadlines.cancel(("agent", agent.agent_id))
+    yield Save(ForgetAgent(agent.agent_id))
+    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
+    yield from _announce(state, agent, "the agent has stopped")
+
+
+def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
+    """An agent's session is over: its offers are rescinded, its tasks are taken to run."""
+    assert agent.session is not None
+    del state.peers[agent.session]
+    state.deadlines.cancel(("silence", str(agent.session)))
+    agent.session = None
+    agent.move(AgentState.DISCONNECTED)
+    if agent.in_pool:
+        state.allocator.activate_agent(agent.agent_id, False)
+    for offer in list(agent.offers.values()):
+        yield from rescind(state, offer, "its agent has disconnected", now)
+    until = agent.last_heard + state.settings.agent_timeout_s
+    state.deadlines.set(("agent", agent.agent_id), max(until, now))
+    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "disconnected", message))
+
+
+def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
+    """An agent was away for too long: its tasks are UNREACHABLE, its resources do not count."""
+    agent.move(AgentState.UNREACHABLE)
+    state.deadlines.cancel(("agent", agent.agent_id))
+    _leave_pool(state, agent)
+    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
+    for task in list(agent.tasks.values()):
+        if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
+            state.drop_task(task)
+            forget_removed(state, task.framework_id)
+        elif not task.state.is_terminal:
+            yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
+    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
+    yield from _announce(state, agent, message)
+
+
+def _check(event: Register) -> None:
+    if event.agent_id:
+        check_id("agent", event.agent_id)
+    if not event.hostname or len(event.hostname) > MAX_HOSTNAME:
+        raise InvalidRequest(f"an agent's hostname has 1 to {MAX_HOSTNAME} characters")
+    if not event.total:
+        raise InvalidRequest("the agent has no resources")
+    held = NOTHING
+    seen: set[tuple[str, str]] = set()
+    for report in event.tasks:
+        check_id("framework", report.framework_id)
+        check_id("task", report.task.task_id)
+        key = (report.framework_id, report.task.task_id)
+        if key in seen:
+            raise InvalidRequest(f"task {report.task.task_id} is listed twice")
+        seen.add(key)
+        if not report.latest.state.is_terminal:
+            try:
+                held = held + report.task.resources
+            except ValueError as error:
+                raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
+    if not held <= event.total:
+        raise InvalidRequest(f"the agent's tasks hold {held}, but it has only {event.total}")
+
+
+def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
+    _leave_pool(state, agent)
+    agent.introduce(event.hostname, event.attributes, event.http_address)
+    agent.session, agent.last_heard = event.session, now
+    agent.move(AgentState.CONNECTED)
+    state.peers[event.session] = agent
+    state.deadlines.cancel(("agent", agent.agent_id))
+    until = now + state.settings.agent_timeout_s
+    state.deadlines.set(("silence", str(event.session)), until)
+    agent.total, agent.in_pool = event.total, True
+    state.allocator.add_agent(agent.agent_id, agent.total, agent.hostname, agent.attributes)
+
+
+def _announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
+    """Tell every framework that an agent is lost."""
+    failed = AgentFailed(agent.agent_id, agent.hostname, message)
+    for framework in state.frameworks.values():
+        if framework.session is not None:
+            yield Send(framework.session, failed)
+
+
+def _leave_pool(state: State, agent: Agent) -> None:
+    if not agent.in_pool:
+        return
+    for task in agent.tasks.values():
+        state.release_task(task)
+    state.allocator.remove_agent(agent.agent_id)
+    agent.in_pool = False
+
+
+def _sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Effect]:
+    listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
+    for key, task in list(agent.tasks.items()):
+        if key not in listed:
+            yield from _on_missing(state, task)
+    for report in event.tasks:
+        yield from _on_listed(state, agent, report, now)
+    for task in agent.tasks.values():
+        if task.kill is not None and not task.state.is_terminal:
+            yield from kill(state, task, *task.kill)
+
+
+def _on_missing(state: State, task: Task) -> Iterator[Effect]:
+    """A task that its agent does not have: it never arrived, or it is gone."""
+    if task.state is TaskState.STAGING:
+        message = "the launch did not reach the agent"
+        yield from tell(state, task, TaskState.DROPPED, Reason.AGENT_RESTARTED, message)
+    elif not task.state.is_terminal:
+        message = "the agent came back without it"
+        yield from tell(state, task, TaskState.GONE, Reason.AGENT_RESTARTED, message)
+    orphan(state, task)
+
+
+def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
+    framework = state.frameworks.get(report.framework_id)
+    if framework is None:
+        framework = adopt(state, report.framework_id, now)
+    latest, waiting = report.latest, report.unacknowledged
+    task = framework.tasks.get(report.task.task_id)
+    if task is None and not framework.has_used(report.task.task_id):
+        task = Task(report.task, framework.framework_id, agent.agent_id, framework.role, latest)
+        task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
+        task.sequence = task.acknowledged
+        state.add_task(task)
+    if task is not None and not latest.state.is_terminal:
+        yield from _on_running(state, agent, framework, task, report)
+    for status in waiting:
+        yield from on_status(state, status)
+    if latest.state.is_terminal and not waiting:
+        yield from on_status(state, latest)
+    forget_removed(state, report.framework_id)
+
+
+def _on_running(
+    state: State, agent: Agent, framework: Framework, task: Task, report: AgentTask
+) -> Iterator[Effect]:
+    """A task that its agent says has not ended."""
+    if task.state.is_terminal or task.agent_id != agent.agent_id:
+        # It was given up for good, or is another agent's: it must not run.
+        assert agent.session is not None
+        yield Send(
+            agent.session,
+            KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
+        )
+        return
+    state.charge_task(task)
+    if framework.state is FrameworkState.REMOVED:
+        task.kill = (None, Reason.FRAMEWORK_REMOVED)
+    if task.state is TaskState.UNREACHABLE:
+        new = report.latest.state
+        yield from tell(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")

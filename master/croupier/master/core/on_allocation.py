@@ -1,0 +1,84 @@
+"""Turning grants into offers, and ending offers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core.effects import Effect, Happened, Send
+from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome
+from croupier.master.core.messages import Offered, Rescinded
+from croupier.master.core.offers import Offer
+from croupier.master.core.state import State
+from croupier.model.ids import OfferId
+
+
+def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
+    """Deal, and offer what was dealt."""
+    for grant in state.allocator.run(now, budget):
+        framework = state.frameworks[grant.framework_id]
+        agent = state.agents[grant.agent_id]
+        assert framework.session is not None
+        assert agent.session is not None
+        lease_s = framework.offer_lease_s
+        offer = Offer(
+            OfferId(state.next_id("O")),
+            framework.framework_id,
+            agent.agent_id,
+            grant.resources,
+            grant.units,
+            made_at=now,
+            expires_at=now + lease_s,
+        )
+        state.offers[offer.offer_id] = offer
+        framework.offers[offer.offer_id] = offer
+        agent.offers[offer.offer_id] = offer
+        state.deadlines.set(("offer", offer.offer_id), offer.expires_at)
+        message = Offered(
+            offer.offer_id, agent.describe(), framework.role, offer.resources, lease_s
+        )
+        yield Send(framework.session, message)
+        yield Happened(OfferMade(offer.offer_id, offer.framework_id, offer.agent_id))
+
+
+def end_offer(
+    state: State, offer: Offer, outcome: OfferOutcome, message: str, now: float
+) -> Effect:
+    """Strike an offer from the books; what it promised is still charged."""
+    del state.offers[offer.offer_id]
+    del state.frameworks[offer.framework_id].offers[offer.offer_id]
+    del state.agents[offer.agent_id].offers[offer.offer_id]
+    state.deadlines.cancel(("offer", offer.offer_id))
+    return Happened(
+        OfferEnded(offer.offer_id, offer.framework_id, outcome, now - offer.made_at, message)
+    )
+
+
+def return_offer(
+    state: State,
+    offer: Offer,
+    outcome: OfferOutcome,
+    message: str,
+    now: float,
+    refuse_s: float = 0.0,
+) -> Iterator[Effect]:
+    """End an offer of which nothing was used; all of it is free again.
+
+    With `refuse_s` the framework is not offered the same again for so long.
+    """
+    yield end_offer(state, offer, outcome, message, now)
+    if refuse_s > 0:
+        until = now + refuse_s
+        state.allocator.refuse(offer.framework_id, offer.agent_id, offer.resources, until)
+    state.allocator.release(offer.framework_id, offer.agent_id, offer.resources)
+    state.allocator.answered(offer.framework_id, offer.units, 0)
+
+
+def rescind(
+    state: State, offer: Offer, message: str, now: float, refuse_s: float = 0.0
+) -> Iterator[Effect]:
+    """Take an offer back and tell its framework, if that is there."""
+    session = state.frameworks[offer.framework_id].session
+    outcome: OfferOutcome = "expired" if refuse_s else "rescinded"
+    yield from return_offer(state, offer, outcome, message, now, refuse_s)
+    if session is not None:
+        yield Send(session, Rescinded(offer.offer_id, message))

@@ -1,0 +1,188 @@
+"""A framework's calls, and their verdicts.
+
+Every call is decided in one step and answered by one verdict. A number that was decided
+before is answered from memory: a call that is sent again is not done again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import assert_never
+
+from croupier.master.core import calls, on_framework
+from croupier.master.core.effects import Close, Effect, Happened, Send
+from croupier.master.core.events import FrameworkCalled
+from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.messages import TaskVerdict, Updated, Verdict
+from croupier.master.core.on_accept import accept, checked_refusal, own_offers
+from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_task import acknowledge, kill
+from croupier.master.core.state import State
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    NotFound,
+    ProtocolViolation,
+)
+from croupier.model.ids import AgentId, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+# More answers than this unseen, and the framework does not read.
+MAX_VERDICTS = 4096
+MAX_REASON = 256
+
+# A handler yields effects and returns the verdicts on tasks; it raises to refuse.
+Handling = Generator[Effect, None, tuple[TaskVerdict, ...]]
+
+
+def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect]:
+    """Decide a call, or answer it again."""
+    framework = state.peers.get(event.session)
+    if not isinstance(framework, Framework):
+        yield Close(event.session, ProtocolViolation("the first call must be SUBSCRIBE"))
+        return
+    framework.last_heard = now
+    if event.seq <= framework.last_seq:
+        known = framework.verdicts.get(event.seq)
+        yield Send(event.session, known or Verdict(event.seq))
+        return
+    if len(framework.verdicts) >= MAX_VERDICTS:
+        message = f"{MAX_VERDICTS} verdicts were not read"
+        yield Close(event.session, ProtocolViolation(message))
+        yield from on_framework.disconnect(state, framework, message, now)
+        return
+    framework.last_seq = event.seq
+    error: CroupierError | None = None
+    tasks: tuple[TaskVerdict, ...] = ()
+    try:
+        tasks = yield from _decide(state, framework, event.call, now)
+    except CroupierError as refusal:
+        error, tasks = refusal, _refused_tasks(event.call, refusal)
+    verdict = Verdict(event.seq, error, tasks)
+    framework.verdicts[event.seq] = verdict
+    yield Send(event.session, verdict)
+    if isinstance(event.call, calls.Teardown):
+        yield Close(event.session, None)
+    yield Happened(
+        CallAnswered(
+            framework.framework_id,
+            calls.call_name(event.call),
+            "invalid" if error else "ok",
+            str(error or ""),
+        )
+    )
+
+
+def _decide(state: State, framework: Framework, call: calls.Call, now: float) -> Handling:
+    match call:
+        case calls.Accept():
+            return (yield from accept(state, framework, call, now))
+        case calls.Acknowledge(updates):
+            for agent_id, task_id, sequence in updates:
+                yield from _on_acknowledged(state, framework, agent_id, task_id, sequence)
+        case calls.Decline():
+            yield from _decline(state, framework, call, now)
+        case calls.UpdateDemand(demand):
+            state.allocator.set_demand(framework.framework_id, demand)
+        case calls.Suppress():
+            state.allocator.suppress(framework.framework_id)
+        case calls.Revive():
+            state.allocator.revive(framework.framework_id)
+        case calls.Kill(task_id, grace_ms):
+            yield from _kill(state, framework, task_id, grace_ms)
+        case calls.Reconcile(task_ids):
+            yield from _reconcile(framework, task_ids)
+        case calls.Teardown():
+            yield from on_framework.remove(state, framework, "it asked for its teardown", now)
+        case calls.Malformed(_, error):
+            raise error
+        case _:
+            assert_never(call)
+    return ()
+
+
+def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
+    match call:
+        case calls.Accept():
+            return tuple(TaskVerdict(task.task_id, error) for task in call.tasks)
+        case calls.Malformed():
+            return tuple(TaskVerdict(task_id, error) for task_id in call.task_ids)
+        case _:
+            return ()
+
+
+def _decline(
+    state: State, framework: Framework, call: calls.Decline, now: float
+) -> Iterator[Effect]:
+    refuse_s = checked_refusal(state, call.refuse_s)
+    if len(call.reason) > MAX_REASON:
+        raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
+    offers, error = own_offers(state, framework, call.offer_ids)
+    # Offers that have ended meanwhile are no error: there is nothing left to decline.
+    if error is not None and not isinstance(error, Conflict):
+        raise error
+    for offer in offers:
+        yield from return_offer(state, offer, "declined", call.reason, now, refuse_s)
+
+
+def _kill(
+    state: State, framework: Framework, task_id: TaskId, grace_ms: int | None
+) -> Iterator[Effect]:
+    task = framework.tasks.get(task_id)
+    if task is None:
+        if task_id in framework.spent:
+            return
+        raise NotFound(f"no task {task_id!r}")
+    if not task.state.is_terminal:
+        yield from kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK)
+
+
+def _on_acknowledged(
+    state: State, framework: Framework, agent_id: AgentId, task_id: TaskId, sequence: int
+) -> Iterator[Effect]:
+    task = framework.tasks.get(task_id)
+    if task is None or task.agent_id != agent_id or not 0 < sequence <= task.sequence:
+        yield Happened(UpdateAcknowledged("unknown"))
+        return
+    task.acknowledged = max(task.acknowledged, sequence)
+    status = TaskStatus(framework.framework_id, task_id, agent_id, task.state, sequence=sequence)
+    yield from acknowledge(state, status)
+    yield Happened(UpdateAcknowledged("forwarded"))
+    if task.state.is_terminal and sequence >= task.sequence:
+        state.drop_task(task)
+
+
+def _reconcile(framework: Framework, task_ids: tuple[TaskId, ...]) -> Iterator[Effect]:
+    assert framework.session is not None
+    for task_id in task_ids or list(framework.tasks):
+        task = framework.tasks.get(task_id)
+        status = _reconciled(framework, task_id, task.status if task else None)
+        yield Send(framework.session, Updated(status))
+
+
+def _reconciled(framework: Framework, task_id: TaskId, latest: TaskStatus | None) -> TaskStatus:
+    if latest is None:
+        return TaskStatus(
+            framework.framework_id,
+            task_id,
+            AgentId(""),
+            TaskState.UNKNOWN,
+            reason=Reason.RECONCILIATION,
+            message="it has ended and was acknowledged"
+            if task_id in framework.spent
+            else "the master knows no such task",
+        )
+    return TaskStatus(
+        framework.framework_id,
+        task_id,
+        latest.agent_id,
+        latest.state,
+        reason=Reason.RECONCILIATION,
+        message=latest.message,
+        time_ms=latest.time_ms,
+        exit_code=latest.exit_code,
+        signal=latest.signal,
+        pid=latest.pid,
+    )

@@ -1,0 +1,203 @@
+"""Frameworks come and go."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from croupier.master.core.effects import Close, Effect, Happened, Save, Send
+from croupier.master.core.events import Subscribe
+from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.messages import ResendUpdates, Subscribed, Updated
+from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_task import acknowledge, forget_removed, kill
+from croupier.master.core.records import FrameworkRecord
+from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
+from croupier.master.core.state import State
+from croupier.model.errors import (
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    ProtocolViolation,
+    Removed,
+)
+from croupier.model.ids import FrameworkId, check_id, check_role
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+MAX_NAME = 1024
+
+
+def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]:
+    """Take in a framework: new, back again, or taking over from an older session."""
+    peer = state.peers.get(event.session)
+    if peer is not None:
+        error: CroupierError = ProtocolViolation(
+            "SUBSCRIBE must be the first call, and the only one"
+        )
+        yield Close(event.session, error)
+        if isinstance(peer, Framework):
+            yield from disconnect(state, peer, str(error), now)
+        return
+    try:
+        _check(state, event)
+    except CroupierError as refusal:
+        yield Close(event.session, refusal)
+        return
+    framework = state.frameworks.get(event.framework_id)
+    kind = "new" if not event.framework_id else "again" if framework else "returned"
+    if framework is not None and framework.session is not None:
+        message = "a newer session of this framework has taken over"
+        yield Close(framework.session, FailedOver(message))
+        yield from disconnect(state, framework, message, now)
+    if framework is not None and framework.role != event.role:
+        framework = _move_role(state, framework, event)
+    if framework is None:
+        framework_id = event.framework_id or FrameworkId(state.next_id("F"))
+        framework = state.add_framework(
+            framework_id, event.name, event.role, event.failover_timeout_s
+        )
+    yield from _connect(state, framework, event, now)
+    yield Happened(
+        FrameworkJoined(
+            framework.framework_id,
+            framework.name,
+            framework.role,
+            "new" if kind == "new" else "again" if kind == "again" else "returned",
+        )
+    )
+
+
+def disconnect(state: State, framework: Framework, message: str, now: float) -> Iterator[Effect]:
+    """A framework's session is over: its offers go back, its tasks run on for a time."""
+    assert framework.session is not None
+    del state.peers[framework.session]
+    state.deadlines.cancel(("silence", str(framework.session)))
+    framework.session = None
+    framework.move(FrameworkState.DISCONNECTED)
+    state.allocator.connect(framework.framework_id, False)
+    for offer in list(framework.offers.values()):
+        yield from return_offer(state, offer, "rescinded", message, now)
+    until = now + framework.failover_timeout_s
+    state.deadlines.set(("framework", framework.framework_id), until)
+    yield Happened(FrameworkLeft(framework.framework_id, "disconnected", message))
+
+
+def remove(state: State, framework: Framework, message: str, now: float) -> Iterator[Effect]:
+    """End a framework for good: its tasks are killed, its id is spent.
+
+    It stays in the books until the last of its tasks is known to have ended.
+    """
+    if framework.session is not None:
+        yield from disconnect(state, framework, message, now)
+    state.deadlines.cancel(("framework", framework.framework_id))
+    framework.move(FrameworkState.REMOVED)
+    state.forget_framework_id(framework.framework_id)
+    yield Save(_record(framework))
+    for task in list(framework.tasks.values()):
+        if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
+            yield from acknowledge(state, task.status)
+            state.drop_task(task)
+        else:
+            yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED)
+    yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
+    forget_removed(state, framework.framework_id)
+
+
+def adopt(state: State, framework_id: FrameworkId, now: float) -> Framework:
+    """Take in a framework that is known only by the tasks which an agent runs for it."""
+    framework = state.add_framework(
+        framework_id, "", check_role("*"), state.settings.return_timeout_s
+    )
+    if framework_id in state.removed:
+        framework.move(FrameworkState.REMOVED)
+        return framework
+    until = now + framework.failover_timeout_s
+    state.deadlines.set(("framework", framework_id), until)
+    return framework
+
+
+def _check(state: State, event: Subscribe) -> None:
+    if event.framework_id:
+        check_id("framework", event.framework_id)
+        if event.framework_id in state.removed:
+            raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
+    if not event.name or len(event.name) > MAX_NAME:
+        raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
+    check_role(event.role)
+    if not 0 <= event.failover_timeout_s <= MAX_FAILOVER_TIMEOUT_S:
+        raise InvalidRequest("the failover timeout must be between 0 and 365 days")
+    if not 0 <= event.offer_lease_s <= state.settings.max_offer_lease_s:
+        most = state.settings.max_offer_lease_s
+        raise InvalidRequest(f"an offer's lease is at most {most:.0f} s")
+
+
+def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
+    before = _record(framework)
+    framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
+    framework.hostname, framework.webui_url = event.hostname, event.webui_url
+    framework.offer_lease_s = event.offer_lease_s or state.settings.offer_lease_s
+    if event.client_id != framework.client_id:
+        framework.client_id, framework.last_seq = event.client_id, 0
+        framework.verdicts.clear()
+    framework.session, framework.last_heard = event.session, now
+    framework.move(FrameworkState.CONNECTED)
+    state.peers[event.session] = framework
+    state.deadlines.cancel(("framework", framework.framework_id))
+    until = now + state.settings.agent_timeout_s
+    state.deadlines.set(("silence", str(event.session)), until)
+    if _record(framework) != before or not event.framework_id:
+        yield Save(_record(framework))
+    yield Send(
+        event.session,
+        Subscribed(framework.framework_id, state.settings.heartbeat_s, state.master_id),
+    )
+    yield from _catch_up(state, framework)
+    state.allocator.set_demand(framework.framework_id, event.demand)
+    if event.suppressed:
+        state.allocator.suppress(framework.framework_id)
+    else:
+        state.allocator.revive(framework.framework_id)
+    state.allocator.connect(framework.framework_id, True)
+
+
+def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
+    """Have the framework told what it missed: by its agents, or by us where they are gone."""
+    assert framework.session is not None
+    agents = {task.agent_id: None for task in framework.tasks.values()}
+    for agent_id in agents:
+        agent = state.agents.get(agent_id)
+        if agent is not None and agent.session is not None:
+            yield Send(agent.session, ResendUpdates(framework.framework_id))
+    for task in list(framework.tasks.values()):
+        if task.is_orphan:
+            yield Send(framework.session, Updated(_without_number(task.status)))
+            state.drop_task(task)
+
+
+def _move_role(state: State, framework: Framework, event: Subscribe) -> Framework:
+    """Charge the framework's tasks to its new role."""
+    charged = [task for task in framework.tasks.values() if task.is_charged]
+    for task in charged:
+        state.release_task(task)
+    state.allocator.remove_framework(framework.framework_id)
+    framework.role = event.role
+    state.allocator.add_framework(framework.framework_id, framework.role)
+    for task in charged:
+        state.charge_task(task)
+    return framework
+
+
+def _without_number(status: TaskStatus) -> TaskStatus:
+    """The status, as one that nobody waits for an acknowledgement of."""
+    return replace(status, sequence=0)
+
+
+def _record(framework: Framework) -> FrameworkRecord:
+    return FrameworkRecord(
+        framework.framework_id,
+        framework.name,
+        framework.role,
+        framework.failover_timeout_s,
+        framework.state is FrameworkState.REMOVED,
+    )

@@ -1,0 +1,58 @@
+"""What time alone brings: leases end, the silent are given up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core import on_agent, on_framework
+from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.effects import Close, Effect, SessionId
+from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core.on_allocation import rescind
+from croupier.master.core.state import DeadlineKey, State
+from croupier.model.errors import Unavailable
+from croupier.model.ids import AgentId, FrameworkId, OfferId
+
+
+def on_time_passed(state: State, now: float) -> Iterator[Effect]:
+    """Do everything that has come due by `now`."""
+    state.allocator.wake(now)
+    for key in state.deadlines.due(now):
+        yield from _on_due(state, key, now)
+
+
+def _on_due(state: State, key: DeadlineKey, now: float) -> Iterator[Effect]:
+    match key:
+        case ("offer", offer_id):
+            # An expired offer counts as declined, else who never answers would be dealt
+            # the same agent again and again.
+            offer = state.offers[OfferId(offer_id)]
+            yield from rescind(state, offer, "its lease ended", now, state.settings.refuse_s)
+        case ("framework", framework_id):
+            framework = state.frameworks.get(FrameworkId(framework_id))
+            if framework is not None and framework.state is FrameworkState.DISCONNECTED:
+                yield from on_framework.remove(state, framework, "its failover timeout ended", now)
+        case ("agent", agent_id):
+            agent = state.agents.get(AgentId(agent_id))
+            if agent is not None and agent.state is AgentState.DISCONNECTED:
+                yield from on_agent.give_up(state, agent, now)
+        case ("silence", session):
+            yield from _on_silence(state, SessionId(int(session)), now)
+
+
+def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect]:
+    peer = state.peers.get(session)
+    if peer is None:
+        return
+    silent_s = now - peer.last_heard
+    if silent_s < state.settings.agent_timeout_s:
+        at = peer.last_heard + state.settings.agent_timeout_s
+        state.deadlines.set(("silence", str(session)), at)
+        return
+    message = f"nothing was heard for {silent_s:.0f} s"
+    yield Close(session, Unavailable(message))
+    if isinstance(peer, Agent):
+        yield from on_agent.disconnect(state, peer, message, now)
+        yield from on_agent.give_up(state, peer, now)
+    else:
+        yield from on_framework.disconnect(state, peer, message, now)

@@ -1,0 +1,193 @@
+"""All that the master knows, and the one place where it is changed.
+
+Conservation: each unit of each agent's resources is free, offered or used; `check` asserts
+it, and that every index agrees with every other.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import Literal
+
+from croupier.master.allocator import Allocator
+from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.deadlines import Deadlines
+from croupier.master.core.effects import SessionId
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.offers import Offer
+from croupier.master.core.records import Registry
+from croupier.master.core.settings import Settings
+from croupier.master.core.tasks import EndedTask, Task
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
+from croupier.model.resources import Resources, total_of
+
+DeadlineKey = tuple[Literal["offer", "framework", "agent", "silence"], str]
+
+MAX_REMOVED = 10_000
+
+
+class State:
+    """What the core decides on.
+
+    Attributes:
+        peers: who speaks on each session.
+        removed: ids of frameworks that are gone for good; the oldest are forgotten.
+        ended: tasks that are over and done with, oldest first.
+    """
+
+    def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
+        """Know nothing yet."""
+        self.master_id = master_id
+        self.settings = settings
+        self.allocator = allocator
+        self.agents: dict[AgentId, Agent] = {}
+        self.frameworks: dict[FrameworkId, Framework] = {}
+        self.offers: dict[OfferId, Offer] = {}
+        self.peers: dict[SessionId, Agent | Framework] = {}
+        self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
+        self.ended: deque[EndedTask] = deque(maxlen=settings.completed_tasks)
+        self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self._counts = {"A": 0, "F": 0, "O": 0}
+
+    @classmethod
+    def recovered(
+        cls,
+        registry: Registry,
+        master_id: str,
+        settings: Settings,
+        allocator: Allocator,
+        now: float,
+    ) -> State:
+        """What a new master knows from its predecessor's records, all of it away for now."""
+        state = cls(master_id, settings, allocator)
+        for record in registry.agents.values():
+            agent = Agent(record.agent_id, record.hostname, last_heard=now)
+            state.agents[agent.agent_id] = agent
+            state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
+        for known in registry.frameworks.values():
+            if known.removed:
+                state.forget_framework_id(known.framework_id)
+                continue
+            state.add_framework(
+                known.framework_id, known.name, known.role, known.failover_timeout_s
+            )
+            until = now + known.failover_timeout_s
+            state.deadlines.set(("framework", known.framework_id), until)
+        return state
+
+    def next_id(self, kind: Literal["A", "F", "O"]) -> str:
+        """A new id, unique among all masters of this cluster."""
+        self._counts[kind] += 1
+        return f"{self.master_id}-{kind}{self._counts[kind]}"
+
+    def has_issued(self, offer_id: OfferId) -> bool:
+        """Whether the id is that of an offer which this master made at some time."""
+        prefix, _, number = offer_id.rpartition("-O")
+        return (
+            prefix == self.master_id
+            and number.isascii()
+            and number.isdigit()
+            and 1 <= int(number[:20]) <= self._counts["O"]
+        )
+
+    def add_framework(
+        self, framework_id: FrameworkId, name: str, role: Role, failover_timeout_s: float
+    ) -> Framework:
+        """Take in a framework that is not connected yet."""
+        framework = Framework(framework_id, name, role, failover_timeout_s)
+        self.frameworks[framework_id] = framework
+        self.allocator.add_framework(framework_id, role)
+        return framework
+
+    def forget_framework_id(self, framework_id: FrameworkId) -> None:
+        """Remember that the id is spent; of very many the oldest is forgotten."""
+        self.removed[framework_id] = None
+        if len(self.removed) > MAX_REMOVED:
+            self.removed.popitem(last=False)
+
+    def add_task(self, task: Task) -> None:
+        """Take in a task; charging it is a step of its own."""
+        self.frameworks[task.framework_id].tasks[task.task_id] = task
+        agent = self.agents.get(task.agent_id)
+        if agent is not None:
+            agent.tasks[task.framework_id, task.task_id] = task
+
+    def charge_task(self, task: Task) -> None:
+        """Have a task that was found on its agent hold its resources.
+
+        Raises:
+            ValueError: if they are not free.
+        """
+        self.allocator.charge(task.framework_id, task.agent_id, task.info.resources)
+        task.is_charged = True
+
+    def release_task(self, task: Task) -> None:
+        """Give back what an ended or unreachable task held; nothing if it held nothing."""
+        if task.is_charged:
+            task.is_charged = False
+            self.allocator.release(task.framework_id, task.agent_id, task.info.resources)
+
+    def drop_task(self, task: Task) -> None:
+        """Forget a task that is over and done with, but for its id and for people."""
+        assert not task.is_charged
+        framework = self.frameworks[task.framework_id]
+        del framework.tasks[task.task_id]
+        framework.spend(task.task_id, self.settings.spent_ids)
+        agent = self.agents.get(task.agent_id)
+        if agent is not None:
+            agent.tasks.pop((task.framework_id, task.task_id), None)
+        self.ended.append(EndedTask(task.info, task.framework_id, task.role, task.status))
+
+    def used(self, agent: Agent) -> Resources:
+        """What tasks hold of an agent."""
+        return total_of(task.info.resources for task in agent.tasks.values() if task.is_charged)
+
+    def next_deadline(self) -> float | None:
+        """When time alone will change something; None if it will not."""
+        times = [self.deadlines.next(), self.allocator.next_wakeup()]
+        return min((at for at in times if at is not None), default=None)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        self.allocator.check()
+        for agent in self.agents.values():
+            self._check_agent(agent)
+        for framework in self.frameworks.values():
+            self._check_framework(framework)
+        for offer in self.offers.values():
+            assert self.agents[offer.agent_id].offers[offer.offer_id] is offer
+            assert self.frameworks[offer.framework_id].offers[offer.offer_id] is offer
+        for session, peer in self.peers.items():
+            assert peer.session == session
+
+    def _check_agent(self, agent: Agent) -> None:
+        assert (agent.state is AgentState.CONNECTED) == (agent.session is not None)
+        assert agent.state is not AgentState.UNREACHABLE or not agent.in_pool
+        assert not agent.offers or agent.state is AgentState.CONNECTED
+        assert agent.session is None or self.peers[agent.session] is agent
+        assert all(self.offers[offer_id] is offer for offer_id, offer in agent.offers.items())
+        for (framework_id, task_id), task in agent.tasks.items():
+            assert self.frameworks[framework_id].tasks[task_id] is task
+            live = agent.in_pool and not task.state.is_terminal
+            assert task.is_charged == live, f"{task_id} {task.state.name}"
+        if agent.in_pool:
+            held = self.allocator.free(agent.agent_id)
+            for offer in agent.offers.values():
+                held = held + offer.resources
+            for task in agent.tasks.values():
+                held = held + task.info.resources if task.is_charged else held
+            assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
+
+    def _check_framework(self, framework: Framework) -> None:
+        assert (framework.state is FrameworkState.CONNECTED) == (framework.session is not None)
+        assert not framework.offers or framework.session is not None
+        assert framework.session is None or self.peers[framework.session] is framework
+        assert all(self.offers[offer_id] is offer for offer_id, offer in framework.offers.items())
+        for task_id, task in framework.tasks.items():
+            assert task_id not in framework.spent
+            agent = self.agents.get(task.agent_id)
+            assert agent is not None or task.state.is_terminal
+            assert agent is None or agent.tasks[framework.framework_id, task_id] is task
+            assert not task.is_orphan or task.state.is_terminal
+        if framework.state is FrameworkState.REMOVED:
+            assert framework.tasks

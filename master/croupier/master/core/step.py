@@ -1,0 +1,82 @@
+"""The master's one function: an event and a time in, effects out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from croupier.master.core import (
+    on_agent,
+    on_allocation,
+    on_call,
+    on_framework,
+    on_operator,
+    on_time,
+)
+from croupier.master.core.effects import Answer, Effect
+from croupier.master.core.events import (
+    AgentReported,
+    AgentStopped,
+    AllocationDue,
+    Event,
+    FrameworkCalled,
+    Heard,
+    OperatorKill,
+    Read,
+    Register,
+    SessionEnded,
+    Subscribe,
+    TimePassed,
+)
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.state import State
+
+
+def step(state: State, event: Event, now: float) -> list[Effect]:
+    """Apply one event at time `now` (monotonic seconds) and say what must happen, in order."""
+    return list(_handle(state, event, now))
+
+
+def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
+    match event:
+        case FrameworkCalled():
+            yield from on_call.on_call(state, event, now)
+        case AgentReported():
+            yield from on_agent.on_agent_reported(state, event, now)
+        case Heard():
+            _on_heard(state, event, now)
+        case AllocationDue(budget):
+            yield from on_allocation.on_allocation_due(state, budget, now)
+        case TimePassed():
+            yield from on_time.on_time_passed(state, now)
+        case Subscribe():
+            yield from on_framework.on_subscribe(state, event, now)
+        case Register():
+            yield from on_agent.on_register(state, event, now)
+        case AgentStopped():
+            yield from on_agent.on_agent_stopped(state, event, now)
+        case SessionEnded():
+            yield from _on_session_ended(state, event, now)
+        case OperatorKill():
+            yield from on_operator.on_operator_kill(state, event)
+        case Read(request, query):
+            yield Answer(request, query(state))
+        case _:
+            assert_never(event)
+
+
+def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:
+    peer = state.peers.get(event.session)
+    if isinstance(peer, Framework):
+        yield from on_framework.disconnect(state, peer, event.message, now)
+    elif peer is not None:
+        yield from on_agent.disconnect(state, peer, event.message, now)
+
+
+def _on_heard(state: State, event: Heard, now: float) -> None:
+    peer = state.peers.get(event.session)
+    if peer is None:
+        return
+    peer.last_heard = now
+    if isinstance(peer, Framework):
+        peer.verdicts_arrived(event.verdicts_seen)

@@ -1,0 +1,66 @@
+"""A task, as the master knows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
+
+
+@dataclass(slots=True)
+class Task:
+    """A task that was launched, until its last update is acknowledged.
+
+    Attributes:
+        status: the latest that is known, from the agent or of the master's own making.
+        sequence: the highest number of an update that its agent sent.
+        acknowledged: the highest number that its framework acknowledged.
+        is_charged: whether its resources are held on the agent.
+        kill: the grace and reason of a kill that was asked for; kept until it has ended,
+            so that an agent that was away hears of it.
+        is_orphan: whether its agent has it no more, so that the master itself must tell
+            the framework what became of it.
+    """
+
+    info: TaskInfo
+    framework_id: FrameworkId
+    agent_id: AgentId
+    role: Role
+    status: TaskStatus
+    sequence: int = 0
+    acknowledged: int = 0
+    is_charged: bool = False
+    kill: tuple[int | None, Reason] | None = None
+    is_orphan: bool = False
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task's id, unique within its framework."""
+        return self.info.task_id
+
+    @property
+    def state(self) -> TaskState:
+        """The latest state that is known."""
+        return self.status.state
+
+    def move(self, status: TaskStatus) -> None:
+        """Take on a new status.
+
+        Raises:
+            Conflict: if a task cannot go from its state to that one.
+        """
+        if status.state != self.state:
+            moved(self.task_id, self.state, status.state)
+        self.status = status
+        self.sequence = max(self.sequence, status.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedTask:
+    """A task that is over and done with, for people to look at."""
+
+    info: TaskInfo
+    framework_id: FrameworkId
+    role: Role
+    status: TaskStatus
