@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from croupier.model.errors import InvalidRequest
 
@@ -43,7 +44,12 @@ class Address:
     @property
     def is_loopback(self) -> bool:
         """Whether nobody on another machine can reach it."""
-        return self.host in ("localhost", "::1") or self.host.startswith("127.")
+        if self.host == "localhost":
+            return True
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return False
 
 
 def parse_addresses(text: str, default_port: int | None = None) -> tuple[Address, ...]:

@@ -15,6 +15,7 @@ from croupier.rpc.address import Address
 # One rendering serves all who scrape within this time: it blocks the loop for about
 # 20 us a series.
 CACHE_S = 1.0
+SHUTDOWN_S = 1.0
 
 
 class HttpServer:
@@ -39,7 +40,9 @@ class HttpServer:
                 *routes,
             ]
         )
-        self._runner = web.AppRunner(app, access_log=None, handle_signals=False)
+        self._runner = web.AppRunner(
+            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
+        )
 
     async def start(self, address: Address) -> int:
         """Listen on `address` and return the port.
@@ -48,7 +51,7 @@ class HttpServer:
             Unavailable: if the port is taken or the host is not this machine's.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, address.host, address.port, shutdown_timeout=1.0)
+        site = web.TCPSite(self._runner, address.host, address.port)
         try:
             await site.start()
         except OSError as error:

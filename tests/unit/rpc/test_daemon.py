@@ -1,0 +1,102 @@
+"""Running a daemon: how it ends, as its parent sees it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys
+from croupier.model.errors import Unavailable
+from croupier.rpc.daemon import run_daemon
+
+async def main(stop):
+    if "fail" in sys.argv:
+        raise Unavailable("the port is taken")
+    print("up", flush=True)
+    await stop.wait()
+    print("asked to stop", flush=True)
+    if "stubborn" in sys.argv:
+        await asyncio.sleep(60)
+
+sys.exit(run_daemon("tester", main))
+"""
+
+
+def start(*argv: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_it_to_stop(number: signal.Signals) -> None:
+    with start() as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "asked to stop\n", "")
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_a_second_signal_ends_it_at_once(number: signal.Signals, code: int) -> None:
+    with start("stubborn") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "asked to stop\n"
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == code
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
+    with start("fail") as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (1, "", "tester: the port is taken\n")
+
+
+LOGGING = """
+import sys, structlog
+from croupier.rpc.logging import configure_logging
+configure_logging(sys.argv[1], "info")
+log = structlog.get_logger()
+log.debug("too_small")
+log.info("agent_registered", agent_id="a1")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("agent_failed")
+"""
+
+
+def log_lines(log_format: str) -> list[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", LOGGING, log_format], capture_output=True, text=True, timeout=20
+    )
+    assert (run.returncode, run.stdout) == (0, "")
+    return run.stderr.splitlines()
+
+
+@pytest.mark.parametrize("log_format", ["auto", "json"])
+def test_log_lines_are_json_when_no_terminal_reads_them(log_format: str) -> None:
+    first, second = (json.loads(line) for line in log_lines(log_format))
+    assert (first["event"], first["level"], first["agent_id"]) == ("agent_registered", "info", "a1")
+    assert second["exception"][0]["exc_type"] == "ZeroDivisionError"
+
+
+def test_log_lines_can_be_text_without_colours() -> None:
+    lines = log_lines("text")
+    assert "agent_registered" in lines[0]
+    assert "\x1b" not in "".join(lines)
+    assert "ZeroDivisionError: division by zero" in lines

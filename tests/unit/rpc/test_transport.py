@@ -1,0 +1,27 @@
+"""Ports are ours alone, or refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.errors import Unavailable
+from croupier.rpc.address import Address
+from croupier.rpc.transport import bind, make_server
+
+
+async def test_the_system_chooses_a_free_port() -> None:
+    server = make_server()
+    assert bind(server, Address("127.0.0.1", 0)) > 0
+    await server.stop(None)
+
+
+async def test_two_servers_never_share_a_port() -> None:
+    first, second = make_server(), make_server()
+    port = bind(first, Address("127.0.0.1", 0))
+    await first.start()
+    try:
+        with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
+            bind(second, Address("127.0.0.1", port))
+    finally:
+        await first.stop(None)
+        await second.stop(None)

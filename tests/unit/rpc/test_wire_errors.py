@@ -1,0 +1,48 @@
+"""Errors over the wire and back: one table."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from croupier.model import errors
+from croupier.model.errors import CroupierError
+from croupier.rpc.wire_errors import STATUS, error_from_rpc, error_from_wire, error_to_wire
+from croupier.v1 import framework_pb2 as pb
+
+KINDS = CroupierError.__subclasses__()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_comes_back_as_it_went(kind: type[CroupierError]) -> None:
+    back = error_from_wire(error_to_wire(kind("why")))
+    assert (type(back), str(back)) == (kind, "why")
+
+
+def test_every_error_has_a_code_of_grpc() -> None:
+    assert set(STATUS) == set(KINDS)
+
+
+def test_a_code_of_a_newer_peer_is_still_an_error_of_ours() -> None:
+    back = error_from_wire(pb.Error(code=pb.ErrorCode.ValueType(99), message="why"))
+    assert (type(back), str(back)) == (CroupierError, "why")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidRequest),
+        (grpc.StatusCode.NOT_FOUND, errors.NotFound),
+        (grpc.StatusCode.FAILED_PRECONDITION, errors.Conflict),
+        (grpc.StatusCode.ABORTED, errors.Removed),
+        (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.Unavailable),
+        (grpc.StatusCode.INTERNAL, errors.Unavailable),
+    ],
+)
+def test_a_failed_call_is_an_error_of_ours(
+    code: grpc.StatusCode, kind: type[CroupierError]
+) -> None:
+    nothing = grpc.aio.Metadata()
+    back = error_from_rpc(grpc.aio.AioRpcError(code, nothing, nothing, details="why"))
+    assert (type(back), str(back)) == (kind, "why")
