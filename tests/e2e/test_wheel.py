@@ -1,0 +1,70 @@
+"""The wheel, in a clean environment, far from this checkout."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import venv
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from croupier.rpc.version import croupier_version
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+REPO = Path(__file__).resolve().parents[2]
+PUBLIC = "from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus"
+
+Run = Callable[..., str]
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """Runs a program of an environment that holds the wheel and nothing of this checkout."""
+    scratch = tmp_path_factory.mktemp("wheel")
+    build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch)]
+    succeed([*build, str(REPO)], REPO)
+    (wheel,) = scratch.glob("*.whl")
+    venv.create(scratch / "env", with_pip=True)
+    outside = scratch / "outside"
+    outside.mkdir()
+
+    def run(program: str, *argv: str) -> str:
+        return succeed([str(scratch / "env/bin" / program), *argv], outside)
+
+    run("python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", str(wheel))
+    return run
+
+
+def succeed(command: list[str], directory: Path) -> str:
+    done = subprocess.run(command, cwd=directory, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def test_the_version_is_that_of_the_distribution(installed: Run) -> None:
+    assert installed("croupier", "--version").strip() == croupier_version()
+
+
+@pytest.mark.parametrize("program", ["croupier", "croupier-master", "croupier-agent"])
+def test_every_program_shows_its_help(installed: Run, program: str) -> None:
+    assert program in installed(program, "--help")
+
+
+def test_the_public_names_can_be_imported(installed: Run) -> None:
+    where = f"{PUBLIC}\nimport croupier.sdk\nprint(croupier.sdk.__file__)"
+    assert "site-packages" in installed("python", "-W", "error", "-c", where)
+
+
+def test_the_wheel_holds_the_wire_contract_and_the_marks_of_typing(installed: Run) -> None:
+    list_files = (
+        "from importlib.metadata import files\n"
+        "print(*sorted(str(path) for path in files('croupier')), sep='\\n')"
+    )
+    names = installed("python", "-c", list_files).splitlines()
+    assert "croupier/v1/framework.proto" in names
+    packages = ("agent", "ctl", "master", "model", "rpc", "sdk", "v1")
+    assert {f"croupier/{package}/py.typed" for package in packages} <= set(names)
+    assert not [name for name in names if name.startswith(("tests", "proto", "deploy"))]
