@@ -7,3 +7,5 @@ Croupier never uses gRPC after a fork, so they are turned off before grpc is imp
 import os
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
+# What gRPC's core would print we say ourselves, in one clear line.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")

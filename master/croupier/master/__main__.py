@@ -1,0 +1,36 @@
+"""The `croupier-master` command."""
+
+from __future__ import annotations
+
+import sys
+
+from croupier.master.app import run_master
+from croupier.master.config import MasterConfig
+from croupier.rpc.cli import make_app, run_app
+from croupier.rpc.daemon import run_daemon
+from croupier.rpc.logging import configure_logging
+
+NAME = "croupier-master"
+ABOUT = """Track what every agent has free, and deal it to frameworks in dominant-share order.
+
+Frameworks, agents and operators speak gRPC to --listen; Prometheus scrapes --http.
+A value is taken from its flag, else from CROUPIER_<FLAG> in the environment, else from
+[croupier-master] in the TOML file that CROUPIER_CONFIG names.
+"""
+
+
+def main() -> None:
+    """Run the command and exit with its code."""
+    app = make_app(NAME, ABOUT)
+
+    @app.default
+    def serve(*, config: MasterConfig = MasterConfig()) -> int:  # noqa: B008 - frozen
+        """Run a master until SIGTERM or SIGINT."""
+        configure_logging(config.log_format, config.log_level)
+        return run_daemon(NAME, lambda stop: run_master(config, stop))
+
+    sys.exit(run_app(app))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,106 @@
+"""What a master is told when it starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.master.core.settings import Settings
+from croupier.master.weights import Weights
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.address import Address
+from croupier.rpc.cli import read_by
+from croupier.rpc.logging import LogFormat, LogLevel
+
+
+@dataclass(frozen=True, slots=True)
+class StoreChoice:
+    """Where the master keeps what must outlive it; `path` None is memory."""
+
+    path: Path | None
+
+    @classmethod
+    def parse(cls, text: str) -> StoreChoice:
+        """Read `memory` or `sqlite:PATH`.
+
+        Raises:
+            InvalidRequest: if it is neither.
+        """
+        if text == "memory":
+            return cls(None)
+        kind, colon, path = text.partition(":")
+        if kind != "sqlite" or not colon or not path:
+            raise InvalidRequest(f"{text!r} is not a store: memory or sqlite:PATH")
+        return cls(Path(path).expanduser())
+
+    def __str__(self) -> str:
+        return "memory" if self.path is None else f"sqlite:{self.path}"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MasterConfig:
+    """A master's configuration, validated on construction.
+
+    Raises:
+        InvalidRequest: if a value is out of bounds, or would expose the master unprotected.
+    """
+
+    listen: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5050)  # noqa: RUF009 - frozen
+    """Where to listen for frameworks, agents and operators (gRPC)."""
+
+    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5080)  # noqa: RUF009
+    """Where to serve /metrics, /healthz and /readyz."""
+
+    store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(
+        default_factory=lambda: StoreChoice(Path("croupier-master.db"))
+    )
+    """What outlives the master: sqlite:PATH, or memory for a trial."""
+
+    weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
+    """Weights of roles, such as 'ads=2,web=0.5'; a role that is not named weighs 1."""
+
+    offer_lease: float = 10.0
+    """How long a framework may hold an offer, in seconds, unless it asks for up to 60."""
+
+    heartbeat: float = 15.0
+    """How often sessions say that they are there, in seconds."""
+
+    agent_timeout: float = 75.0
+    """Silence after which an agent is unreachable, in seconds."""
+
+    insecure: bool = False
+    """Listen beyond this machine without encryption or authentication."""
+
+    log_format: LogFormat = "auto"
+    """text, json, or auto: text on a terminal."""
+
+    log_level: LogLevel = "info"
+    """The least that is logged."""
+
+    def __post_init__(self) -> None:
+        for address in (self.listen, self.http):
+            if not address.is_loopback and not self.insecure:
+                raise InvalidRequest(
+                    f"{address} can be reached from other machines, and nothing would be"
+                    " encrypted or authenticated; give --insecure to accept that"
+                )
+        if not 0.1 <= self.offer_lease <= 60:
+            raise InvalidRequest("--offer-lease must be between 0.1 and 60 seconds")
+        if not 0.1 <= self.heartbeat <= 300:
+            raise InvalidRequest("--heartbeat must be between 0.1 and 300 seconds")
+        if not 2 * self.heartbeat <= self.agent_timeout <= 86400:
+            raise InvalidRequest(
+                "--agent-timeout must be at least twice --heartbeat, at most a day"
+            )
+
+    def settings(self) -> Settings:
+        """The numbers that the core goes by."""
+        return Settings(
+            heartbeat_s=self.heartbeat,
+            agent_timeout_s=self.agent_timeout,
+            offer_lease_s=self.offer_lease,
+        )

@@ -1,0 +1,169 @@
+"""The one task that owns the state: decide, make durable, then tell the world.
+
+Agents that changed are dealt at once when nothing else waits, and else after at most
+`COALESCE_S`, so that a burst of changes costs one pass and a lone one waits for nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+from typing import Protocol, TypeVar, cast
+
+from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
+from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
+from croupier.master.core.facts import Fact
+from croupier.master.core.state import State
+from croupier.master.core.step import step
+from croupier.master.inbox import Inbox
+from croupier.master.store import Store
+from croupier.model.clock import Clock
+from croupier.model.errors import CroupierError, Unavailable
+
+COALESCE_S = 0.020
+# About 10 ms of work: between slices everybody else has a turn.
+BATCH = 500
+PASS_BUDGET = 1000
+ASK_TIMEOUT_S = 10.0
+
+T = TypeVar("T")
+
+
+class Watcher(Protocol):
+    """Who measures the driver at work; times are in seconds."""
+
+    def stepped(self, seconds: float, events: int) -> None:
+        """A batch was decided; the loop stood still for it."""
+
+    def allocated(self, seconds: float, waited_s: float) -> None:
+        """A slice of a pass was made, so long after agents became unsettled."""
+
+    def committed(self, seconds: float) -> None:
+        """Records were made durable."""
+
+    def happened(self, fact: Fact) -> None:
+        """The core reported a fact."""
+
+
+class Outside(Protocol):
+    """Where effects go; none of these waits."""
+
+    def send(self, effect: Send) -> None:
+        """Queue a message for a session."""
+
+    def close(self, effect: Close) -> None:
+        """End a session."""
+
+
+class Driver:
+    """Feeds events to the core for ever."""
+
+    def __init__(
+        self, state: State, store: Store, outside: Outside, watcher: Watcher, clock: Clock
+    ) -> None:
+        """Own `state` from now on."""
+        self.state = state
+        self.inbox = Inbox()
+        self._store, self._outside = store, outside
+        self._watcher, self._clock = watcher, clock
+        self._requests = count(1)
+        self._answers: dict[int, asyncio.Future[object]] = {}
+        self._unsettled_at: float | None = None
+
+    async def ask(self, make_event: Callable[[int], Event]) -> object:
+        """Put a question to the core and wait for its answer, in order with all events.
+
+        Raises:
+            CroupierError: if that is the answer.
+            Unavailable: if there is none within 10 s.
+        """
+        request = next(self._requests)
+        answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
+        self._answers[request] = answer
+        try:
+            async with asyncio.timeout(ASK_TIMEOUT_S):
+                await self.inbox.put(make_event(request))
+                result = await answer
+        except TimeoutError:
+            raise Unavailable("the master is too busy to answer") from None
+        finally:
+            del self._answers[request]
+        if isinstance(result, CroupierError):
+            raise result
+        return result
+
+    async def read(self, query: Callable[[State], T]) -> T:
+        """What `query` sees of the state, at one moment; it must keep no reference into it."""
+        return cast("T", await self.ask(lambda request: Read(request, query)))
+
+    async def run(self) -> None:
+        """Drive until cancelled. An error of the core's or the store's ends it."""
+        while True:
+            await self.inbox.wait(self._patience())
+            effects = self._decide_batch()
+            if self._allocation_is_due():
+                effects += self._allocate()
+            await self._commit(effects)
+            for effect in effects:
+                self._perform(effect)
+
+    def _patience(self) -> float | None:
+        """How long to wait for an event: not at all while agents are unsettled."""
+        if self.state.allocator.is_unsettled:
+            return 0.0
+        deadline = self.state.next_deadline()
+        return None if deadline is None else deadline - self._clock.now()
+
+    def _decide_batch(self) -> list[Effect]:
+        started = self._clock.now()
+        effects: list[Effect] = []
+        deadline = self.state.next_deadline()
+        if deadline is not None and deadline <= started:
+            effects += step(self.state, TimePassed(), started)
+        batch = self.inbox.take(BATCH)
+        for event in batch:
+            effects += step(self.state, event, started)
+        if batch:
+            self._watcher.stepped(self._clock.now() - started, len(batch))
+        return effects
+
+    def _allocation_is_due(self) -> bool:
+        if not self.state.allocator.is_unsettled:
+            self._unsettled_at = None
+            return False
+        now = self._clock.now()
+        if self._unsettled_at is None:
+            self._unsettled_at = now
+        return not len(self.inbox) or now - self._unsettled_at >= COALESCE_S
+
+    def _allocate(self) -> list[Effect]:
+        assert self._unsettled_at is not None
+        started = self._clock.now()
+        effects = step(self.state, AllocationDue(PASS_BUDGET), started)
+        ended = self._clock.now()
+        self._watcher.allocated(ended - started, started - self._unsettled_at)
+        self._unsettled_at = ended if self.state.allocator.is_unsettled else None
+        return effects
+
+    async def _commit(self, effects: list[Effect]) -> None:
+        records = [effect.record for effect in effects if isinstance(effect, Save)]
+        if records:
+            started = self._clock.now()
+            await self._store.commit(records)
+            self._watcher.committed(self._clock.now() - started)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Send():
+                self._outside.send(effect)
+            case Happened(fact):
+                self._watcher.happened(fact)
+            case Close():
+                self._outside.close(effect)
+            case Answer(request, result):
+                answer = self._answers.get(request)
+                if answer is not None and not answer.done():
+                    answer.set_result(result)
+            case Save():
+                pass

@@ -1,0 +1,39 @@
+"""The master's log: one line per fact, with its ids, at the level that operators want it."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+from enum import Enum
+
+import structlog
+
+from croupier.master.core.facts import (
+    AgentJoined,
+    AgentLeft,
+    CallAnswered,
+    Fact,
+    FrameworkJoined,
+    FrameworkLeft,
+    TaskMoved,
+)
+from croupier.model.task import TaskState
+
+_log = structlog.get_logger("croupier.master")
+_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def log_fact(fact: Fact) -> None:
+    """Log `fact` under its own name in snake_case."""
+    said = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    said = {name: v.name if isinstance(v, Enum) else v for name, v in said.items() if v != ""}
+    name = _WORD.sub("_", type(fact).__name__).lower()
+    match fact:
+        case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft():
+            _log.info(name, **said)
+        case CallAnswered(outcome="invalid"):
+            _log.warning(name, **said)
+        case TaskMoved(state=state) if state is TaskState.STAGING or state.is_terminal:
+            _log.info(name, **said)
+        case _:
+            _log.debug(name, **said)

@@ -1,0 +1,99 @@
+"""OperatorService: what people and their tools ask."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from croupier.master.core.events import OperatorKill
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.master.driver import Driver
+from croupier.master.services import views
+from croupier.master.services.stream import Context
+from croupier.model.errors import CroupierError, NotFound
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.rpc.wire_errors import STATUS
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
+
+T = TypeVar("T")
+
+
+class OperatorService(OperatorServiceServicer):
+    """Answers from the core's state, each at one moment."""
+
+    def __init__(self, driver: Driver, version: str, is_leader: Callable[[], bool]) -> None:
+        """Ask `driver`."""
+        self._driver, self._version, self._is_leader = driver, version, is_leader
+
+    async def GetMaster(
+        self, request: pb.GetMasterRequest, context: Context
+    ) -> pb.GetMasterResponse:
+        """Who this master is, and what the cluster has."""
+        wire = await self._read(context, views.view_master)
+        wire.version, wire.leader = self._version, self._is_leader()
+        return wire
+
+    async def ListAgents(
+        self, request: pb.ListAgentsRequest, context: Context
+    ) -> pb.ListAgentsResponse:
+        """All agents."""
+        return await self._read(context, views.view_agents)
+
+    async def ListFrameworks(
+        self, request: pb.ListFrameworksRequest, context: Context
+    ) -> pb.ListFrameworksResponse:
+        """All frameworks that were not removed, and those removed whose tasks still end."""
+        return await self._read(context, views.view_frameworks)
+
+    async def ListRoles(
+        self, request: pb.ListRolesRequest, context: Context
+    ) -> pb.ListRolesResponse:
+        """Roles that have frameworks or a weight."""
+        return await self._read(context, views.view_roles)
+
+    async def ListOffers(
+        self, request: pb.ListOffersRequest, context: Context
+    ) -> pb.ListOffersResponse:
+        """Outstanding offers."""
+        return await self._read(context, views.view_offers)
+
+    async def ListTasks(
+        self, request: pb.ListTasksRequest, context: Context
+    ) -> pb.ListTasksResponse:
+        """Tasks, of one framework or of all; also those that have ended lately."""
+        framework_id = FrameworkId(request.framework_id)
+        return await self._read(context, lambda state: views.view_tasks(state, framework_id))
+
+    async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
+        """Have a task ended."""
+        grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
+        task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
+        task = await _answered(
+            context,
+            self._driver.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
+        )
+        assert isinstance(task, Task)
+        return pb.KillTaskResponse(task=views.view_task(task))
+
+    async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
+        """Why a framework has no more offers than it has."""
+        framework_id = FrameworkId(request.framework_id)
+        return await self._read(context, lambda state: _explain(state, framework_id))
+
+    async def _read(self, context: Context, query: Callable[[State], T]) -> T:
+        return await _answered(context, self._driver.read(query))
+
+
+def _explain(state: State, framework_id: FrameworkId) -> pb.ExplainResponse:
+    if framework_id not in state.frameworks:
+        raise NotFound(f"no framework {framework_id!r}")
+    return views.view_reasons(state, framework_id)
+
+
+async def _answered(context: Context, answer: Awaitable[T]) -> T:
+    try:
+        return await answer
+    except CroupierError as error:
+        return await context.abort(STATUS[type(error)], str(error))

@@ -1,0 +1,77 @@
+"""One bidirectional stream: a reader that feeds the inbox, a writer that empties the outbox."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, TypeVar
+
+import grpc
+import grpc.aio
+
+from croupier.master.core.events import SessionEnded
+from croupier.master.inbox import Inbox
+from croupier.master.sessions import Session, WireT
+from croupier.model.errors import CroupierError, TooSlow
+from croupier.rpc.wire_errors import STATUS
+
+# A peer that takes nothing for this long is cut off.
+WRITE_TIMEOUT_S = 30.0
+
+Context = grpc.aio.ServicerContext[Any, Any]
+RequestT = TypeVar("RequestT")
+
+
+async def serve_stream(
+    session: Session[WireT],
+    end: Callable[[CroupierError | None], None],
+    requests: AsyncIterator[RequestT],
+    handle: Callable[[RequestT], Awaitable[None]],
+    write: Callable[[list[WireT]], Awaitable[None]],
+    context: Context,
+    inbox: Inbox,
+) -> None:
+    """Serve a session until its stream ends or the core closes it.
+
+    `handle` may raise a CroupierError, which ends the session with it.
+    """
+    reader = asyncio.create_task(_read(end, requests, handle))
+    message = "the stream ended"
+    try:
+        await _write(session, write)
+    except TimeoutError:
+        session.error = TooSlow(f"nothing was read for {WRITE_TIMEOUT_S:.0f} s")
+        message = str(session.error)
+    finally:
+        session.outbox.close()
+        reader.cancel()
+        inbox.put_now(SessionEnded(session.session_id, message))
+        await asyncio.wait([reader])
+    if not reader.cancelled() and (failure := reader.exception()) is not None:
+        raise failure
+    if session.error is not None:
+        await context.abort(
+            STATUS.get(type(session.error), grpc.StatusCode.ABORTED), str(session.error)
+        )
+
+
+async def _read(
+    end: Callable[[CroupierError | None], None],
+    requests: AsyncIterator[RequestT],
+    handle: Callable[[RequestT], Awaitable[None]],
+) -> None:
+    """Handle requests; their end, for whatever reason, is the session's."""
+    error: CroupierError | None = None
+    try:
+        async for request in requests:
+            await handle(request)
+    except CroupierError as refusal:
+        error = refusal
+    finally:
+        end(error)
+
+
+async def _write(session: Session[WireT], write: Callable[[list[WireT]], Awaitable[None]]) -> None:
+    while batch := await session.outbox.take():
+        async with asyncio.timeout(WRITE_TIMEOUT_S):
+            await write(batch)

@@ -1,0 +1,167 @@
+"""The streams that stand, and what waits to be written on each.
+
+Rule: nothing here ever waits for a peer. A peer that leaves its messages unread until its
+outbox is full is cut off, and the core told so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+from typing import Final, Generic, TypeVar, cast
+
+from croupier.master.core.effects import Close, Send, SessionId
+from croupier.master.core.events import SessionEnded
+from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.inbox import Inbox
+from croupier.master.wire.to_agent import order_to_wire
+from croupier.master.wire.to_framework import AgentsTold, event_to_wire
+from croupier.model.errors import CroupierError, TooSlow
+from croupier.rpc.outbox import Outbox
+from croupier.rpc.wire_errors import error_to_wire
+from croupier.v1 import agent_pb2, framework_pb2
+
+OUTBOX_LIMIT: Final = 20_000
+BEAT_SLICES: Final = 10
+
+WireT = TypeVar("WireT", framework_pb2.Event, agent_pb2.Order)
+
+
+class Session(Generic[WireT]):
+    """One stream from a framework or an agent.
+
+    Attributes:
+        error: why it was closed, if it was closed for an error.
+    """
+
+    def __init__(self, session_id: SessionId) -> None:
+        """A stream that nothing was said on yet."""
+        self.session_id = session_id
+        self.outbox: Outbox[WireT] = Outbox(OUTBOX_LIMIT)
+        self.error: CroupierError | None = None
+
+
+class FrameworkSession(Session[framework_pb2.Event]):
+    """A framework's stream; it is told of each agent once."""
+
+    def __init__(self, session_id: SessionId) -> None:
+        """A stream that knows of no agents."""
+        super().__init__(session_id)
+        self._told = AgentsTold()
+
+    def put(self, message: ToFramework) -> bool:
+        """Queue a message; False if there is no room."""
+        return self.outbox.put(event_to_wire(message, self._told))
+
+    def beat(self) -> None:
+        """Say that the master is there."""
+        self.outbox.put(_FRAMEWORK_BEAT)
+
+    def end(self, error: CroupierError | None) -> None:
+        """Write what is queued, then the error, and end."""
+        self.error = error
+        last = framework_pb2.Event(error=error_to_wire(error)) if error else None
+        self.outbox.close(last)
+
+
+class AgentSession(Session[agent_pb2.Order]):
+    """An agent's stream."""
+
+    def put(self, message: ToAgent) -> bool:
+        """Queue a message; False if there is no room."""
+        return self.outbox.put(order_to_wire(message))
+
+    def beat(self) -> None:
+        """Say that the master is there."""
+        self.outbox.put(_AGENT_BEAT)
+
+    def end(self, error: CroupierError | None) -> None:
+        """Write what is queued, then the error, and end."""
+        self.error = error
+        last = agent_pb2.Order(error=error_to_wire(error)) if error else None
+        self.outbox.close(last)
+
+
+class Sessions:
+    """All streams; the `Outside` of the driver.
+
+    Attributes:
+        dropped: messages that were for sessions that had ended, or that had no room.
+    """
+
+    def __init__(self) -> None:
+        """None stands yet."""
+        self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
+        self._numbers = count(1)
+        self._inbox: Inbox | None = None
+        self.dropped = 0
+
+    def report_to(self, inbox: Inbox) -> None:
+        """Have the core told of sessions that had to be cut off."""
+        self._inbox = inbox
+
+    def open_framework(self) -> FrameworkSession:
+        """A new framework stream."""
+        session = FrameworkSession(SessionId(next(self._numbers)))
+        self._sessions[session.session_id] = session
+        return session
+
+    def open_agent(self) -> AgentSession:
+        """A new agent stream."""
+        session = AgentSession(SessionId(next(self._numbers)))
+        self._sessions[session.session_id] = session
+        return session
+
+    def forget(self, session_id: SessionId) -> None:
+        """The stream has ended."""
+        self._sessions.pop(session_id, None)
+
+    def send(self, effect: Send) -> None:
+        """Queue a message; cut the session off if it does not read."""
+        session = self._sessions.get(effect.session)
+        # The core sends each peer only what is for its kind.
+        if isinstance(session, FrameworkSession):
+            sent = session.put(cast("ToFramework", effect.message))
+        else:
+            sent = session is not None and session.put(cast("ToAgent", effect.message))
+        if not sent:
+            self.dropped += 1
+            self._cut_off(effect.session)
+
+    def close(self, effect: Close) -> None:
+        """Write what is queued, say why, and end the stream."""
+        session = self._sessions.get(effect.session)
+        if session is not None:
+            session.end(effect.error)
+
+    def end_all(self, error: CroupierError) -> None:
+        """The master stops."""
+        for session in self._sessions.values():
+            session.end(error)
+
+    def queued(self) -> int:
+        """How many messages wait to be written, over all sessions."""
+        return sum(len(session.outbox) for session in self._sessions.values())
+
+    async def beat(self, heartbeat_s: float) -> None:
+        """Send heartbeats for ever, spread over time, to whoever is sent nothing else."""
+        for turn in count():
+            await asyncio.sleep(heartbeat_s / BEAT_SLICES)
+            for session in list(self._sessions.values()):
+                due = session.session_id % BEAT_SLICES == turn % BEAT_SLICES
+                if due and not len(session.outbox):
+                    session.beat()
+
+    def _cut_off(self, session_id: SessionId) -> None:
+        session = self._sessions.get(session_id)
+        if session is None or session.outbox.is_closed:
+            return
+        error = TooSlow(f"{OUTBOX_LIMIT} messages were left unread")
+        session.outbox.drop()
+        session.end(error)
+        if self._inbox is not None:
+            self._inbox.put_now(SessionEnded(session_id, str(error)))
+
+
+_FRAMEWORK_BEAT = framework_pb2.Event(heartbeat=framework_pb2.Heartbeat())
+_AGENT_BEAT = agent_pb2.Order(heartbeat=framework_pb2.Heartbeat())

@@ -1,0 +1,43 @@
+"""Weights of roles, as they are written on a command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import Role, check_role
+from croupier.model.scalar import format_milli, parse_scalar
+
+MAX_WEIGHT = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """Weights by role, in thousandths; a role that is not named weighs 1."""
+
+    by_role: Mapping[Role, int] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, text: str) -> Weights:
+        """Read `ads=2,web=0.5`.
+
+        Raises:
+            InvalidRequest: if it is not that, or a weight is not above 0 and at most 1,000,000.
+        """
+        weights: dict[Role, int] = {}
+        for part in filter(None, (piece.strip() for piece in text.split(","))):
+            name, equals, value = (piece.strip() for piece in part.rpartition("="))
+            if not equals:
+                raise InvalidRequest(f"{part!r} is not ROLE=WEIGHT (example: ads=2,web=0.5)")
+            role = check_role(name)
+            weight = parse_scalar(f"the weight of {role}", value)
+            if not 0 < weight <= MAX_WEIGHT * 1000:
+                raise InvalidRequest(f"the weight of {role} must be above 0, at most {MAX_WEIGHT}")
+            if role in weights:
+                raise InvalidRequest(f"the weight of {role} is given twice")
+            weights[role] = weight
+        return cls(weights)
+
+    def __str__(self) -> str:
+        return ",".join(f"{role}={format_milli(weight)}" for role, weight in self.by_role.items())

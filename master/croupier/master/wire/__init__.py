@@ -1,0 +1,1 @@
+"""The core's messages and events to and from protobuf."""

@@ -1,0 +1,60 @@
+"""What agents report, off the wire."""
+
+from __future__ import annotations
+
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import (
+    AgentReported,
+    AgentStopped,
+    AgentTask,
+    Event,
+    Heard,
+    Register,
+)
+from croupier.model.errors import ProtocolViolation
+from croupier.model.ids import AgentId, FrameworkId
+from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
+from croupier.rpc.task_wire import status_from_wire, task_from_wire
+from croupier.v1 import agent_pb2 as pb
+
+
+def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
+    """The event for a report.
+
+    Raises:
+        InvalidRequest: if an amount, attribute or status is malformed.
+        ProtocolViolation: if it is of a kind that this master does not know.
+    """
+    match wire.WhichOneof("report"):
+        case "updates":
+            statuses = tuple(status_from_wire(status) for status in wire.updates.statuses)
+            return AgentReported(session, statuses)
+        case "heartbeat":
+            return Heard(session)
+        case "register":
+            return _register(session, wire.register)
+        case "goodbye":
+            return AgentStopped(session, wire.goodbye.message[:1024])
+        case _:
+            raise ProtocolViolation("a report that is empty or unknown")
+
+
+def _register(session: SessionId, wire: pb.Register) -> Register:
+    return Register(
+        session,
+        AgentId(wire.agent_id),
+        wire.hostname,
+        resources_from_wire(wire.resources),
+        attributes_from_wire(wire.attributes),
+        wire.http_address[:512],
+        tuple(_task(task) for task in wire.tasks),
+    )
+
+
+def _task(wire: pb.AgentTask) -> AgentTask:
+    return AgentTask(
+        FrameworkId(wire.framework_id),
+        task_from_wire(wire.task),
+        status_from_wire(wire.latest),
+        tuple(status_from_wire(status) for status in wire.unacknowledged),
+    )

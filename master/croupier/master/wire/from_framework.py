@@ -1,0 +1,121 @@
+"""What frameworks ask of the master, off the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import FrameworkCalled, Subscribe
+from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId, check_role
+from croupier.model.task import TaskInfo
+from croupier.rpc.task_wire import demand_from_wire, task_from_wire
+from croupier.rpc.transport import MAX_MESSAGE_BYTES
+from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import task_pb2
+
+
+def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
+    """The event for a SUBSCRIBE.
+
+    Raises:
+        InvalidRequest: if it does not have exactly one role, or its demand is malformed.
+    """
+    framework = wire.framework
+    if len(framework.roles) != 1:
+        raise InvalidRequest(f"a framework has exactly one role, not {len(framework.roles)}")
+    if not wire.client_id or len(wire.client_id) > 255:
+        raise InvalidRequest("client_id has 1 to 255 characters")
+    return Subscribe(
+        session,
+        FrameworkId(framework.framework_id),
+        framework.name,
+        check_role(framework.roles[0]),
+        wire.client_id,
+        failover_timeout_s=framework.failover_timeout_ms / 1000,
+        offer_lease_s=wire.offer_lease_ms / 1000,
+        demand=demand_from_wire(wire.demands),
+        suppressed=wire.suppressed,
+        hostname=framework.hostname[:255],
+        webui_url=framework.webui_url[:2048],
+    )
+
+
+def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
+    """The event for any call but SUBSCRIBE and HEARTBEAT.
+
+    A call that cannot be read is an event too: it gets its verdict like any other.
+
+    Raises:
+        ProtocolViolation: if it has no number.
+    """
+    name = wire.WhichOneof("call") or "unknown"
+    if not wire.seq:
+        raise ProtocolViolation(f"{name.upper()} has no sequence number")
+    try:
+        size = wire.ByteSize()
+        if size > MAX_MESSAGE_BYTES:
+            raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are taken")
+        call = _call(name, wire)
+    except CroupierError as error:
+        task_ids = tuple(TaskId(task.task_id[:255]) for task in _tasks(wire))
+        call = calls.Malformed(name, error, task_ids)
+    return FrameworkCalled(session, wire.seq, call)
+
+
+def _call(name: str, wire: pb.Call) -> calls.Call:
+    match name:
+        case "accept":
+            return calls.Accept(
+                _offer_ids(wire.accept.offer_ids), _launches(wire), _refuse_s(wire.accept.filters)
+            )
+        case "decline":
+            decline = wire.decline
+            return calls.Decline(
+                _offer_ids(decline.offer_ids), _refuse_s(decline.filters), decline.reason
+            )
+        case "update_demand":
+            return calls.UpdateDemand(demand_from_wire(wire.update_demand.demands))
+        case "suppress":
+            return calls.Suppress()
+        case "revive":
+            return calls.Revive()
+        case "kill":
+            policy = wire.kill.kill_policy
+            grace = policy.grace_ms if wire.kill.HasField("kill_policy") else None
+            return calls.Kill(TaskId(wire.kill.task_id), grace)
+        case "acknowledge":
+            return calls.Acknowledge(
+                tuple(
+                    (AgentId(update.agent_id), TaskId(update.task_id), update.sequence)
+                    for update in wire.acknowledge.updates
+                )
+            )
+        case "reconcile":
+            return calls.Reconcile(tuple(TaskId(task_id) for task_id in wire.reconcile.task_ids))
+        case "teardown":
+            return calls.Teardown()
+        case _:
+            raise InvalidRequest("the call is empty, or one that this master does not know")
+
+
+def _launches(wire: pb.Call) -> tuple[TaskInfo, ...]:
+    """The tasks of an ACCEPT. A malformed amount spoils the call: nothing says what it meant."""
+    for operation in wire.accept.operations:
+        if operation.WhichOneof("operation") != "launch":
+            raise InvalidRequest("an operation that this master does not know; LAUNCH is")
+    return tuple(task_from_wire(task) for task in _tasks(wire))
+
+
+def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:
+    for operation in wire.accept.operations:
+        yield from operation.launch.tasks
+
+
+def _offer_ids(ids: Iterable[str]) -> tuple[OfferId, ...]:
+    return tuple(OfferId(offer_id) for offer_id in ids)
+
+
+def _refuse_s(filters: pb.Filters) -> float | None:
+    return filters.refuse_ms / 1000 if filters.HasField("refuse_ms") else None

@@ -1,0 +1,55 @@
+"""What the master says to agents, on the wire."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    Heartbeat,
+    KillTask,
+    LaunchTask,
+    Registered,
+    ResendUpdates,
+    ToAgent,
+)
+from croupier.rpc.task_wire import task_to_wire
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2, task_pb2
+
+
+def order_to_wire(message: ToAgent) -> pb.Order:
+    """The order for `message`."""
+    match message:
+        case LaunchTask(framework_id, task):
+            launch = pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task))
+            return pb.Order(launch=launch)
+        case AcknowledgeUpdate(framework_id, task_id, sequence):
+            return pb.Order(
+                acknowledge=pb.AcknowledgeUpdate(
+                    framework_id=framework_id, task_id=task_id, sequence=sequence
+                )
+            )
+        case KillTask(framework_id, task_id, grace_ms, reason):
+            kill = pb.KillTask(
+                framework_id=framework_id,
+                task_id=task_id,
+                reason=task_pb2.Reason.ValueType(reason),
+            )
+            if grace_ms is not None:
+                kill.kill_policy.grace_ms = grace_ms
+            return pb.Order(kill=kill)
+        case ResendUpdates(framework_id):
+            return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
+        case Registered(agent_id, heartbeat_s, master_id):
+            return pb.Order(
+                registered=pb.Registered(
+                    agent_id=agent_id,
+                    master_id=master_id,
+                    heartbeat_ms=round(heartbeat_s * 1000),
+                )
+            )
+        case Heartbeat():
+            return pb.Order(heartbeat=framework_pb2.Heartbeat())
+        case _:
+            assert_never(message)

@@ -1,0 +1,94 @@
+"""What the master says to frameworks, on the wire."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from croupier.master.core.messages import (
+    AgentDescription,
+    AgentFailed,
+    Heartbeat,
+    Offered,
+    Rescinded,
+    Subscribed,
+    ToFramework,
+    Updated,
+    Verdict,
+)
+from croupier.model.ids import AgentId
+from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
+from croupier.rpc.task_wire import status_to_wire
+from croupier.rpc.transport import MAX_MESSAGE_BYTES
+from croupier.rpc.wire_errors import error_to_wire
+from croupier.v1 import framework_pb2 as pb
+
+AgentsTold = dict[AgentId, AgentDescription]
+
+
+def event_to_wire(message: ToFramework, told: AgentsTold) -> pb.Event:
+    """The event for `message`; `told` remembers which agents the session has heard of."""
+    match message:
+        case Offered():
+            return pb.Event(offers=_offers(message, told))
+        case Verdict():
+            return pb.Event(verdict=verdict_to_wire(message))
+        case Updated(status):
+            return pb.Event(update=pb.Update(statuses=[status_to_wire(status)]))
+        case Rescinded(offer_id, reason):
+            return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
+        case AgentFailed(agent_id, hostname, text):
+            return pb.Event(failure=pb.Failure(agent_id=agent_id, hostname=hostname, message=text))
+        case Subscribed(framework_id, heartbeat_s, master_id):
+            return pb.Event(
+                subscribed=pb.Subscribed(
+                    framework_id=framework_id,
+                    heartbeat_ms=round(heartbeat_s * 1000),
+                    master_id=master_id,
+                    max_message_bytes=MAX_MESSAGE_BYTES,
+                )
+            )
+        case Heartbeat():
+            return pb.Event(heartbeat=pb.Heartbeat())
+        case _:
+            assert_never(message)
+
+
+def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
+    """The answer to a call."""
+    wire = pb.Verdict(seq=verdict.seq)
+    if verdict.error is not None:
+        wire.error.CopyFrom(error_to_wire(verdict.error))
+    for task in verdict.tasks:
+        told = wire.tasks.add(task_id=task.task_id)
+        if task.error is not None:
+            told.error.CopyFrom(error_to_wire(task.error))
+    return wire
+
+
+def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
+    """What a framework may know of an agent."""
+    return pb.AgentDescription(
+        agent_id=agent.agent_id,
+        hostname=agent.hostname,
+        attributes=attributes_to_wire(agent.attributes),
+        http_address=agent.http_address,
+    )
+
+
+def offer_to_wire(offer: Offered) -> pb.Offer:
+    """An offer, without what is said of its agent."""
+    return pb.Offer(
+        offer_id=offer.offer_id,
+        agent_id=offer.agent.agent_id,
+        role=offer.role,
+        resources=resources_to_wire(offer.resources),
+        lease_ms=round(offer.lease_s * 1000),
+    )
+
+
+def _offers(offer: Offered, told: AgentsTold) -> pb.Offers:
+    agents = []
+    if told.get(offer.agent.agent_id) is not offer.agent:
+        told[offer.agent.agent_id] = offer.agent
+        agents.append(agent_to_wire(offer.agent))
+    return pb.Offers(offers=[offer_to_wire(offer)], agents=agents)

@@ -1,0 +1,238 @@
+"""A master's core with pretend agents and frameworks around it, in virtual time.
+
+`World` keeps the effects of every step and runs `State.check()` after each, so a test that
+drives it has every invariant asserted on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import count
+
+from croupier.master.allocator import Allocator
+from croupier.master.allocator.cycle import Rules
+from croupier.master.core import calls
+from croupier.master.core.effects import Close, Effect, Happened, Save, Send, SessionId
+from croupier.master.core.events import (
+    AgentReported,
+    AgentTask,
+    AllocationDue,
+    Event,
+    FrameworkCalled,
+    Register,
+    SessionEnded,
+    Subscribe,
+    TimePassed,
+)
+from croupier.master.core.messages import (
+    LaunchTask,
+    Offered,
+    Subscribed,
+    ToAgent,
+    ToFramework,
+    Updated,
+    Verdict,
+)
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.step import step
+from croupier.model.attributes import parse_attributes
+from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
+
+
+class World:
+    """Drives a `State` and remembers what it wanted done."""
+
+    def __init__(
+        self,
+        weights: Mapping[str, int] | None = None,
+        settings: Settings | None = None,
+        rules: Rules | None = None,
+        state: State | None = None,
+    ) -> None:
+        """`weights` are in thousandths."""
+        roles = {Role(role): weight for role, weight in (weights or {}).items()}
+        self.state = state or State("m", settings or Settings(), Allocator(roles, rules))
+        self.now = 0.0
+        self.sent: dict[SessionId, list[ToFramework | ToAgent]] = {}
+        self.closed: dict[SessionId, CroupierError | None] = {}
+        self.facts: list[object] = []
+        self.saved: list[object] = []
+        self._sessions = count(1)
+        self._seqs: dict[SessionId, int] = {}
+
+    def do(self, event: Event, allocate: bool = True) -> list[Effect]:
+        """One step, and then passes until every agent is settled."""
+        effects = self._step(event)
+        while allocate and self.state.allocator.is_unsettled:
+            effects += self._step(AllocationDue())
+        return effects
+
+    def _step(self, event: Event) -> list[Effect]:
+        effects = step(self.state, event, self.now)
+        for effect in effects:
+            match effect:
+                case Send(session, message):
+                    self.sent.setdefault(session, []).append(message)
+                case Close(session, error):
+                    self.closed[session] = error
+                case Happened(fact):
+                    self.facts.append(fact)
+                case Save(record):
+                    self.saved.append(record)
+        self.state.check()
+        return effects
+
+    def pass_time(self, seconds: float) -> None:
+        """Let time pass, stopping at every deadline on the way."""
+        end = self.now + seconds
+        while (at := self.state.next_deadline()) is not None and at <= end:
+            self.now = max(self.now, at)
+            self.do(TimePassed())
+        self.now = end
+
+    # Agents.
+
+    def agent(
+        self,
+        resources: str,
+        hostname: str = "host",
+        attributes: str = "",
+        agent_id: str = "",
+        tasks: tuple[AgentTask, ...] = (),
+        allocate: bool = True,
+    ) -> SessionId:
+        """Register an agent and return its session."""
+        session = SessionId(next(self._sessions))
+        event = Register(
+            session,
+            AgentId(agent_id),
+            hostname,
+            Resources.parse(resources),
+            parse_attributes(attributes),
+            tasks=tasks,
+        )
+        self.do(event, allocate)
+        return session
+
+    def agent_id(self, session: SessionId) -> AgentId:
+        """The id of the agent on this session."""
+        peer = self.state.peers[session]
+        agent_id: AgentId = getattr(peer, "agent_id")  # noqa: B009 - either kind of peer
+        return agent_id
+
+    def report(
+        self,
+        session: SessionId,
+        framework_id: str,
+        task_id: str,
+        state: TaskState,
+        sequence: int,
+        agent_id: str = "",
+    ) -> None:
+        """One status update from the agent."""
+        status = TaskStatus(
+            FrameworkId(framework_id),
+            TaskId(task_id),
+            AgentId(agent_id) or self.agent_id(session),
+            state,
+            Source.EXECUTOR,
+            Reason.NONE,
+            sequence=sequence,
+        )
+        self.do(AgentReported(session, (status,)))
+
+    def finish(self, session: SessionId, framework_id: str, task_id: str) -> None:
+        """Have a task run and finish."""
+        self.report(session, framework_id, task_id, TaskState.RUNNING, 1)
+        self.report(session, framework_id, task_id, TaskState.FINISHED, 2)
+
+    # Frameworks.
+
+    def framework(
+        self,
+        role: str = "*",
+        demand: str = "",
+        count: int | None = None,
+        framework_id: str = "",
+        client_id: str = "c1",
+        name: str = "f",
+        failover_timeout_s: float = 600.0,
+        allocate: bool = True,
+        suppressed: bool = False,
+        offer_lease_s: float = 0.0,
+    ) -> SessionId:
+        """Subscribe a framework and return its session."""
+        session = SessionId(next(self._sessions))
+        wish = Demand(Resources.parse(demand), count) if demand else None
+        event = Subscribe(
+            session,
+            FrameworkId(framework_id),
+            name,
+            Role(role),
+            client_id,
+            failover_timeout_s,
+            offer_lease_s,
+            wish,
+            suppressed,
+        )
+        self.do(event, allocate)
+        return session
+
+    def framework_id(self, session: SessionId) -> FrameworkId:
+        """The id that the framework on this session was given."""
+        subscribed = [m for m in self.sent.get(session, ()) if isinstance(m, Subscribed)]
+        return subscribed[-1].framework_id
+
+    def call(
+        self, session: SessionId, call: calls.Call, seq: int | None = None, allocate: bool = True
+    ) -> Verdict:
+        """Make a call and return its verdict."""
+        if seq is None:
+            seq = self._seqs.get(session, 0) + 1
+            self._seqs[session] = seq
+        self.do(FrameworkCalled(session, seq, call), allocate)
+        verdicts = [m for m in self.sent[session] if isinstance(m, Verdict) and m.seq == seq]
+        return verdicts[-1]
+
+    def offers(self, session: SessionId) -> list[Offered]:
+        """The offers that were made on this session and still stand."""
+        return [
+            message
+            for message in self.sent.get(session, ())
+            if isinstance(message, Offered) and message.offer_id in self.state.offers
+        ]
+
+    def accept(
+        self, session: SessionId, *tasks: TaskInfo, offers: list[str] | None = None
+    ) -> Verdict:
+        """Accept the offers named, or the first that stands."""
+        ids = [self.offers(session)[0].offer_id] if offers is None else offers
+        return self.call(session, calls.Accept(tuple(OfferId(i) for i in ids), tasks))
+
+    def decline(self, session: SessionId, refuse_s: float | None = None) -> None:
+        """Decline every offer that stands."""
+        ids = tuple(offer.offer_id for offer in self.offers(session))
+        if ids:
+            self.call(session, calls.Decline(ids, refuse_s))
+
+    def end_session(self, session: SessionId) -> None:
+        """Break the stream."""
+        self.do(SessionEnded(session, "the stream broke"))
+
+    def updates(self, session: SessionId) -> list[TaskStatus]:
+        """The updates that were sent on this session."""
+        return [m.status for m in self.sent.get(session, ()) if isinstance(m, Updated)]
+
+    def launches(self, session: SessionId) -> list[TaskInfo]:
+        """The tasks that this agent was told to launch."""
+        return [m.task for m in self.sent.get(session, ()) if isinstance(m, LaunchTask)]
+
+
+def make_task(task_id: str, resources: str = "cpus:1;mem:1GB", shell: str = "true") -> TaskInfo:
+    """A small task."""
+    return TaskInfo(TaskId(task_id), Command(shell=shell), Resources.parse(resources))
