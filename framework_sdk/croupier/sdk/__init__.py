@@ -1,0 +1,58 @@
+"""Write a framework: a program that runs its tasks on what a Croupier master offers it.
+
+    class Hello(Framework):
+        async def on_offers(self, offers):
+            await self.accept(offers[0], [Task(["echo", "hello"], resources=UNIT)])
+
+    Hello(demand=UNIT, demand_count=1).run_forever()
+
+These names are the whole public API, with `croupier.sdk.testing` for tests.
+"""
+
+from croupier.model.attributes import Constraint, equals, exists, not_equals, not_exists
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    NotFound,
+    ProtocolViolation,
+    Removed,
+    TooSlow,
+    Unavailable,
+)
+from croupier.model.resources import Resources
+from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.sdk.framework import Framework
+from croupier.sdk.matching import fit
+from croupier.sdk.offer import Offer
+from croupier.sdk.task import Task
+from croupier.sdk.verdict import Failure, TaskVerdict, Verdict
+
+__all__ = [
+    "Conflict",
+    "Constraint",
+    "CroupierError",
+    "FailedOver",
+    "Failure",
+    "Framework",
+    "InvalidRequest",
+    "NotFound",
+    "Offer",
+    "ProtocolViolation",
+    "Reason",
+    "Removed",
+    "Resources",
+    "Task",
+    "TaskState",
+    "TaskStatus",
+    "TaskVerdict",
+    "TooSlow",
+    "Unavailable",
+    "Verdict",
+    "equals",
+    "exists",
+    "fit",
+    "not_equals",
+    "not_exists",
+]

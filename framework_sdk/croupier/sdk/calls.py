@@ -1,0 +1,229 @@
+"""Calls to the master: each is answered, or fails by name.
+
+Rule: a call has its number from the moment it may be sent, keeps it over every stream, and
+is over when its verdict arrives. Whoever waits for it may give up earlier; the call goes on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+
+from croupier.model.clock import Clock
+from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
+from croupier.model.task import TaskStatus
+from croupier.rpc.transport import MAX_MESSAGE_BYTES
+from croupier.sdk.core.calls import CallLedger, OpenCall
+from croupier.sdk.core.standing import Standing
+from croupier.sdk.link import Link
+from croupier.sdk.settings import Settings
+from croupier.sdk.verdict import Verdict
+from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
+from croupier.v1 import framework_pb2 as pb
+
+# Ids may be long: a thousand acknowledgements stay well under the size of one call.
+ACKNOWLEDGED_AT_ONCE = 1000
+# What the call's number may add to it.
+_SEQ_BYTES = 11
+
+Opened = Callable[[int], None]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A call that was made.
+
+    Attributes:
+        due: when whoever waits gives up, in connected seconds.
+        waiter: None for the SDK's own calls, whose verdicts nobody waits for.
+        opened: told the call's number once it has one.
+    """
+
+    call: pb.Call
+    due: float = float("inf")
+    waiter: asyncio.Future[Verdict] | None = None
+    opened: Opened | None = None
+
+
+class Calls:
+    """The calls of one framework, over all its streams."""
+
+    def __init__(self, standing: Standing, settings: Settings, clock: Clock) -> None:
+        """Start disconnected: calls wait for a stream."""
+        self._standing, self._settings, self._clock = standing, settings, clock
+        self._ledger = CallLedger[_Pending](settings.unanswered_limit)
+        self._backlog: dict[bool, deque[_Pending]] = {False: deque(), True: deque()}
+        self._acks: dict[str, tuple[str, int]] = {}
+        self._flush_asked = False
+        self._awaited = 0
+        self._link: Link | None = None
+        self._stream = 0
+        self._connected_s, self._connected_at = 0.0, 0.0
+        self._max_bytes = MAX_MESSAGE_BYTES
+        self._failed: CroupierError | None = None
+        self._changed = asyncio.Event()
+
+    @property
+    def verdicts_seen(self) -> int:
+        """The highest number such that all verdicts up to it have arrived."""
+        return self._ledger.seen
+
+    @property
+    def awaited(self) -> int:
+        """How many verdicts somebody waits for."""
+        return self._awaited
+
+    def attach(self, link: Link, max_bytes: int) -> None:
+        """A stream is subscribed: send what is unanswered, then what has waited."""
+        self._link, self._connected_at = link, self._clock.now()
+        self._stream += 1
+        self._max_bytes = max_bytes or MAX_MESSAGE_BYTES
+        for entry in self._ledger.carry(self._stream):
+            link.send(entry.call.call)
+        self._pump()
+
+    def detach(self) -> None:
+        """The stream is over: calls wait for the next one."""
+        if self._link is not None:
+            self._connected_s += self._clock.now() - self._connected_at
+            self._link = None
+            self._changed.set()
+
+    def check(self, call: pb.Call) -> None:
+        """Look for what keeps `call` from being made.
+
+        Raises:
+            InvalidRequest: if it is larger than the master takes.
+            CroupierError: what ended the framework, if it has ended.
+        """
+        if self._failed is not None:
+            raise _again(self._failed)
+        size = call.ByteSize() + _SEQ_BYTES
+        if size > self._max_bytes:
+            raise InvalidRequest(f"a call of {size} bytes; the master takes {self._max_bytes}")
+
+    async def make(self, call: pb.Call, opened: Opened | None = None) -> Verdict:
+        """Make `call`, which `check` found right, and wait for its verdict.
+
+        Raises:
+            Unavailable: if there is none within 30 s of connected time.
+            CroupierError: what ended the framework, if it ended meanwhile.
+        """
+        waiter: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
+        due = self._connected_now() + self._settings.call_timeout_s
+        self._backlog[False].append(_Pending(call, due, waiter, opened))
+        self._awaited += 1
+        try:
+            self._pump()
+            return await waiter
+        finally:
+            self._awaited -= 1
+
+    def post(self, call: pb.Call, opened: Opened | None = None) -> None:
+        """Make `call` on the SDK's own account: nobody waits for the verdict."""
+        if self._failed is None:
+            self._backlog[True].append(_Pending(call, opened=opened))
+            self._pump()
+
+    def acknowledge(self, status: TaskStatus) -> None:
+        """Acknowledge an update; all of one turn of the loop go as one call."""
+        _, sequence = self._acks.get(status.task_id, ("", 0))
+        self._acks[status.task_id] = (status.agent_id, max(status.sequence, sequence))
+        if not self._flush_asked:
+            self._flush_asked = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def on_verdict(self, wire: pb.Verdict) -> None:
+        """A verdict arrived, perhaps not for the first time."""
+        entry = self._ledger.close(wire.seq)
+        if entry is None:
+            return
+        verdict = verdict_from_wire(wire)
+        self._settle(entry, verdict)
+        waiter = entry.call.waiter
+        if waiter is not None and not waiter.done():
+            waiter.set_result(verdict)
+        self._pump()
+
+    def on_tick(self) -> None:
+        """Time has passed: let those go who have waited too long."""
+        now = self._connected_now()
+        for pending in self._pending():
+            if pending.due <= now and pending.waiter is not None and not pending.waiter.done():
+                kind = pending.call.WhichOneof("call")
+                pending.waiter.set_exception(Unavailable(f"the master did not answer {kind}"))
+
+    def fail(self, error: CroupierError) -> None:
+        """The framework has ended: nothing will be answered any more."""
+        self._failed = self._failed or error
+        for pending in self._pending():
+            if pending.waiter is not None and not pending.waiter.done():
+                pending.waiter.set_exception(_again(error))
+        self._changed.set()
+
+    async def drained(self) -> None:
+        """Wait until every call is answered, or there is no stream to answer over."""
+        while self._link is not None and (self._acks or any(True for _ in self._pending())):
+            self._changed.clear()
+            await self._changed.wait()
+
+    def _pending(self) -> Iterator[_Pending]:
+        for entry in self._ledger.open_calls():
+            yield entry.call
+        yield from self._backlog[True]
+        yield from self._backlog[False]
+
+    def _connected_now(self) -> float:
+        since = self._clock.now() - self._connected_at if self._link is not None else 0.0
+        return self._connected_s + since
+
+    def _pump(self) -> None:
+        """Open what there is room for, and send it if there is a stream."""
+        for internal, backlog in self._backlog.items():
+            while backlog and self._ledger.has_room(internal):
+                pending = backlog.popleft()
+                if pending.waiter is None or not pending.waiter.done():
+                    self._open(pending, internal)
+        self._flush()
+        self._changed.set()
+
+    def _open(self, pending: _Pending, internal: bool) -> None:
+        entry = self._ledger.open(pending, internal=internal)
+        pending.call.seq = entry.seq
+        if pending.opened is not None:
+            pending.opened(entry.seq)
+        if self._link is not None:
+            entry.stream = self._stream
+            self._link.send(pending.call)
+
+    def _flush(self) -> None:
+        """Send the acknowledgements that have gathered."""
+        self._flush_asked = False
+        while self._acks and self._failed is None and self._ledger.has_room(internal=True):
+            tasks = list(islice(self._acks, ACKNOWLEDGED_AT_ONCE))
+            updates = [(task_id, *self._acks.pop(task_id)) for task_id in tasks]
+            call = acknowledge_call((agent, task, seq) for task, agent, seq in updates)
+            self._open(_Pending(call), internal=True)
+
+    def _settle(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
+        """What a verdict changes, whether or not somebody still waits for it."""
+        call = entry.call.call
+        if call.HasField("update_demand"):
+            self._standing.on_demand_answered(entry.seq, verdict.error is None)
+        elif call.HasField("accept"):
+            before = entry.stream != self._stream
+            if self._standing.on_launched(entry.seq, verdict.launched, before):
+                self._restate_demand()
+
+    def _restate_demand(self) -> None:
+        """Tell the master the demand as it stands now."""
+        demand = self._standing.demand
+        self.post(demand_call(demand), lambda seq: self._standing.on_demand_sent(seq, demand))
+
+
+def _again(error: CroupierError) -> CroupierError:
+    """A copy to raise: one exception raised in many places would gather all their tracebacks."""
+    return type(error)(*error.args)

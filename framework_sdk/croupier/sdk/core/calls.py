@@ -1,0 +1,93 @@
+"""Calls that were made and wait for their verdict.
+
+Rule: numbers start at 1 and rise by one; a call stays open, to be carried again by the
+next stream under the same number, until its verdict arrives; a verdict counts once.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+CallT = TypeVar("CallT")
+
+
+@dataclass(slots=True)
+class OpenCall(Generic[CallT]):
+    """A call without a verdict.
+
+    Attributes:
+        internal: made by the SDK itself; counted apart, so that neither kind starves.
+        stream: number of the stream that carried it first; 0 while none has.
+    """
+
+    seq: int
+    call: CallT
+    internal: bool
+    stream: int = 0
+
+
+class CallLedger(Generic[CallT]):
+    """The open calls of one client, in order of their numbers. All is O(1) unless said."""
+
+    def __init__(self, limit: int = 512, internal_limit: int = 16) -> None:
+        """Hold at most `limit` calls at once, `internal_limit` of them kept for the SDK."""
+        assert 0 < internal_limit < limit
+        self._limits = {False: limit - internal_limit, True: internal_limit}
+        self._counts = {False: 0, True: 0}
+        self._open: dict[int, OpenCall[CallT]] = {}
+        self._next = 1
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    @property
+    def next_seq(self) -> int:
+        """The number that the next call will have."""
+        return self._next
+
+    @property
+    def seen(self) -> int:
+        """The highest number such that all verdicts up to it have arrived."""
+        return next(iter(self._open), self._next) - 1
+
+    def has_room(self, internal: bool = False) -> bool:
+        """Whether another call of that kind may be opened."""
+        return self._counts[internal] < self._limits[internal]
+
+    def open(self, call: CallT, *, internal: bool = False) -> OpenCall[CallT]:
+        """Number `call` and keep it. Needs room."""
+        assert self.has_room(internal)
+        entry = OpenCall(self._next, call, internal)
+        self._open[entry.seq] = entry
+        self._counts[internal] += 1
+        self._next += 1
+        return entry
+
+    def close(self, seq: int) -> OpenCall[CallT] | None:
+        """Take out the call whose verdict arrived; None if it had arrived before."""
+        entry = self._open.pop(seq, None)
+        if entry is not None:
+            self._counts[entry.internal] -= 1
+        return entry
+
+    def carry(self, stream: int) -> list[OpenCall[CallT]]:
+        """What a new stream must carry, in order; O(open calls)."""
+        for entry in self._open.values():
+            entry.stream = entry.stream or stream
+        return self.open_calls()
+
+    def open_calls(self) -> list[OpenCall[CallT]]:
+        """All that is open, in order; O(open calls)."""
+        return list(self._open.values())
+
+    def check(self) -> None:
+        """Assert every invariant; O(open calls)."""
+        seqs = list(self._open)
+        assert seqs == sorted(seqs)
+        assert all(self.seen < seq < self._next for seq in seqs)
+        assert not seqs or self.seen == seqs[0] - 1
+        assert all(entry.seq == seq for seq, entry in self._open.items())
+        for internal, count in self._counts.items():
+            assert count == sum(e.internal is internal for e in self._open.values())
+            assert 0 <= count <= self._limits[internal]

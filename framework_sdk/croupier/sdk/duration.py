@@ -1,0 +1,20 @@
+"""Seconds, as frameworks write them, and milliseconds, as the wire has them."""
+
+from __future__ import annotations
+
+import math
+
+from croupier.model.errors import InvalidRequest
+
+LONGEST_S = 365 * 24 * 3600.0
+
+
+def milliseconds(what: str, seconds: float) -> int:
+    """`seconds` in whole milliseconds.
+
+    Raises:
+        InvalidRequest: if it is negative, not a number, or over 365 days.
+    """
+    if math.isnan(seconds) or not 0 <= seconds <= LONGEST_S:
+        raise InvalidRequest(f"{what} must be between 0 seconds and 365 days, not {seconds}")
+    return round(seconds * 1000)

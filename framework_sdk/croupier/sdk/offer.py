@@ -1,0 +1,39 @@
+"""An offer, as a framework sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from croupier.model.clock import Clock
+from croupier.model.resources import Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Resources of one agent, promised to this framework until the lease ends.
+
+    Attributes:
+        id: what the master knows the offer by.
+        attributes: facts about the agent, in text form.
+        role: whose share the resources are charged to.
+        http_address: HOST:PORT of the agent's HTTP server, which serves the output of
+            tasks; empty if it has none.
+        expires_at: end of the lease, seconds on `clock`.
+        clock: what `expires_in_s` is told by.
+    """
+
+    id: str
+    agent_id: str
+    hostname: str
+    resources: Resources
+    attributes: Mapping[str, str]
+    role: str
+    http_address: str
+    expires_at: float = field(repr=False)
+    clock: Clock = field(repr=False, compare=False)
+
+    @property
+    def expires_in_s(self) -> float:
+        """Seconds that the lease still runs; 0 once it has ended."""
+        return max(0.0, self.expires_at - self.clock.now())

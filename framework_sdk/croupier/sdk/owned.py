@@ -1,0 +1,26 @@
+"""Tasks that live and end together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+
+async def until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run all `parts` until one returns or raises; end the others; raise what it raised."""
+    tasks = [asyncio.create_task(part) for part in parts]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            if task.done():
+                task.result()
+    finally:
+        await end(*tasks)
+
+
+async def end(*tasks: asyncio.Task[None]) -> None:
+    """Cancel `tasks` and wait until they are gone, whatever they raise."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

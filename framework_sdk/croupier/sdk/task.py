@@ -1,0 +1,102 @@
+"""A task, as a framework describes it."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping, Sequence
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo
+from croupier.sdk.duration import milliseconds
+
+
+class Task:
+    """Something to run on an agent. Immutable.
+
+        Task(command=["sleep", "5"], resources=Resources.parse("cpus:1;mem:128MB"))
+        Task(shell="wc -w < /etc/passwd", resources=Resources.parse("cpus:0.5;mem:64MB"))
+
+    Attributes:
+        info: the task in the form that all of Croupier shares.
+    """
+
+    __slots__ = ("info",)
+
+    info: TaskInfo
+
+    def __init__(
+        self,
+        command: Sequence[str] = (),
+        *,
+        resources: Resources,
+        shell: str = "",
+        task_id: str | None = None,
+        name: str = "",
+        env: Mapping[str, str] | None = None,
+        user: str = "",
+        grace_s: float = 3.0,
+        labels: Mapping[str, str] | None = None,
+    ) -> None:
+        """Describe a task.
+
+        Args:
+            command: program and arguments; exactly one of this and `shell` is given.
+            resources: what the task takes of its offer.
+            shell: one line for `sh -c`.
+            task_id: must never have been used by this framework; None makes a new one.
+            name: for people.
+            env: added to the agent's environment.
+            user: account to run as; needs an agent that runs as root. Empty: the agent's.
+            grace_s: seconds between SIGTERM and SIGKILL when the task is killed.
+            labels: for people and tools.
+
+        Raises:
+            InvalidRequest: if no agent could ever run this.
+        """
+        if isinstance(command, str):
+            raise InvalidRequest("a command is a list of words; for a shell line use shell=...")
+        self.info = TaskInfo(
+            task_id=TaskId(uuid.uuid4().hex if task_id is None else task_id),
+            command=Command(tuple(command), shell, dict(env or {}), user),
+            resources=resources,
+            name=name,
+            grace_ms=milliseconds("the kill grace", grace_s),
+            labels=tuple((labels or {}).items()),
+        )
+        self.info.check()
+
+    @property
+    def task_id(self) -> str:
+        """What the task is known by, everywhere."""
+        return self.info.task_id
+
+    @property
+    def name(self) -> str:
+        """For people."""
+        return self.info.name
+
+    @property
+    def resources(self) -> Resources:
+        """What the task takes of its offer."""
+        return self.info.resources
+
+    @property
+    def command(self) -> Command:
+        """What is run."""
+        return self.info.command
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """For people and tools."""
+        return dict(self.info.labels)
+
+    def __repr__(self) -> str:
+        return f"Task(task_id={self.task_id!r}, resources={self.resources!r})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Task) and self.info == other.info
+
+    def __hash__(self) -> int:
+        return hash(self.task_id)

@@ -1,0 +1,6 @@
+"""Test doubles for frameworks: a master that does what the test says."""
+
+from croupier.sdk.testing.master import FakeMaster
+from croupier.sdk.testing.recorded import RecordedCall
+
+__all__ = ["FakeMaster", "RecordedCall"]

@@ -1,0 +1,174 @@
+"""What a fake master deals: offers and tasks, and its decisions on calls.
+
+Rule: it decides as the real one does. One bad offer spoils an accept; a task's id is never
+used twice; updates are numbered from 1 and kept until acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.rpc.task_wire import demand_from_wire
+from croupier.rpc.wire_errors import error_to_wire
+from croupier.sdk.testing.recorded import tasks_of
+from croupier.v1 import framework_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class FakeOffer:
+    """An offer that stands; `expires_at` is in seconds on the master's clock."""
+
+    offer_id: str
+    agent_id: str
+    resources: Resources
+    expires_at: float
+
+
+@dataclass(slots=True)
+class FakeTask:
+    """A task that was launched, and its updates that were not acknowledged, oldest first."""
+
+    info: TaskInfo
+    agent_id: str
+    state: TaskState = TaskState.STAGING
+    sequence: int = 0
+    acknowledged: int = 0
+    waiting: list[TaskStatus] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Cluster:
+    """The state of one framework at a fake master."""
+
+    framework_id: str = ""
+    offers: dict[str, FakeOffer] = field(default_factory=dict)
+    tasks: dict[str, FakeTask] = field(default_factory=dict)
+    demand: Demand | None = None
+    suppressed: bool = False
+
+    def decide(self, call: pb.Call, refusal: CroupierError | None) -> pb.Verdict:
+        """Do what `call` asks, or refuse it by `refusal`; the verdict."""
+        if call.HasField("accept"):
+            return self._on_accept(call.seq, call.accept, refusal)
+        try:
+            if refusal is not None:
+                raise refusal
+            self._do(call)
+        except CroupierError as error:
+            return pb.Verdict(seq=call.seq, error=error_to_wire(error))
+        return pb.Verdict(seq=call.seq)
+
+    def update(self, wanted: TaskStatus) -> TaskStatus:
+        """Move a task as `wanted` says; returns the update with what the agent fills in.
+
+        An update by the executor or agent gets the task's next number; one by the master none.
+
+        Raises:
+            NotFound: if no such task was launched.
+        """
+        task = self.tasks.get(wanted.task_id)
+        if task is None:
+            raise NotFound(f"no task {wanted.task_id} was launched")
+        task.state = wanted.state
+        status = replace(
+            wanted, framework_id=FrameworkId(self.framework_id), agent_id=AgentId(task.agent_id)
+        )
+        if status.source is not Source.MASTER:
+            task.sequence += 1
+            status = replace(status, sequence=task.sequence)
+            task.waiting.append(status)
+        return status
+
+    def waiting(self) -> list[TaskStatus]:
+        """All updates that were not acknowledged; of each task in order."""
+        return [status for task in self.tasks.values() for status in task.waiting]
+
+    def reconcile(self, task_ids: Iterable[str]) -> list[TaskStatus]:
+        """The answer to RECONCILE, which is never silence."""
+        return [self._known(task_id) for task_id in task_ids or list(self.tasks)]
+
+    def _known(self, task_id: str) -> TaskStatus:
+        task = self.tasks.get(task_id)
+        return TaskStatus(
+            framework_id=FrameworkId(self.framework_id),
+            task_id=TaskId(task_id),
+            agent_id=AgentId(task.agent_id if task else ""),
+            state=task.state if task else TaskState.UNKNOWN,
+            reason=Reason.RECONCILIATION,
+        )
+
+    def _do(self, call: pb.Call) -> None:
+        match call.WhichOneof("call"):
+            case "decline":
+                self._on_decline(call.decline)
+            case "update_demand":
+                self.demand = demand_from_wire(call.update_demand.demands)
+            case "suppress":
+                self.suppressed = True
+            case "revive":
+                self.suppressed = False
+            case "kill":
+                task = self.tasks.get(call.kill.task_id)
+                if task is None or task.state.is_terminal:
+                    raise NotFound(f"no task {call.kill.task_id}")
+            case "acknowledge":
+                for update in call.acknowledge.updates:
+                    self._on_acknowledge(update)
+            case "reconcile" | "teardown":
+                pass
+            case kind:
+                raise InvalidRequest(f"unknown call {kind}")
+
+    def _on_decline(self, decline: pb.Decline) -> None:
+        gone = [i for i in decline.offer_ids if self.offers.pop(i, None) is None]
+        if gone:
+            raise NotFound(f"no offer {', '.join(gone)}")
+
+    def _on_acknowledge(self, update: pb.Acknowledge.Update) -> None:
+        task = self.tasks.get(update.task_id)
+        if task is not None:
+            task.acknowledged = max(task.acknowledged, min(update.sequence, task.sequence))
+            task.waiting = [s for s in task.waiting if s.sequence > task.acknowledged]
+
+    def _on_accept(self, seq: int, accept: pb.Accept, error: CroupierError | None) -> pb.Verdict:
+        offers = [self.offers.pop(offer_id, None) for offer_id in accept.offer_ids]
+        standing = [offer for offer in offers if offer is not None]
+        if error is None and (not standing or len(standing) < len(offers)):
+            error = NotFound("an offer is no more")
+        if error is None and len({offer.agent_id for offer in standing}) > 1:
+            error = InvalidRequest("the offers are of several agents")
+        verdict = pb.Verdict(seq=seq, error=error_to_wire(error) if error else None)
+        room = NOTHING
+        for offer in standing:
+            room += offer.resources
+        for info in tasks_of(accept):
+            task_error = error or self._refusal(info, room)
+            if task_error is None:
+                room -= info.resources
+                self.tasks[info.task_id] = FakeTask(info, standing[0].agent_id)
+                self._count_down()
+            verdict.tasks.add(
+                task_id=info.task_id, error=error_to_wire(task_error) if task_error else None
+            )
+        return verdict
+
+    def _refusal(self, info: TaskInfo, room: Resources) -> CroupierError | None:
+        try:
+            info.check()
+        except InvalidRequest as error:
+            return error
+        if info.task_id in self.tasks:
+            return InvalidRequest(f"task id {info.task_id} was used before")
+        if not info.resources <= room:
+            return InvalidRequest(f"task {info.task_id} does not fit in what is left: {room}")
+        return None
+
+    def _count_down(self) -> None:
+        if self.demand is not None and self.demand.count is not None:
+            self.demand = replace(self.demand, count=max(0, self.demand.count - 1))

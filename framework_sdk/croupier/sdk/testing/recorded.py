@@ -1,0 +1,96 @@
+"""Calls that a framework made, in a form that a test can compare."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.task import TaskInfo
+from croupier.rpc.task_wire import demand_from_wire, task_from_wire
+from croupier.v1 import framework_pb2 as pb
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedCall:
+    """One call, as it arrived; what a kind of call does not have is at its default.
+
+    Attributes:
+        kind: `subscribe`, `accept`, `decline`, `update_demand`, `suppress`, `revive`, `kill`,
+            `acknowledge`, `reconcile`, `teardown` or `heartbeat`.
+        seq: its number; 0 for `subscribe` and `heartbeat`.
+        again: whether it was decided before and only answered now.
+        verdicts_seen: what the message that carried it said.
+        framework_id: of the session.
+        offer_ids: of `accept` and `decline`.
+        tasks: of `accept`, in order.
+        refuse_s: of `accept` and `decline`; None if absent.
+        demand: of `subscribe` and `update_demand`; None if there is none, or it is malformed.
+        task_ids: of `kill` and `reconcile`.
+        grace_s: of `kill`; None if absent.
+        updates: of `acknowledge`, as pairs of task id and sequence.
+    """
+
+    kind: str
+    seq: int = 0
+    again: bool = False
+    verdicts_seen: int = 0
+    framework_id: str = ""
+    client_id: str = ""
+    name: str = ""
+    role: str = ""
+    failover_timeout_s: float = 0.0
+    offer_lease_s: float = 0.0
+    suppressed: bool = False
+    offer_ids: tuple[str, ...] = ()
+    tasks: tuple[TaskInfo, ...] = ()
+    refuse_s: float | None = None
+    reason: str = ""
+    demand: Demand | None = None
+    task_ids: tuple[str, ...] = ()
+    grace_s: float | None = None
+    updates: tuple[tuple[str, int], ...] = ()
+
+
+def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) -> RecordedCall:
+    """`call` as a test sees it."""
+    return RecordedCall(
+        kind=call.WhichOneof("call") or "",
+        seq=call.seq,
+        again=again,
+        verdicts_seen=verdicts_seen,
+        framework_id=framework_id,
+        client_id=call.subscribe.client_id,
+        name=call.subscribe.framework.name,
+        role=next(iter(call.subscribe.framework.roles), ""),
+        failover_timeout_s=call.subscribe.framework.failover_timeout_ms / 1000,
+        offer_lease_s=call.subscribe.offer_lease_ms / 1000,
+        suppressed=call.subscribe.suppressed,
+        offer_ids=(*call.accept.offer_ids, *call.decline.offer_ids),
+        tasks=tasks_of(call.accept),
+        refuse_s=_refuse_s(call.decline if call.HasField("decline") else call.accept),
+        reason=call.decline.reason,
+        demand=_demand(call),
+        task_ids=(*call.reconcile.task_ids, *filter(None, [call.kill.task_id])),
+        grace_s=call.kill.kill_policy.grace_ms / 1000
+        if call.kill.HasField("kill_policy")
+        else None,
+        updates=tuple((u.task_id, u.sequence) for u in call.acknowledge.updates),
+    )
+
+
+def tasks_of(accept: pb.Accept) -> tuple[TaskInfo, ...]:
+    """The tasks that `accept` launches, in order."""
+    launched = [task for operation in accept.operations for task in operation.launch.tasks]
+    return tuple(task_from_wire(task) for task in launched)
+
+
+def _refuse_s(call: pb.Accept | pb.Decline) -> float | None:
+    return call.filters.refuse_ms / 1000 if call.filters.HasField("refuse_ms") else None
+
+
+def _demand(call: pb.Call) -> Demand | None:
+    try:
+        return demand_from_wire([*call.subscribe.demands, *call.update_demand.demands])
+    except InvalidRequest:
+        return None

@@ -1,0 +1,160 @@
+"""Calls and events of the framework protocol, to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from croupier.model.attributes import attribute_text
+from croupier.model.clock import Clock
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
+from croupier.rpc.task_wire import demand_to_wire, task_to_wire
+from croupier.rpc.wire_errors import error_from_wire
+from croupier.sdk.core.standing import Standing
+from croupier.sdk.duration import milliseconds
+from croupier.sdk.offer import Offer
+from croupier.sdk.task import Task
+from croupier.sdk.verdict import TaskVerdict, Verdict
+from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import task_pb2
+
+MAX_REASON = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What a framework says of itself that does not change while it runs.
+
+    Attributes:
+        client_id: tells this run of the program from an earlier one with the same id.
+        offer_lease_ms: how long it wants to hold offers; 0 is the master's default.
+    """
+
+    name: str
+    role: str
+    client_id: str
+    hostname: str
+    failover_timeout_ms: int
+    offer_lease_ms: int
+
+
+def subscribe_call(identity: Identity, standing: Standing) -> pb.Call:
+    """The SUBSCRIBE of a framework as it stands."""
+    return pb.Call(
+        subscribe=pb.Subscribe(
+            framework=pb.FrameworkInfo(
+                framework_id=standing.framework_id,
+                name=identity.name,
+                roles=[identity.role],
+                failover_timeout_ms=identity.failover_timeout_ms,
+                hostname=identity.hostname,
+            ),
+            client_id=identity.client_id,
+            offer_lease_ms=identity.offer_lease_ms,
+            demands=_demands(standing.demand),
+            suppressed=standing.suppressed,
+        )
+    )
+
+
+def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
+    """An ACCEPT that launches `tasks` on the sum of the offers."""
+    launch = pb.Operation(launch=pb.Launch(tasks=[task_to_wire(task.info) for task in tasks]))
+    operations = [launch] if tasks else []
+    accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
+    return pb.Call(accept=accept)
+
+
+def decline_call(offer_ids: Sequence[str], refuse_s: float, reason: str) -> pb.Call:
+    """A DECLINE.
+
+    Raises:
+        InvalidRequest: if the reason is over 256 characters.
+    """
+    if len(reason) > MAX_REASON:
+        raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
+    decline = pb.Decline(offer_ids=offer_ids, filters=_filters(refuse_s), reason=reason)
+    return pb.Call(decline=decline)
+
+
+def demand_call(demand: Demand | None) -> pb.Call:
+    """An UPDATE_DEMAND."""
+    return pb.Call(update_demand=pb.UpdateDemand(demands=_demands(demand)))
+
+
+def kill_call(task_id: str, grace_s: float | None) -> pb.Call:
+    """A KILL; None leaves the task's own grace."""
+    policy = None
+    if grace_s is not None:
+        policy = task_pb2.KillPolicy(grace_ms=milliseconds("the kill grace", grace_s))
+    return pb.Call(kill=pb.Kill(task_id=task_id, kill_policy=policy))
+
+
+def acknowledge_call(updates: Iterable[tuple[str, str, int]]) -> pb.Call:
+    """An ACKNOWLEDGE of updates, each as agent id, task id and sequence number."""
+    acknowledge = pb.Acknowledge()
+    for agent_id, task_id, sequence in updates:
+        acknowledge.updates.add(agent_id=agent_id, task_id=task_id, sequence=sequence)
+    return pb.Call(acknowledge=acknowledge)
+
+
+def verdict_from_wire(wire: pb.Verdict) -> Verdict:
+    """The verdict in `wire`. A call that was refused launched nothing, whatever else it says."""
+    error = error_from_wire(wire.error) if wire.HasField("error") else None
+    tasks = tuple(
+        TaskVerdict(task.task_id, error_from_wire(task.error) if task.HasField("error") else error)
+        for task in wire.tasks
+    )
+    return Verdict(wire.seq, error, tasks)
+
+
+class AgentDirectory:
+    """What one stream has told of agents: an offer names its agent by id only."""
+
+    def __init__(self, clock: Clock) -> None:
+        """Start with none; `clock` is what leases run on."""
+        self._clock = clock
+        self._agents: dict[str, pb.AgentDescription] = {}
+        self._attributes: dict[str, dict[str, str]] = {}
+
+    def learn(self, agents: Iterable[pb.AgentDescription]) -> None:
+        """Take in new descriptions.
+
+        Raises:
+            InvalidRequest: if one is malformed.
+        """
+        for agent in agents:
+            attributes = attributes_from_wire(agent.attributes)
+            self._agents[agent.agent_id] = agent
+            self._attributes[agent.agent_id] = {
+                name: attribute_text(value) for name, value in attributes.items()
+            }
+
+    def offer_from_wire(self, wire: pb.Offer) -> Offer:
+        """The offer in `wire`, which has just arrived.
+
+        Raises:
+            InvalidRequest: if an amount of resources is malformed.
+        """
+        agent = self._agents.get(wire.agent_id)
+        return Offer(
+            id=wire.offer_id,
+            agent_id=wire.agent_id,
+            hostname=agent.hostname if agent else "",
+            resources=resources_from_wire(wire.resources),
+            attributes=self._attributes.get(wire.agent_id, {}),
+            role=wire.role,
+            http_address=agent.http_address if agent else "",
+            expires_at=self._clock.now() + wire.lease_ms / 1000,
+            clock=self._clock,
+        )
+
+
+def _demands(demand: Demand | None) -> list[pb.Demand]:
+    return [] if demand is None else [demand_to_wire(demand)]
+
+
+def _filters(refuse_s: float) -> pb.Filters:
+    return pb.Filters(refuse_ms=milliseconds("the time to refuse", refuse_s))
