@@ -238,7 +238,7 @@ class Allocator:
         return sum(len(node.filters) for node in self._tree.frameworks.values())
 
     def explain(self, framework_id: FrameworkId) -> list[PassedOver]:
-        """Why the framework is not dealt more, most frequent cause first."""
+        """Why the framework is not dealt more, the latest cause first."""
         node = self._tree.frameworks[framework_id]
         if not node.is_connected:
             return [PassedOver(Cause.DISCONNECTED, 0, "the framework is not connected")]

@@ -32,12 +32,15 @@ class Grant:
 
     Attributes:
         units: how many units of its demand these are; 0 if it declared none.
+        deals: the numbers of the deals that it is made of, one for each unit, in the order
+            of all deals ever made.
     """
 
     framework_id: FrameworkId
     agent_id: AgentId
     resources: Resources
     units: int
+    deals: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Visit:
         self._out: set[FrameworkNode] = set()
         self._starved: list[tuple[FrameworkNode, Resources]] = []
         self._left = agent.free
-        self._dealt: dict[FrameworkNode, tuple[Resources, int]] = {}
+        self._dealt: dict[FrameworkNode, tuple[Resources, list[int]]] = {}
         self.looks = 0
 
     def run(self) -> list[Grant]:
@@ -78,9 +81,9 @@ class Visit:
             if node is None:
                 break
             if node.demand is None:
-                self._deal(node, self._left, 0)
+                self._deal(node, self._left)
             else:
-                self._deal(node, node.demand.unit.carve(self._left, 1), 1)
+                self._deal(node, node.demand.unit.carve(self._left, 1))
         return [self._grant(node, *dealt) for node, dealt in self._dealt.items()]
 
     def _neediest(self) -> FrameworkNode | None:
@@ -111,7 +114,7 @@ class Visit:
                 return Cause.CONSTRAINT, constraint
         if node in self._dealt:
             wanted = node.wanted()
-            if wanted is not None and wanted <= self._dealt[node][1]:
+            if wanted is not None and wanted <= len(self._dealt[node][1]):
                 return Cause.NO_DEMAND, "all units are offered"
         units = demand.unit.units_within(self._left, node.wanted() or _MANY)
         if not units:
@@ -154,19 +157,21 @@ class Visit:
             node.may_hold_at = self._now + self._rules.hold_s
             self._pool.wake_at(self._agent.agent_id, node.may_hold_at)
 
-    def _deal(self, node: FrameworkNode, resources: Resources, units: int) -> None:
-        self._tree.deal(node, resources.scalars)
-        dealt, before = self._dealt.get(node, (NOTHING, 0))
-        self._dealt[node] = (dealt + resources, before + units)
+    def _deal(self, node: FrameworkNode, resources: Resources) -> None:
+        number = self._tree.deal(node, resources.scalars)
+        dealt, numbers = self._dealt.get(node, (NOTHING, []))
+        self._dealt[node] = (dealt + resources, [*numbers, number])
         self._left = self._left - resources
 
-    def _grant(self, node: FrameworkNode, resources: Resources, units: int) -> Grant:
+    def _grant(self, node: FrameworkNode, resources: Resources, numbers: list[int]) -> Grant:
         self._agent.free = self._left
+        units = 0 if node.demand is None else len(numbers)
         node.outstanding += units
         node.holding = None
         node.reasons.clear()
         self._tree.relist(node)
-        return Grant(node.framework_id, self._agent.agent_id, resources, units)
+        agent_id = self._agent.agent_id
+        return Grant(node.framework_id, agent_id, resources, units, tuple(numbers))
 
 
 @dataclass(frozen=True, slots=True)

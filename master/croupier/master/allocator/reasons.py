@@ -56,9 +56,9 @@ class Reasons:
         self._cases.clear()
 
     def tell(self) -> list[PassedOver]:
-        """What is known, the most frequent cause first."""
-        told = [
+        """What is known, the latest first."""
+        latest = sorted(self._cases.items(), key=lambda case: (-case[1][0], case[0].value))
+        return [
             PassedOver(cause, count, f"agent {agent_id}: {about}")
-            for cause, (_, count, agent_id, about) in self._cases.items()
+            for cause, (_, count, agent_id, about) in latest
         ]
-        return sorted(told, key=lambda each: (-each.agents, each.cause.value))

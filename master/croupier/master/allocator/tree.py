@@ -174,8 +174,8 @@ class Tree:
         """Charge `scalars` to the framework and its role. O(log n)."""
         self._change(node, lambda each: each.charge(scalars, sign))
 
-    def deal(self, node: FrameworkNode, scalars: Mapping[str, int]) -> None:
-        """Charge what is dealt, and remember that this was the latest deal. O(log n)."""
+    def deal(self, node: FrameworkNode, scalars: Mapping[str, int]) -> int:
+        """Charge what is dealt as the latest deal, and return the deal's number. O(log n)."""
         self._deals += 1
 
         def dealt(each: Node) -> None:
@@ -183,6 +183,7 @@ class Tree:
             each.dealt_at = self._deals
 
         self._change(node, dealt)
+        return self._deals
 
     def refresh(self) -> None:
         """Key every node anew if the cluster's totals changed. O(n log n)."""

@@ -11,13 +11,13 @@ from typing import Literal
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.deadlines import Deadlines
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import EndedTask, Task
+from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources, total_of
 

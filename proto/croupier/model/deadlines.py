@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import heapq
+from collections.abc import Iterator
 from typing import Generic, TypeVar
 
 KeyT = TypeVar("KeyT")
@@ -20,11 +21,22 @@ class Deadlines(Generic[KeyT]):
     def __len__(self) -> int:
         return len(self._live)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._live
+
+    def __iter__(self) -> Iterator[KeyT]:
+        return iter(self._live)
+
     def set(self, key: KeyT, at: float) -> None:
         """Have `key` come due at `at`, in place of any earlier setting."""
         self._count += 1
         self._live[key] = (at, self._count)
         heapq.heappush(self._heap, (at, self._count, key))
+
+    def set_at_most(self, key: KeyT, at: float) -> None:
+        """Have `key` come due at `at`, or earlier if it was set so."""
+        if key not in self._live or self._live[key][0] > at:
+            self.set(key, at)
 
     def cancel(self, key: KeyT) -> None:
         """Call `key` off; nothing happens if it was not set."""
@@ -39,11 +51,13 @@ class Deadlines(Generic[KeyT]):
             heapq.heappop(self._heap)
         return None
 
-    def due(self, now: float) -> list[KeyT]:
-        """Take out what has come due by `now`, earliest first."""
-        keys: list[KeyT] = []
+    def due(self, now: float) -> Iterator[KeyT]:
+        """Take out what has come due by `now`, earliest first, one at a time.
+
+        What is called off or set while this runs counts: the former is left out, the latter
+        comes up if it is due too.
+        """
         while (at := self.next()) is not None and at <= now:
             _, _, key = heapq.heappop(self._heap)
             del self._live[key]
-            keys.append(key)
-        return keys
+            yield key

@@ -1,0 +1,280 @@
+"""Runs the text scenarios of tests/scenarios."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+
+from croupier.master.core import calls
+from croupier.master.core.effects import Close, Effect, Happened, Save, Send, SessionId
+from croupier.master.core.events import SessionEnded
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    AgentFailed,
+    KillTask,
+    LaunchTask,
+    Offered,
+    Registered,
+    Rescinded,
+    ResendUpdates,
+    Subscribed,
+    Updated,
+    Verdict,
+)
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import TaskState
+from tests.harness.world import World, make_task
+
+
+class Story:
+    """One scenario under way."""
+
+    def __init__(self) -> None:
+        self.world = World()
+        self._out: list[str] = []
+        self._sessions: dict[str, SessionId] = {}
+        self._names: dict[str, str] = {}
+        self._ids: dict[str, str] = {}
+        self._held_back = False
+        self._next_task = 0
+        self._spy(self.world)
+
+    def run(self, command: str) -> str:
+        """Do what `command` says; return what came of it."""
+        self._out = []
+        words = command.split()
+        options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
+        plain = [word for word in words[1:] if "=" not in word]
+        handler: Callable[[list[str], dict[str, str]], None]
+        handler = getattr(self, "_do_" + words[0].replace("-", "_"))
+        handler(plain, options)
+        return "\n".join(self._out) or "nothing"
+
+    def _spy(self, world: World) -> None:
+        original = world._step
+
+        def step(event: object) -> list[Effect]:
+            effects = original(event)  # type: ignore[arg-type]
+            for effect in effects:
+                self._tell(effect)
+            return effects
+
+        world._step = step  # type: ignore[method-assign,assignment]
+
+    # Commands.
+
+    def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
+        self.world = World({role: int(weight) * 1000 for role, weight in options.items()})
+        self._spy(self.world)
+
+    def _do_together(self, plain: list[str], options: dict[str, str]) -> None:
+        self._held_back = True
+
+    def _do_deal(self, plain: list[str], options: dict[str, str]) -> None:
+        """Deal, and tell it unit by unit with shares worked out here, not by the engine."""
+        self._held_back = False
+        allocator, totals = self.world.state.allocator, self._totals()
+        held: dict[str, Resources] = {}
+        grants = allocator.run(self.world.now)
+        units = sorted(
+            (deal, self._name(grant.framework_id), grant)
+            for grant in grants
+            for deal in grant.deals
+        )
+        for deal, name, grant in units:
+            demand = allocator.demand(grant.framework_id)
+            unit = demand.unit if demand else grant.resources
+            held[name] = held.get(name, Resources()) + unit
+            shares = {
+                each: max(Fraction(m, totals[n]) for n, m in amount.scalars.items())
+                for each, amount in sorted(held.items())
+            }
+            told = ", ".join(f"{each} {share}" for each, share in shares.items())
+            self._out.append(f"deal {deal} to {name}: {unit}; shares {told}")
+        self.world.state.allocator.check()
+
+    def _do_agent(self, plain: list[str], options: dict[str, str]) -> None:
+        name, resources = plain[0], plain[1]
+        attributes = plain[2] if len(plain) > 2 else ""
+        session = self.world.agent(
+            resources, name, attributes, self._ids.get(name, ""), allocate=not self._held_back
+        )
+        self._join(name, session, self.world.agent_id(session))
+
+    def _do_framework(self, plain: list[str], options: dict[str, str]) -> None:
+        name = plain[0]
+        session = self.world.framework(
+            options.get("role", name),
+            options.get("demand", ""),
+            int(options["count"]) if "count" in options else None,
+            self._ids.get(name, ""),
+            name=name,
+            failover_timeout_s=float(options.get("failover", 600)),
+            offer_lease_s=float(options.get("lease", 0)),
+            allocate=not self._held_back,
+        )
+        if session not in self.world.closed:
+            self._join(name, session, self.world.framework_id(session))
+
+    def _do_accept(self, plain: list[str], options: dict[str, str]) -> None:
+        tasks = [make_task(task, amount) for task, amount in options.items()]
+        self.world.accept(self._sessions[plain[0]], *tasks)
+
+    def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
+        session = self._sessions[plain[0]]
+        demand = self.world.state.allocator.demand(FrameworkId(self._ids[plain[0]]))
+        assert demand is not None
+        for offer in self.world.offers(session):
+            tasks = []
+            for _ in range(demand.unit.units_within(offer.resources, 1000)):
+                self._next_task += 1
+                tasks.append(make_task(f"{plain[0]}{self._next_task}", str(demand.unit)))
+            self.world.accept(session, *tasks, offers=[offer.offer_id])
+
+    def _do_decline(self, plain: list[str], options: dict[str, str]) -> None:
+        refuse = float(options["refuse"]) if "refuse" in options else None
+        self.world.decline(self._sessions[plain[0]], refuse)
+
+    def _do_run(self, plain: list[str], options: dict[str, str]) -> None:
+        self._report(plain[0], plain[1], TaskState.RUNNING, 1)
+
+    def _do_finish(self, plain: list[str], options: dict[str, str]) -> None:
+        framework, task_id = plain
+        agent_id = self._task_agent(framework, task_id)
+        self._report(framework, task_id, TaskState.FINISHED, 2)
+        self._call(framework, calls.Acknowledge(((AgentId(agent_id), TaskId(task_id), 2),)))
+
+    def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
+        count = int(options["count"]) if "count" in options else None
+        wish = Demand(Resources.parse(plain[1]), count) if len(plain) > 1 else None
+        self._call(plain[0], calls.UpdateDemand(wish))
+
+    def _do_suppress(self, plain: list[str], options: dict[str, str]) -> None:
+        self._call(plain[0], calls.Suppress())
+
+    def _do_revive(self, plain: list[str], options: dict[str, str]) -> None:
+        self._call(plain[0], calls.Revive())
+
+    def _do_kill(self, plain: list[str], options: dict[str, str]) -> None:
+        self._call(plain[0], calls.Kill(TaskId(plain[1])))
+
+    def _do_reconcile(self, plain: list[str], options: dict[str, str]) -> None:
+        self._call(plain[0], calls.Reconcile(tuple(TaskId(task) for task in plain[1:])))
+
+    def _do_teardown(self, plain: list[str], options: dict[str, str]) -> None:
+        self._call(plain[0], calls.Teardown())
+
+    def _do_break(self, plain: list[str], options: dict[str, str]) -> None:
+        self.world.do(SessionEnded(self._sessions.pop(plain[0]), "the stream broke"))
+
+    def _do_time(self, plain: list[str], options: dict[str, str]) -> None:
+        for session in list(self.world.state.peers.values()):
+            session.last_heard = self.world.now + float(plain[0])
+        self.world.pass_time(float(plain[0]))
+
+    def _do_shares(self, plain: list[str], options: dict[str, str]) -> None:
+        for framework in self.world.state.frameworks.values():
+            share = Fraction(*self.world.state.allocator.share(framework.framework_id))
+            running = sum(not task.state.is_terminal for task in framework.tasks.values())
+            name = self._name(framework.framework_id)
+            self._out.append(f"{name} {share} = {float(share):.3f} with {running} tasks")
+
+    def _do_passes(self, plain: list[str], options: dict[str, str]) -> None:
+        self._out.append(f"{self.world.state.allocator.passes} passes")
+
+    def _do_why(self, plain: list[str], options: dict[str, str]) -> None:
+        for passed in self.world.state.allocator.explain(FrameworkId(self._ids[plain[0]])):
+            detail = passed.detail
+            for known, name in self._names.items():
+                detail = detail.replace(known, name)
+            self._out.append(f"{passed.cause.value}, {passed.agents} agents: {detail}")
+
+    # Telling.
+
+    def _tell(self, effect: Effect) -> None:
+        match effect:
+            case Send(session, message):
+                if (told := self._told(message)) is not None:
+                    self._out.append(f"{self._name_of(session)} <- {told}")
+            case Close(session, error):
+                self._out.append(f"{self._name_of(session)} closed: {error or 'orderly'}")
+            case Save() | Happened():
+                pass
+
+    def _told(self, message: object) -> str | None:
+        match message:
+            case Offered(offer_id, agent, role, resources):
+                return f"offer {offer_id[2:]} of {agent.hostname} to {role}: {resources}"
+            case Rescinded(offer_id, reason):
+                return f"rescind {offer_id[2:]}: {reason}"
+            case Verdict(_, error, tasks):
+                bad = [f"{task.task_id}: {task.error}" for task in tasks if task.error]
+                return "; ".join([f"refused: {error}"] if error else bad) or None
+            case Updated(status):
+                text = f" ({status.message})" if status.message else ""
+                return f"{status.task_id} {status.state.name}{text}"
+            case AgentFailed(_, hostname, text):
+                return f"lost {hostname}: {text}"
+            case LaunchTask(_, task):
+                return f"launch {task.task_id} {task.resources}"
+            case KillTask(_, task_id, _, reason):
+                return f"kill {task_id} {reason.name}"
+            case ResendUpdates():
+                return "resend"
+            case AcknowledgeUpdate(_, task_id, sequence):
+                return f"acknowledge {task_id} up to {sequence}"
+            case Subscribed() | Registered():
+                return "welcome"
+            case _:
+                return str(message)
+
+    def _join(self, name: str, session: SessionId, known: str) -> None:
+        self._sessions[name] = session
+        self._ids[name] = known
+        self._names[known] = name
+        # The story's lines were told before the session had its name.
+        self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
+
+    def _name_of(self, session: SessionId) -> str:
+        named = [name for name, each in self._sessions.items() if each == session]
+        return named[0] if named else f"session {session}"
+
+    def _name(self, known: str) -> str:
+        return self._names.get(known, known)
+
+    def _totals(self) -> dict[str, int]:
+        totals: dict[str, int] = {}
+        for agent in self.world.state.agents.values():
+            for name, milli in agent.total.scalars.items():
+                totals[name] = totals.get(name, 0) + milli
+        return totals
+
+    def _task_agent(self, framework: str, task_id: str) -> str:
+        known = self.world.state.frameworks[FrameworkId(self._ids[framework])]
+        return known.tasks[TaskId(task_id)].agent_id
+
+    def _report(self, framework: str, task_id: str, state: TaskState, sequence: int) -> None:
+        agent = self._names[self._task_agent(framework, task_id)]
+        self.world.report(self._sessions[agent], self._ids[framework], task_id, state, sequence)
+
+    def _call(self, framework: str, call: calls.Call) -> None:
+        self.world.call(self._sessions[framework], call)
+
+
+def run_story(text: str) -> str:
+    """Run every command of a scenario and return the text with what came of them."""
+    story = Story()
+    blocks = []
+    for block in text.strip().split("\n\n"):
+        head, _, _ = block.partition("\n----")
+        comments = [line for line in head.splitlines() if line.startswith("#")]
+        commands = [line for line in head.splitlines() if not line.startswith("#")]
+        if not commands:
+            blocks.append("\n".join(comments))
+            continue
+        told = [story.run(command) for command in commands]
+        out = "\n".join(line for line in told if line != "nothing") or "nothing"
+        blocks.append("\n".join([*comments, *commands, "----", out]))
+    return "\n\n".join(blocks) + "\n"

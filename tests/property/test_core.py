@@ -1,0 +1,251 @@
+"""Whatever happens to the core, in whatever order, every invariant holds after every step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentStopped, AgentTask, FrameworkCalled, OperatorKill
+from croupier.master.core.messages import Offered
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import TERMINAL, Source, TaskState, TaskStatus
+from tests.harness.world import World, make_task
+
+SMALL = st.integers(1, 4)
+AMOUNTS = st.builds(lambda cpus, mem: f"cpus:{cpus};mem:{mem}GB", SMALL, SMALL)
+REPORTED = st.sampled_from(
+    [
+        TaskState.STARTING,
+        TaskState.RUNNING,
+        TaskState.KILLING,
+        TaskState.FINISHED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+    ]
+)
+
+
+class CoreMachine(RuleBasedStateMachine):
+    """Agents and frameworks that come, go, lie and repeat themselves."""
+
+    agents = Bundle("agents")
+    frameworks = Bundle("frameworks")
+
+    @initialize(weight=st.integers(1, 3))
+    def begin(self, weight: int) -> None:
+        self.world = World({"r1": weight * 1000, "r2": 1000})
+        self.known_agents: list[AgentId] = []
+        self.known_frameworks: list[FrameworkId] = []
+        self.tasks = 0
+        self.seq = 0
+
+    def sequence(self) -> int:
+        self.seq += 1
+        return self.seq
+
+    @rule(target=agents, cpus=SMALL, back=st.integers(0, 5), keep=st.booleans())
+    def agent_registers(self, cpus: int, back: int, keep: bool) -> SessionId:
+        agent_id = self.known_agents[back] if back < len(self.known_agents) else AgentId("")
+        known = self.world.state.agents.get(agent_id)
+        listed: list[AgentTask] = []
+        if known is not None and keep:
+            for task in known.tasks.values():
+                running = TaskStatus(
+                    task.framework_id,
+                    task.task_id,
+                    agent_id,
+                    TaskState.RUNNING,
+                    Source.EXECUTOR,
+                    sequence=max(task.sequence, 1),
+                )
+                listed.append(AgentTask(task.framework_id, task.info, running, (running,)))
+        resources = f"cpus:{cpus * 2};mem:{cpus * 3}GB;ports:[{back * 10}-{back * 10 + 5}]"
+        session = self.world.agent(resources, f"h{back}", agent_id=agent_id, tasks=tuple(listed))
+        if session not in self.world.closed:
+            self.known_agents.append(self.world.agent_id(session))
+        return session
+
+    @rule(
+        target=frameworks,
+        role=st.sampled_from(["r1", "r2", "r3"]),
+        demand=st.one_of(st.just(""), AMOUNTS),
+        count=st.one_of(st.none(), st.integers(0, 4)),
+        back=st.integers(0, 5),
+        suppressed=st.booleans(),
+        client=st.sampled_from(["c1", "c2"]),
+    )
+    def framework_subscribes(self, role: str, back: int, **more: Any) -> SessionId:
+        framework_id = self.known_frameworks[back] if back < len(self.known_frameworks) else ""
+        session = self.world.framework(
+            role,
+            more["demand"],
+            more["count"],
+            framework_id,
+            more["client"],
+            failover_timeout_s=30.0,
+            suppressed=more["suppressed"],
+        )
+        if session not in self.world.closed:
+            self.known_frameworks.append(self.world.framework_id(session))
+        return session
+
+    def offered(self, session: SessionId) -> list[Offered]:
+        messages = self.world.sent.get(session, [])
+        return [message for message in messages if isinstance(message, Offered)]
+
+    def call(self, session: SessionId, call: calls.Call) -> None:
+        self.world.do(FrameworkCalled(session, self.sequence(), call))
+
+    @rule(
+        session=frameworks,
+        picks=st.lists(st.integers(0, 6), max_size=3),
+        amounts=st.lists(AMOUNTS, max_size=3),
+        reuse=st.booleans(),
+        refuse=st.sampled_from([None, 0.0, 1.0, 100.0]),
+    )
+    def accepts(
+        self,
+        session: SessionId,
+        picks: list[int],
+        amounts: list[str],
+        reuse: bool,
+        refuse: float | None,
+    ) -> None:
+        offered = self.offered(session)
+        ids = tuple(offered[-1 - pick].offer_id for pick in picks if pick < len(offered))
+        tasks = []
+        for amount in amounts:
+            self.tasks += 0 if reuse else 1
+            tasks.append(make_task(f"t{self.tasks}", amount))
+        self.call(session, calls.Accept(ids or (OfferId("none"),), tuple(tasks), refuse))
+
+    @rule(session=frameworks, pick=st.integers(0, 3), refuse=st.sampled_from([None, 0.0, 50.0]))
+    def declines(self, session: SessionId, pick: int, refuse: float | None) -> None:
+        offered = self.offered(session)
+        if pick < len(offered):
+            self.call(session, calls.Decline((offered[-1 - pick].offer_id,), refuse))
+
+    @rule(session=frameworks, demand=st.one_of(st.none(), AMOUNTS), count=st.integers(0, 3))
+    def changes_demand(self, session: SessionId, demand: str | None, count: int) -> None:
+        wish = Demand(Resources.parse(demand), count) if demand else None
+        self.call(session, calls.UpdateDemand(wish))
+
+    @rule(
+        session=frameworks,
+        call=st.sampled_from(
+            [
+                calls.Suppress(),
+                calls.Revive(),
+                calls.Reconcile(()),
+                calls.Malformed("accept", InvalidRequest("bad"), (TaskId("x"),)),
+            ]
+        ),
+    )
+    def calls_simply(self, session: SessionId, call: calls.Call) -> None:
+        self.call(session, call)
+
+    @rule(session=frameworks, number=st.integers(0, 30))
+    def kills(self, session: SessionId, number: int) -> None:
+        self.call(session, calls.Kill(TaskId(f"t{number}")))
+
+    @rule(number=st.integers(0, 30))
+    def operator_kills(self, number: int) -> None:
+        self.world.do(OperatorKill(1, TaskId(f"t{number}"), FrameworkId(""), None))
+
+    @rule(session=frameworks, number=st.integers(0, 30), sequence=st.integers(0, 4))
+    def acknowledges(self, session: SessionId, number: int, sequence: int) -> None:
+        for agent_id in self.world.state.agents:
+            update = (agent_id, TaskId(f"t{number}"), sequence)
+            self.call(session, calls.Acknowledge((update,)))
+
+    @rule(pick=st.integers(0, 5), state=REPORTED, step=st.integers(0, 2))
+    def agent_reports(self, pick: int, state: TaskState, step: int) -> None:
+        live = [
+            (agent.session, task)
+            for agent in self.world.state.agents.values()
+            for task in agent.tasks.values()
+            if agent.session is not None
+        ]
+        if live:
+            session, task = live[pick % len(live)]
+            assert session is not None
+            number = max(task.sequence + step, 1)
+            self.world.report(session, task.framework_id, task.task_id, state, number)
+
+    @rule(pick=st.integers(0, 5))
+    def acknowledges_all(self, pick: int) -> None:
+        known = list(self.world.state.frameworks.values())
+        if not known or (session := known[pick % len(known)].session) is None:
+            return
+        updates = [
+            (task.agent_id, task.task_id, task.sequence)
+            for task in known[pick % len(known)].tasks.values()
+        ]
+        self.call(session, calls.Acknowledge(tuple(updates)))
+
+    @rule(pick=st.integers(0, 9), amounts=st.lists(AMOUNTS, min_size=1, max_size=3))
+    def accepts_what_stands(self, pick: int, amounts: list[str]) -> None:
+        standing = list(self.world.state.offers.values())
+        if not standing:
+            return
+        offer = standing[pick % len(standing)]
+        session = self.world.state.frameworks[offer.framework_id].session
+        assert session is not None
+        tasks = []
+        for amount in amounts:
+            self.tasks += 1
+            tasks.append(make_task(f"t{self.tasks}", amount))
+        self.call(session, calls.Accept((offer.offer_id,), tuple(tasks)))
+
+    @rule(session=agents, agent_id=st.sampled_from(["", "other"]))
+    def agent_reports_nonsense(self, session: SessionId, agent_id: str) -> None:
+        if session in self.world.state.peers:
+            self.world.report(session, "nobody", "t1", TaskState.FINISHED, 1, agent_id)
+
+    @rule(session=st.one_of(consumes(agents), consumes(frameworks)))
+    def stream_breaks(self, session: SessionId) -> None:
+        self.world.end_session(session)
+
+    @rule(session=consumes(agents))
+    def agent_stops(self, session: SessionId) -> None:
+        self.world.do(AgentStopped(session, "bye"))
+
+    @rule(session=consumes(frameworks))
+    def tears_down(self, session: SessionId) -> None:
+        self.call(session, calls.Teardown())
+
+    @rule(seconds=st.sampled_from([0.5, 6.0, 12.0, 80.0]))
+    def time_passes(self, seconds: float) -> None:
+        self.world.pass_time(seconds)
+
+    def teardown(self) -> None:
+        """In the end everything can be freed: nothing has leaked."""
+        if not hasattr(self, "world"):
+            return
+        state = self.world.state
+        for session in list(state.peers):
+            self.world.end_session(session)
+        self.world.pass_time(2000.0)
+        assert not state.offers
+        assert not any(agent.in_pool for agent in state.agents.values())
+        for framework in state.frameworks.values():
+            for task in framework.tasks.values():
+                assert task.state in TERMINAL or task.state is TaskState.UNREACHABLE
+                assert not task.is_charged
+
+
+TestCore = CoreMachine.TestCase
+TestCore.settings = settings(
+    max_examples=150,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.filter_too_much],
+)

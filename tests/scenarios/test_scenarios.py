@@ -1,0 +1,23 @@
+"""Every text file beside this is a story that must come out as it is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.harness.scenario import run_story
+
+STORIES = sorted(Path(__file__).parent.glob("*.txt"))
+
+
+@pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
+def test_scenario(story: Path, request: pytest.FixtureRequest) -> None:
+    told = run_story(story.read_text())
+    if request.config.getoption("--rewrite"):
+        story.write_text(told)
+    assert told == story.read_text()
+
+
+def test_there_are_scenarios() -> None:
+    assert len(STORIES) >= 8
