@@ -220,6 +220,9 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
         task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
         task.sequence = task.acknowledged
         state.add_task(task)
+    if task is not None and task.is_orphan and task.agent_id == agent.agent_id:
+        task.is_orphan = False
+        state.add_task(task)
     if task is not None and not latest.state.is_terminal:
         yield from _on_running(state, agent, framework, task, report)
     for status in waiting:

@@ -67,6 +67,9 @@ def orphan(state: State, task: Task) -> None:
     """Keep an ended task that its agent has no more until its framework knows of it."""
     assert task.state.is_terminal
     task.is_orphan = True
+    agent = state.agents.get(task.agent_id)
+    if agent is not None:
+        agent.tasks.pop((task.framework_id, task.task_id), None)
     framework = state.frameworks[task.framework_id]
     told = framework.session is not None and not task.status.needs_acknowledgement
     if told or framework.state is FrameworkState.REMOVED:

@@ -186,8 +186,11 @@ class State:
         for task_id, task in framework.tasks.items():
             assert task_id not in framework.spent
             agent = self.agents.get(task.agent_id)
-            assert agent is not None or task.state.is_terminal
-            assert agent is None or agent.tasks[framework.framework_id, task_id] is task
-            assert not task.is_orphan or task.state.is_terminal
+            if task.is_orphan:
+                assert task.state.is_terminal
+                assert agent is None or (framework.framework_id, task_id) not in agent.tasks
+            else:
+                assert agent is not None
+                assert agent.tasks[framework.framework_id, task_id] is task
         if framework.state is FrameworkState.REMOVED:
             assert framework.tasks
