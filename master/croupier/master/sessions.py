@@ -58,7 +58,9 @@ class FrameworkSession(Session[framework_pb2.Event]):
         self.outbox.put(_FRAMEWORK_BEAT)
 
     def end(self, error: CroupierError | None) -> None:
-        """Write what is queued, then the error, and end."""
+        """Write what is queued, then the error, and end; the first end counts."""
+        if self.outbox.is_closed:
+            return
         self.error = error
         last = framework_pb2.Event(error=error_to_wire(error)) if error else None
         self.outbox.close(last)
@@ -76,7 +78,9 @@ class AgentSession(Session[agent_pb2.Order]):
         self.outbox.put(_AGENT_BEAT)
 
     def end(self, error: CroupierError | None) -> None:
-        """Write what is queued, then the error, and end."""
+        """Write what is queued, then the error, and end; the first end counts."""
+        if self.outbox.is_closed:
+            return
         self.error = error
         last = agent_pb2.Order(error=error_to_wire(error)) if error else None
         self.outbox.close(last)

@@ -1,0 +1,161 @@
+"""Real masters in this process, and raw peers that may break every rule."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, Self
+
+import grpc
+import grpc.aio
+
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.core.state import State
+from croupier.rpc.address import Address
+from croupier.rpc.transport import make_channel
+from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
+from croupier.v1.agent_pb2_grpc import AgentServiceStub
+from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
+
+ANY_PORT = Address("127.0.0.1", 0)
+DEADLINE_S = 10.0
+
+
+class StreamEnded(AssertionError):
+    """The stream ended before what was waited for; says how."""
+
+
+async def read_batch(stream: Any) -> Any:
+    """The next message of a stream.
+
+    Raises:
+        StreamEnded: if there is none.
+    """
+    try:
+        batch = await stream.read()
+    except grpc.aio.AioRpcError as error:
+        raise StreamEnded(f"{error.code()}: {error.details()}") from None
+    if batch is grpc.aio.EOF:
+        raise StreamEnded("in order")
+    return batch
+
+
+@asynccontextmanager
+async def running_master(**options: Any) -> AsyncIterator[Master]:
+    """A master on free ports, in memory unless told otherwise."""
+    options = {"store": StoreChoice(None), **options}
+    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options))
+    try:
+        await master.start()
+        yield master
+        # Whatever a test did, conservation holds in the end.
+        await master.driver.read(State.check)
+    finally:
+        await master.stop()
+
+
+class RawFramework:
+    """A framework's stream without any of the SDK's manners."""
+
+    def __init__(self, address: Address) -> None:
+        self._channel = make_channel(address)
+        self._stream: Any = FrameworkServiceStub(self._channel).Connect()
+        self._events: list[framework_pb2.Event] = []
+        self._seq = 0
+        self.framework_id = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stream.cancel()
+        await self._channel.close()
+
+    async def send(self, *calls: framework_pb2.Call, verdicts_seen: int = 0) -> None:
+        request = framework_pb2.FrameworkServiceConnectRequest(
+            calls=calls, verdicts_seen=verdicts_seen
+        )
+        await asyncio.wait_for(self._stream.write(request), DEADLINE_S)
+
+    async def subscribe(self, **more: Any) -> framework_pb2.Subscribed:
+        """Subscribe as a framework without demand; `more` overrides fields."""
+        info = {"name": "raw", "roles": ["*"], "failover_timeout_ms": 60_000, **more}
+        client_id = info.pop("client_id", "client")
+        demands = info.pop("demands", [])
+        subscribe = framework_pb2.Subscribe(
+            framework=framework_pb2.FrameworkInfo(**info), client_id=client_id, demands=demands
+        )
+        await self.send(framework_pb2.Call(subscribe=subscribe))
+        subscribed = (await self.next("subscribed")).subscribed
+        self.framework_id = subscribed.framework_id
+        return subscribed
+
+    async def call(self, seq: int | None = None, **call: Any) -> framework_pb2.Verdict:
+        """Make a call and return its verdict."""
+        if seq is None:
+            self._seq += 1
+            seq = self._seq
+        await self.send(framework_pb2.Call(seq=seq, **call))
+        while True:
+            verdict = (await self.next("verdict")).verdict
+            if verdict.seq == seq:
+                return verdict
+
+    async def next(self, kind: str) -> framework_pb2.Event:
+        """The next event of this kind; others that come first are kept for later."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for index, event in enumerate(self._events):
+                    if event.WhichOneof("event") == kind:
+                        return self._events.pop(index)
+                self._events.extend((await read_batch(self._stream)).events)
+
+    async def offer(self) -> framework_pb2.Offer:
+        """The next offer."""
+        return (await self.next("offers")).offers.offers[0]
+
+    async def ended(self) -> tuple[Any, str]:
+        """The gRPC status of the stream, once it has ended."""
+        async with asyncio.timeout(DEADLINE_S):
+            return await self._stream.code(), await self._stream.details()
+
+
+class RawAgent:
+    """An agent's stream that runs nothing."""
+
+    def __init__(self, address: Address) -> None:
+        self._channel = make_channel(address)
+        self._stream: Any = AgentServiceStub(self._channel).Connect()
+        self._orders: list[agent_pb2.Order] = []
+        self.agent_id = ""
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stream.cancel()
+        await self._channel.close()
+
+    async def send(self, *reports: agent_pb2.Report) -> None:
+        request = agent_pb2.AgentServiceConnectRequest(reports=reports)
+        await asyncio.wait_for(self._stream.write(request), DEADLINE_S)
+
+    async def register(self, cpus: float = 4, mem_mib: float = 8192, **more: Any) -> str:
+        resources = resources_pb2.Resources(
+            cpus_milli=round(cpus * 1000), mem_milli=round(mem_mib * 1000)
+        )
+        fields = {"hostname": "raw", "resources": resources, **more}
+        await self.send(agent_pb2.Report(register=agent_pb2.Register(**fields)))
+        self.agent_id = (await self.next("registered")).registered.agent_id
+        return self.agent_id
+
+    async def next(self, kind: str) -> agent_pb2.Order:
+        """The next order of this kind; others that come first are kept for later."""
+        async with asyncio.timeout(DEADLINE_S):
+            while True:
+                for index, order in enumerate(self._orders):
+                    if order.WhichOneof("order") == kind:
+                        return self._orders.pop(index)
+                self._orders.extend((await read_batch(self._stream)).orders)

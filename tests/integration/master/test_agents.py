@@ -1,0 +1,143 @@
+"""The agent protocol over real gRPC, kept and broken."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import grpc
+import pytest
+
+from croupier.master.config import StoreChoice
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from tests.harness.eventually import eventually
+from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
+from tests.integration.master.test_frameworks import launch, make_task
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"resources": resources_pb2.Resources()}, "no resources"),
+        ({"resources": resources_pb2.Resources(cpus_milli=-1)}, "negative"),
+        ({"hostname": ""}, "hostname"),
+        ({"agent_id": "../x"}, "must not have"),
+        ({"attributes": [resources_pb2.Attribute(name="a")]}, "no value"),
+        ({"attributes": [resources_pb2.Attribute(name="", text="x")]}, "not the name"),
+    ],
+)
+async def test_a_bad_registration_is_refused_by_name(fields: dict[str, object], said: str) -> None:
+    async with running_master() as master, RawAgent(master.address) as agent:
+        with pytest.raises(StreamEnded):
+            await agent.register(**fields)  # type: ignore[arg-type]
+        assert said in await agent._stream.details()
+        assert await agent._stream.code() is grpc.StatusCode.INVALID_ARGUMENT
+
+
+async def test_reports_before_registration_end_the_stream() -> None:
+    async with running_master() as master, RawAgent(master.address) as agent:
+        await agent.send(pb.Report(updates=pb.StatusUpdates()))
+        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
+
+
+async def test_an_update_for_another_agent_ends_the_stream() -> None:
+    async with running_master() as master, RawAgent(master.address) as agent:
+        await agent.register()
+        status = task_pb2.TaskStatus(
+            framework_id="f",
+            task_id="t",
+            agent_id="somebody",
+            sequence=1,
+            state=task_pb2.TASK_FINISHED,
+            source=task_pb2.SOURCE_AGENT,
+        )
+        await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
+        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
+
+
+async def test_an_agent_that_vanishes_loses_its_offers_and_then_its_tasks() -> None:
+    async with (
+        running_master(heartbeat=0.1, agent_timeout=0.5) as master,
+        RawFramework(master.address) as framework,
+    ):
+        async with RawAgent(master.address) as agent:
+            await agent.register()
+            await framework.subscribe()
+            offer = await framework.offer()
+            verdict = await framework.call(accept=launch([offer.offer_id], make_task("t1")))
+            assert not verdict.HasField("error")
+            await agent.next("launch")
+            await framework.call(revive=framework_pb2.Revive())
+            rest = await framework.offer()
+        assert (await framework.next("rescind")).rescind.offer_id == rest.offer_id
+        status = (await framework.next("update")).update.statuses[0]
+        assert status.state == task_pb2.TASK_UNREACHABLE
+        assert not status.sequence
+        assert (await framework.next("failure")).failure.agent_id == agent.agent_id
+
+
+async def test_identity_survives_a_restart_of_the_master(tmp_path: Path) -> None:
+    store = StoreChoice(tmp_path / "master.db")
+    async with running_master(store=store) as master:
+        async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
+            agent_id = await agent.register()
+            framework_id = (await framework.subscribe(roles=["ads"])).framework_id
+        async with RawFramework(master.address) as gone:
+            removed_id = (await gone.subscribe()).framework_id
+            await gone.call(teardown=framework_pb2.Teardown())
+    async with running_master(store=store) as master:
+        known = await master.driver.read(lambda state: (set(state.agents), set(state.frameworks)))
+        assert known == ({agent_id}, {framework_id})
+        async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
+            assert await agent.register(agent_id=agent_id) == agent_id
+            subscribed = await framework.subscribe(roles=["ads"], framework_id=framework_id)
+            assert subscribed.framework_id == framework_id
+            offer = await framework.offer()
+            assert offer.offer_id.startswith(subscribed.master_id)
+        async with RawFramework(master.address) as gone:
+            with pytest.raises(StreamEnded):
+                await gone.subscribe(framework_id=removed_id)
+        # Ids that were given before are not given again.
+        async with RawFramework(master.address) as new:
+            assert (await new.subscribe()).framework_id not in (framework_id, removed_id)
+
+
+async def test_a_master_without_memory_takes_back_agents_with_their_tasks() -> None:
+    status = task_pb2.TaskStatus(
+        framework_id="f1",
+        task_id="t1",
+        agent_id="a1",
+        sequence=2,
+        state=task_pb2.TASK_RUNNING,
+        source=task_pb2.SOURCE_EXECUTOR,
+    )
+    task = pb.AgentTask(framework_id="f1", task=make_task("t1"), latest=status)
+    async with (
+        running_master() as master,
+        RawAgent(master.address) as agent,
+        RawFramework(master.address) as framework,
+    ):
+        await agent.register(agent_id="a1", tasks=[task])
+        await framework.subscribe(framework_id="f1", roles=["ads"])
+        offer = await framework.offer()
+        assert offer.resources.cpus_milli == 3000
+        await framework.call(reconcile=framework_pb2.Reconcile())
+        told = (await framework.next("update")).update.statuses[0]
+        assert (told.task_id, told.state) == ("t1", task_pb2.TASK_RUNNING)
+
+
+async def test_the_agents_stream_is_given_up_when_it_is_silent() -> None:
+    async with (
+        running_master(heartbeat=0.1, agent_timeout=0.3) as master,
+        RawAgent(master.address) as agent,
+    ):
+        await agent.register()
+        assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
+
+        async def is_unreachable() -> bool:
+            states = await master.driver.read(
+                lambda state: [each.state.value for each in state.agents.values()]
+            )
+            return states == ["unreachable"]
+
+        await eventually(is_unreachable)

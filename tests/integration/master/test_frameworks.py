@@ -1,0 +1,225 @@
+"""The framework protocol over real gRPC, kept and broken."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import resources_pb2, task_pb2
+from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
+
+
+def make_task(task_id: str, cpus_milli: int = 1000) -> task_pb2.TaskInfo:
+    return task_pb2.TaskInfo(
+        task_id=task_id,
+        command=task_pb2.Command(shell="true"),
+        resources=resources_pb2.Resources(cpus_milli=cpus_milli, mem_milli=64_000),
+    )
+
+
+def launch(offer_ids: list[str], *tasks: task_pb2.TaskInfo) -> pb.Accept:
+    return pb.Accept(offer_ids=offer_ids, operations=[pb.Operation(launch=pb.Launch(tasks=tasks))])
+
+
+async def test_the_first_call_must_be_subscribe() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        await framework.send(pb.Call(seq=1, suppress=pb.Suppress()))
+        error = (await framework.next("error")).error
+        assert error.code == pb.ERROR_CODE_PROTOCOL
+        assert "SUBSCRIBE" in error.message
+        code, _ = await framework.ended()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"roles": []}, "exactly one role"),
+        ({"roles": ["a", "b"]}, "exactly one role"),
+        ({"roles": ["/a"]}, "illegal component"),
+        ({"roles": ["a/../b"]}, "illegal component"),
+        ({"roles": ["r" * 1_000_000]}, "longer than"),
+        ({"name": ""}, "name"),
+        ({"client_id": ""}, "client_id"),
+        ({"framework_id": "a/b"}, "must not have"),
+        ({"framework_id": "x" * 300}, "longer than"),
+        ({"failover_timeout_ms": 2**63}, "failover timeout"),
+    ],
+)
+async def test_a_bad_subscribe_is_refused_by_name(fields: dict[str, object], said: str) -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        with pytest.raises(StreamEnded):
+            await framework.subscribe(**fields)
+        code, details = await framework.ended()
+        assert code is grpc.StatusCode.INVALID_ARGUMENT
+        assert said in details
+
+
+async def test_a_second_subscribe_ends_the_stream() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        await framework.subscribe()
+        await framework.send(
+            pb.Call(
+                subscribe=pb.Subscribe(
+                    framework=pb.FrameworkInfo(name="x", roles=["*"]), client_id="c"
+                )
+            )
+        )
+        assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
+
+
+async def test_bad_calls_have_verdicts_and_the_stream_stays_up() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        await framework.subscribe()
+        negative = resources_pb2.Resources(cpus_milli=-5)
+        twice = resources_pb2.Resources(
+            scalars=[resources_pb2.NamedScalar(name="cpus", milli=1)], cpus_milli=1
+        )
+        bad: list[dict[str, object]] = [
+            {"accept": pb.Accept(offer_ids=["nope"])},
+            {"accept": pb.Accept()},
+            {"accept": pb.Accept(offer_ids=["a"], operations=[pb.Operation()])},
+            {"decline": pb.Decline(offer_ids=["nope"])},
+            {"decline": pb.Decline(offer_ids=["nope"], reason="x" * 300)},
+            {"kill": pb.Kill(task_id="nope")},
+            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=negative)])},
+            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=twice)])},
+            {"update_demand": pb.UpdateDemand(demands=[pb.Demand()])},
+            {"update_demand": pb.UpdateDemand(demands=[pb.Demand(), pb.Demand()])},
+            {},
+        ]
+        for call in bad:
+            verdict = await framework.call(**call)
+            assert verdict.HasField("error"), call
+            assert verdict.error.code in (pb.ERROR_CODE_INVALID, pb.ERROR_CODE_NOT_FOUND)
+        assert not (await framework.call(suppress=pb.Suppress())).HasField("error")
+
+
+async def test_an_oversize_call_is_refused_and_the_stream_stays_up() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        assert (await framework.subscribe()).max_message_bytes == 1024 * 1024
+        huge = make_task("t1")
+        huge.command.shell = "x" * (2 * 1024 * 1024)
+        verdict = await framework.call(accept=launch(["o1"], huge))
+        assert "at most 1048576" in verdict.error.message
+        assert [task.task_id for task in verdict.tasks] == ["t1"]
+        assert not (await framework.call(revive=pb.Revive())).HasField("error")
+
+
+async def test_a_call_without_a_number_ends_the_stream() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        await framework.subscribe()
+        await framework.send(pb.Call(suppress=pb.Suppress()))
+        assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
+
+
+async def test_a_call_that_is_sent_again_is_answered_again_and_not_done_again() -> None:
+    async with (
+        running_master() as master,
+        RawAgent(master.address) as agent,
+        RawFramework(master.address) as framework,
+    ):
+        await agent.register()
+        await framework.subscribe()
+        offer = await framework.offer()
+        accept = launch([offer.offer_id], make_task("t1"), make_task("t2", 50_000))
+        first = await framework.call(seq=7, accept=accept)
+        again = await framework.call(seq=7, accept=accept)
+        assert first == again
+        assert [task.HasField("error") for task in first.tasks] == [False, True]
+        assert (await agent.next("launch")).launch.task.task_id == "t1"
+        offers = await master.driver.read(lambda state: len(state.frameworks[_only(state)].tasks))
+        assert offers == 1
+
+
+async def test_another_frameworks_offers_and_tasks_cannot_be_touched() -> None:
+    async with (
+        running_master() as master,
+        RawAgent(master.address) as agent,
+        RawFramework(master.address) as owner,
+        RawFramework(master.address) as thief,
+    ):
+        await agent.register()
+        await owner.subscribe()
+        offer = await owner.offer()
+        await thief.subscribe()
+        for call in (
+            {"accept": launch([offer.offer_id], make_task("t1"))},
+            {"decline": pb.Decline(offer_ids=[offer.offer_id])},
+        ):
+            verdict = await thief.call(**call)
+            assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
+        assert not (await owner.call(accept=launch([offer.offer_id], make_task("t1")))).HasField(
+            "error"
+        )
+        verdict = await thief.call(kill=pb.Kill(task_id="t1"))
+        assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
+
+
+async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> None:
+    async with (
+        running_master() as master,
+        RawAgent(master.address) as one,
+        RawAgent(master.address) as two,
+        RawFramework(master.address) as framework,
+    ):
+        await one.register()
+        await two.register()
+        await framework.subscribe()
+        for make_ids in (
+            lambda ids: [ids[0], ids[0]],
+            lambda ids: [ids[0], ids[1]],
+            lambda ids: [ids[0], "nope"],
+        ):
+            ids = [(await framework.offer()).offer_id, (await framework.offer()).offer_id]
+            verdict = await framework.call(accept=launch(make_ids(ids), make_task("t1")))
+            assert verdict.HasField("error")
+            assert verdict.tasks[0].HasField("error")
+            standing = await master.driver.read(lambda state: list(state.offers))
+            await framework.call(
+                decline=pb.Decline(offer_ids=standing, filters=pb.Filters(refuse_ms=0))
+            )
+
+
+async def test_a_framework_that_reads_nothing_is_cut_off() -> None:
+    async with running_master() as master, RawFramework(master.address) as framework:
+        await framework.subscribe()
+        ids = [f"unknown-task-{number}" for number in range(5_000)]
+        sessions = 1
+        for seq in range(1, 100):
+            await framework.send(pb.Call(seq=seq, reconcile=pb.Reconcile(task_ids=ids)))
+            sessions = await master.driver.read(lambda state: len(state.peers))
+            if not sessions:
+                break
+        assert not sessions
+        queued = master._sessions.queued()
+        assert queued <= 20_001
+
+
+async def test_the_newest_session_wins() -> None:
+    async with (
+        running_master() as master,
+        RawFramework(master.address) as older,
+        RawFramework(master.address) as newer,
+    ):
+        framework_id = (await older.subscribe()).framework_id
+        assert (await newer.subscribe(framework_id=framework_id)).framework_id == framework_id
+        assert (await older.next("error")).error.code == pb.ERROR_CODE_FAILED_OVER
+
+
+async def test_a_torn_down_framework_cannot_come_back() -> None:
+    async with running_master() as master:
+        async with RawFramework(master.address) as framework:
+            framework_id = (await framework.subscribe()).framework_id
+            assert not (await framework.call(teardown=pb.Teardown())).HasField("error")
+            assert (await framework.ended())[0] is grpc.StatusCode.OK
+        async with RawFramework(master.address) as again:
+            with pytest.raises(StreamEnded):
+                await again.subscribe(framework_id=framework_id)
+            assert (await again.ended())[0] is grpc.StatusCode.ABORTED
+
+
+def _only(state: object) -> str:
+    (framework_id,) = state.frameworks  # type: ignore[attr-defined]
+    return str(framework_id)
