@@ -1,0 +1,188 @@
+"""The allocator against an independent reference in exact fractions, and the DRF properties.
+
+The reference scans every client for every unit and knows nothing of trees, keys or
+multipliers. Properties are stated in the forms that hold for whole tasks (sharing incentive
+and Pareto efficiency with their slack), and only where they say something.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from croupier.master.allocator import Allocator
+from croupier.master.allocator.cycle import Rules
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+
+NAMES = ("cpus", "mem", "gpus")
+
+
+@dataclass(frozen=True)
+class Client:
+    """A framework alone in its role."""
+
+    name: str
+    task: tuple[int, ...]
+    weight: int
+    count: int | None
+
+
+@dataclass(frozen=True)
+class Case:
+    """A cluster and its clients, in whole thousandths."""
+
+    agents: tuple[tuple[int, ...], ...]
+    clients: tuple[Client, ...]
+
+
+def amounts(width: int, low: int, high: int) -> st.SearchStrategy[tuple[int, ...]]:
+    return st.tuples(*[st.integers(low, high)] * width)
+
+
+@st.composite
+def cases(draw: st.DrawFn) -> Case:
+    width = draw(st.integers(1, 3))
+    agents = tuple(draw(st.lists(amounts(width, 5, 40), min_size=1, max_size=4)))
+    clients = []
+    for number in range(draw(st.integers(1, 5))):
+        task = draw(amounts(width, 0, 9).filter(any))
+        weight = draw(st.sampled_from([1000, 1000, 2000, 3000, 500]))
+        count = draw(st.one_of(st.none(), st.none(), st.integers(0, 6)))
+        clients.append(Client(f"c{number}", task, weight, count))
+    return Case(agents, tuple(clients))
+
+
+def resources(amount: tuple[int, ...]) -> Resources:
+    return Resources(dict(zip(NAMES, amount, strict=False)))
+
+
+def dealt(case: Case) -> list[tuple[str, int]]:
+    """The deals of the allocator, in order: client and agent."""
+    weights = {Role(client.name): client.weight for client in case.clients}
+    allocator = Allocator(weights, Rules(hold_s=0))
+    for client in case.clients:
+        framework_id = FrameworkId(client.name)
+        allocator.add_framework(framework_id, Role(client.name))
+        allocator.set_demand(framework_id, Demand(resources(client.task), client.count))
+        allocator.connect(framework_id, True)
+    for number, total in enumerate(case.agents):
+        allocator.add_agent(AgentId(str(number)), resources(total))
+    deals = []
+    while allocator.is_unsettled:
+        for grant in allocator.run(0.0, budget=3):
+            deals += [(n, grant.framework_id, int(grant.agent_id)) for n in grant.deals]
+        allocator.check()
+    return [(name, agent) for _, name, agent in sorted(deals)]
+
+
+def reference(case: Case) -> list[tuple[str, int]]:
+    """Agent by agent, one task at a time to the least weighted dominant share that fits."""
+    total = [sum(agent[r] for agent in case.agents) for r in range(len(case.agents[0]))]
+    tasks = {client.name: 0 for client in case.clients}
+    last = {client.name: 0 for client in case.clients}
+    deals: list[tuple[str, int]] = []
+    for number, agent in enumerate(case.agents):
+        free = list(agent)
+        while True:
+            fitting = [
+                client
+                for client in case.clients
+                if all(need <= have for need, have in zip(client.task, free, strict=True))
+                and (client.count is None or tasks[client.name] < client.count)
+            ]
+            if not fitting:
+                break
+
+            def standing(client: Client) -> tuple[Fraction, int, int]:
+                share = max(
+                    Fraction(need * tasks[client.name], capacity)
+                    for need, capacity in zip(client.task, total, strict=True)
+                )
+                order = case.clients.index(client)
+                return share / client.weight, last[client.name], order
+
+            chosen = min(fitting, key=standing)
+            free = [have - need for have, need in zip(free, chosen.task, strict=True)]
+            tasks[chosen.name] += 1
+            deals.append((chosen.name, number))
+            last[chosen.name] = len(deals)
+    return deals
+
+
+@settings(max_examples=400, deadline=None)
+@given(cases())
+def test_every_deal_is_that_of_the_reference(case: Case) -> None:
+    assert dealt(case) == reference(case)
+
+
+def shares_and_deltas(case: Case) -> dict[str, tuple[Fraction, Fraction]]:
+    total = [sum(agent[r] for agent in case.agents) for r in range(len(case.agents[0]))]
+    tasks = {client.name: 0 for client in case.clients}
+    for name, _ in dealt(case):
+        tasks[name] += 1
+    told = {}
+    for client in case.clients:
+        delta = max(
+            Fraction(need, capacity) for need, capacity in zip(client.task, total, strict=True)
+        )
+        told[client.name] = (tasks[client.name] * delta, delta)
+    return told
+
+
+def test_sharing_incentive_on_one_machine() -> None:
+    """Each client gets its weight's part of the cluster but for the size of the tasks."""
+    guarded = 0
+
+    @settings(max_examples=400, deadline=None)
+    @given(cases())
+    def holds(case: Case) -> None:
+        nonlocal guarded
+        pooled = Case(case.agents[:1], tuple(c for c in case.clients if c.count is None))
+        if not pooled.clients:
+            return
+        told = shares_and_deltas(pooled)
+        weights = sum(client.weight for client in pooled.clients)
+        slack = 1 - sum(delta for _, delta in told.values())
+        if slack <= 0:
+            return
+        for client in pooled.clients:
+            guarded += 1
+            share, _ = told[client.name]
+            assert share > Fraction(client.weight, weights) * slack
+
+    holds()
+    print(f"sharing incentive: {guarded} guarded checks")
+    assert guarded > 100
+
+
+def test_shares_of_competitors_differ_by_their_tasks_at_most() -> None:
+    """Clients of one resource: nobody is ahead by more than one of each one's tasks."""
+    guarded = 0
+
+    @settings(max_examples=300, deadline=None)
+    @given(cases())
+    def holds(case: Case) -> None:
+        nonlocal guarded
+        single = Case(
+            tuple((agent[0],) for agent in case.agents[:1]),
+            tuple(Client(c.name, (max(c.task[0], 1),), c.weight, None) for c in case.clients),
+        )
+        told = shares_and_deltas(single)
+        for one in single.clients:
+            for other in single.clients:
+                if told[other.name][0] < 2 * told[other.name][1]:
+                    continue
+                guarded += 1
+                ahead = told[other.name][0] / other.weight
+                behind = told[one.name][0] / one.weight
+                slack = (told[one.name][1] + told[other.name][1]) / other.weight
+                assert ahead <= behind + slack
+
+    holds()
+    print(f"bottleneck fairness: {guarded} guarded checks")
+    assert guarded > 100

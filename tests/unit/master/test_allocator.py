@@ -1,0 +1,214 @@
+"""What the allocator does, one rule at a time."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.allocator import Allocator, Cause
+from croupier.master.allocator.cycle import Rules
+from croupier.master.allocator.share import MAX_WEIGHT, Totals, weighted
+from croupier.model.attributes import equals
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+
+A1, A2 = AgentId("a1"), AgentId("a2")
+F1, F2 = FrameworkId("f1"), FrameworkId("f2")
+
+
+def make_allocator(*frameworks: FrameworkId, **weights: int) -> Allocator:
+    allocator = Allocator({Role(role): weight for role, weight in weights.items()})
+    for framework_id in frameworks:
+        allocator.add_framework(framework_id, Role(framework_id))
+        allocator.connect(framework_id, True)
+    return allocator
+
+
+class TestShares:
+    def test_equal_rationals_are_equal_where_floats_are_not(self) -> None:
+        """5/9 over 5 and 1/9 over 1 differ as floats."""
+        assert (5 / 9) / 5 != (1 / 9) / 1
+        assert weighted(5, 5000) == weighted(1, 1000)
+
+    def test_the_closest_unequal_weighted_shares_stay_apart(self) -> None:
+        big = MAX_WEIGHT
+        assert weighted(big - 1, big) > weighted(big - 2, big - 1)
+
+    def test_the_dominant_share_is_the_largest(self) -> None:
+        totals = Totals()
+        totals.add({"cpus": 9_000, "mem": 18_000})
+        totals.refresh()
+        assert totals.dominant({"cpus": 3_000, "mem": 1_000}) * 3 == totals.scale
+
+    def test_what_the_cluster_has_not_counts_for_nothing(self) -> None:
+        totals = Totals()
+        totals.add({"cpus": 9_000})
+        totals.refresh()
+        assert totals.dominant({"gpus": 1_000}) == 0
+
+
+class TestDealing:
+    def test_agents_are_shared_between_frameworks_without_demand(self) -> None:
+        allocator = make_allocator(F1, F2)
+        allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
+        allocator.add_agent(A2, Resources.parse("cpus:4;mem:4GB"))
+        assert {grant.framework_id for grant in allocator.run(0.0)} == {F1, F2}
+
+    def test_ties_go_to_the_least_recently_dealt(self) -> None:
+        """Whoever declines cannot be first again and again, whatever its name."""
+        allocator = make_allocator(F1, F2)
+        allocator.add_agent(A1, Resources.parse("cpus:4"))
+        order = []
+        for _ in range(4):
+            (grant,) = allocator.run(0.0)
+            order.append(grant.framework_id)
+            allocator.release(grant.framework_id, A1, grant.resources)
+        assert order == [F1, F2, F1, F2]
+
+    def test_a_pass_is_sliced_by_its_budget(self) -> None:
+        allocator = make_allocator(F1)
+        for number in range(10):
+            allocator.add_agent(AgentId(str(number)), Resources.parse("cpus:1"))
+        assert len(allocator.run(0.0, budget=4)) == 2
+        assert allocator.is_unsettled
+        assert len(allocator.run(0.0)) == 8
+        assert allocator.passes == 1
+
+    def test_crumbs_are_not_offered(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.add_agent(A1, Resources.parse("cpus:0.009;mem:31MB;disk:100GB"))
+        assert allocator.run(0.0) == []
+        assert allocator.explain(F1)[0].cause is Cause.NOT_USEFUL
+
+    def test_demand_is_met_and_not_more(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.set_demand(F1, Demand(Resources.parse("cpus:1"), 3))
+        allocator.add_agent(A1, Resources.parse("cpus:2"))
+        allocator.add_agent(A2, Resources.parse("cpus:2"))
+        assert [grant.units for grant in allocator.run(0.0)] == [2, 1]
+        allocator.answered(F1, 2, 2)
+        allocator.answered(F1, 1, 0)
+        demand = allocator.demand(F1)
+        assert demand is not None
+        assert demand.count == 1
+
+    def test_constraints_choose_agents(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.set_demand(F1, Demand(Resources.parse("cpus:1"), None, (equals("zone", "b"),)))
+        allocator.add_agent(A1, Resources.parse("cpus:2"), "h1", {"zone": "a"})
+        assert allocator.run(0.0) == []
+        assert allocator.explain(F1)[0].cause is Cause.CONSTRAINT
+        allocator.add_agent(A2, Resources.parse("cpus:2"), "h2", {"zone": "b"})
+        assert [grant.agent_id for grant in allocator.run(0.0)] == [A2]
+
+    def test_ports_are_counted_in_demand(self) -> None:
+        allocator = make_allocator(F1, F2)
+        for framework_id in (F1, F2):
+            allocator.set_demand(framework_id, Demand(Resources.parse("cpus:1;ports:2"), 1))
+        allocator.add_agent(A1, Resources.parse("cpus:4;ports:[1-3]"))
+        (grant,) = allocator.run(0.0)
+        assert str(grant.resources) == "cpus:1;ports:[1-2]"
+
+
+class TestFilters:
+    def test_a_filter_matches_while_the_refused_contains_the_offered(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.add_agent(A1, Resources.parse("cpus:4"))
+        (grant,) = allocator.run(0.0)
+        allocator.refuse(F1, A1, grant.resources, until=100.0)
+        allocator.release(F1, A1, grant.resources)
+        assert allocator.run(0.0) == []
+        allocator.wake(100.0)
+        assert len(allocator.run(100.0)) == 1
+
+    def test_more_becoming_free_breaks_it(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.add_agent(A1, Resources.parse("cpus:4"))
+        (grant,) = allocator.run(0.0)
+        part = Resources.parse("cpus:3")
+        allocator.refuse(F1, A1, part, until=100.0)
+        allocator.release(F1, A1, part)
+        assert allocator.run(0.0) == []
+        allocator.release(F1, A1, grant.resources - part)
+        assert [str(each.resources) for each in allocator.run(0.0)] == ["cpus:4"]
+
+    def test_revive_forgets_filters(self) -> None:
+        allocator = make_allocator(F1)
+        allocator.add_agent(A1, Resources.parse("cpus:4"))
+        (grant,) = allocator.run(0.0)
+        allocator.refuse(F1, A1, grant.resources, until=100.0)
+        allocator.release(F1, A1, grant.resources)
+        allocator.revive(F1)
+        assert len(allocator.run(0.0)) == 1
+
+    def test_a_hundred_decliners_cost_no_passes(self) -> None:
+        allocator = Allocator()
+        ids = [FrameworkId(f"f{number}") for number in range(100)]
+        for framework_id in ids:
+            allocator.add_framework(framework_id, Role("*"))
+            allocator.connect(framework_id, True)
+        for number in range(20):
+            allocator.add_agent(AgentId(str(number)), Resources.parse("cpus:4"))
+        while grants := allocator.run(0.0):
+            for grant in grants:
+                allocator.refuse(grant.framework_id, grant.agent_id, grant.resources, 3600.0)
+                allocator.release(grant.framework_id, grant.agent_id, grant.resources)
+        assert allocator.filter_count() == 2000
+        passes = allocator.passes
+        for second in range(1000):
+            allocator.wake(float(second))
+            assert not allocator.is_unsettled
+            assert allocator.run(float(second)) == []
+        assert allocator.passes == passes
+
+
+class TestKeeping:
+    def make_contended(self, hold_s: float) -> Allocator:
+        """F1 holds nearly all of 18 cpus and 36 GB in small tasks; F2 needs 8 GB at once."""
+        allocator = Allocator({}, Rules(hold_s=hold_s))
+        for framework_id, unit in ((F1, "cpus:1;mem:1GB"), (F2, "cpus:1;mem:8GB")):
+            allocator.add_framework(framework_id, Role(framework_id))
+            allocator.set_demand(framework_id, Demand(Resources.parse(unit)))
+        allocator.connect(F1, True)
+        allocator.add_agent(A1, Resources.parse("cpus:18;mem:20GB"))
+        (grant,) = allocator.run(0.0)
+        allocator.answered(F1, grant.units, grant.units)
+        allocator.connect(F2, True)
+        assert allocator.run(0.0) == []
+        return allocator
+
+    def test_room_is_kept_until_the_needier_fits(self) -> None:
+        allocator = self.make_contended(30.0)
+        for _ in range(5):
+            allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+            assert allocator.run(1.0) == []
+        assert allocator.explain(F1)[0].cause is Cause.KEPT
+        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        assert [grant.framework_id for grant in allocator.run(1.0)] == [F2]
+        allocator.check()
+
+    def test_it_is_kept_for_a_bounded_time(self) -> None:
+        allocator = self.make_contended(30.0)
+        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        assert allocator.run(1.0) == []
+        assert allocator.next_wakeup() == pytest.approx(31.0)
+        allocator.wake(31.0)
+        assert [grant.framework_id for grant in allocator.run(31.0)] == [F1]
+
+    def test_nothing_is_kept_when_that_is_turned_off(self) -> None:
+        allocator = self.make_contended(0.0)
+        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]
+
+
+def test_a_capacity_change_keys_everything_anew() -> None:
+    allocator = make_allocator(F1, F2)
+    allocator.set_demand(F1, Demand(Resources.parse("cpus:1")))
+    allocator.set_demand(F2, Demand(Resources.parse("mem:1GB")))
+    allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
+    allocator.run(0.0)
+    allocator.check()
+    allocator.add_agent(A2, Resources.parse("cpus:4;mem:400GB"))
+    allocator.run(0.0)
+    allocator.check()
+    assert allocator.share(F1)[0] == allocator.share(F1)[1]

@@ -1,0 +1,63 @@
+"""Bad values are one clear line and exit code 2."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.weights import Weights
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.address import Address
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--listen", "nonsense"], "--listen"),
+        (["--listen", "1.2.3.4:99999"], "not a port"),
+        (["--store", "redis:x"], "memory or sqlite:PATH"),
+        (["--store", "sqlite:"], "memory or sqlite:PATH"),
+        (["--weights", "ads"], "ROLE=WEIGHT"),
+        (["--weights", "ads=0"], "above 0"),
+        (["--weights", "ads=-1"], "not an amount"),
+        (["--weights", "ads=nan"], "not an amount"),
+        (["--weights", "a//b=1"], "illegal component"),
+        (["--offer-lease", "0"], "--offer-lease"),
+        (["--heartbeat", "nan"], "--heartbeat"),
+        (["--agent-timeout", "1"], "--agent-timeout"),
+        (["--listen", "0.0.0.0:5050"], "--insecure"),
+        (["--log-format", "xml"], "--log-format"),
+        (["--bogus"], "--bogus"),
+        (["stray"], "stray"),
+    ],
+)
+def test_a_bad_flag(flags: list[str], said: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "croupier.master", *flags],
+        capture_output=True,
+        text=True,
+        timeout=30,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 2, done.stderr
+    assert said in done.stderr
+    assert len(done.stderr.strip().splitlines()) == 1
+    assert not done.stdout
+
+
+def test_weights_are_exact() -> None:
+    weights = Weights.parse("ads=2, web=0.5")
+    assert weights.by_role == {"ads": 2000, "web": 500}
+    assert str(weights) == "ads=2,web=0.5"
+    with pytest.raises(InvalidRequest, match="twice"):
+        Weights.parse("a=1,a=2")
+
+
+def test_beyond_loopback_only_when_asked_for() -> None:
+    everywhere = Address("0.0.0.0", 5050)
+    with pytest.raises(InvalidRequest, match="--insecure"):
+        MasterConfig(listen=everywhere, store=StoreChoice(None))
+    assert MasterConfig(listen=everywhere, insecure=True).listen == everywhere
