@@ -20,9 +20,12 @@ from croupier.rpc.version import croupier_version
 USAGE_ERROR = 2
 
 
-def make_app(name: str, text: str) -> App:
-    """An empty command line; `text` opens its `--help`."""
-    sources: list[Any] = [Env("CROUPIER_", command=False)]
+def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
+    """An empty command line; `text` opens its `--help`.
+
+    Without `reads_environment` only flags that name their variable look there.
+    """
+    sources: list[Any] = [Env("CROUPIER_", command=False)] if reads_environment else []
     path = os.environ.get("CROUPIER_CONFIG")
     if path:
         sources.append(Toml(path, must_exist=True, root_keys=[name], use_commands_as_keys=False))

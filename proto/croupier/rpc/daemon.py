@@ -19,7 +19,7 @@ def run_daemon(name: str, main: Main) -> int:
     An error of ours is one line on stderr and exit code 1; a second signal ends the
     process at once.
     """
-    _raise_file_limit()
+    raise_file_limit()
     try:
         asyncio.run(_run(main))
     except CroupierError as error:
@@ -43,7 +43,7 @@ async def _run(main: Main) -> None:
     await main(stop)
 
 
-def _raise_file_limit() -> None:
+def raise_file_limit() -> None:
     """Ten thousand peers are ten thousand sockets: use all that the hard limit allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

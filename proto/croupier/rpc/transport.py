@@ -3,6 +3,7 @@
 - `so_reuseport` 0: else two masters bind one port in silence and share its clients.
 - keepalive needs `ping_timeout_ms` too: without it a frozen peer is noticed after 65 s
   rather than 13 s. The server must allow pings that often, or it hangs up on its clients.
+- `enable_http_proxy` 0: gRPC would ask the web's proxy for the way to a master.
 - `bdp_probe` 0: a peer that stops reading then buffers 0.1 MB rather than 5 MB.
 """
 
@@ -35,6 +36,7 @@ _CHANNEL = [
     *_BOTH,
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
     # Our own backoff decides when to reconnect; gRPC must not add its own on top.
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),

@@ -1,12 +1,14 @@
-"""Ports are ours alone, or refused."""
+"""Ports are ours alone, or refused; the way to a peer is the direct one."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
-from croupier.rpc.transport import bind, make_server
+from croupier.rpc.transport import bind, make_channel, make_server
 
 
 async def test_the_system_chooses_a_free_port() -> None:
@@ -25,3 +27,16 @@ async def test_two_servers_never_share_a_port() -> None:
     finally:
         await first.stop(None)
         await second.stop(None)
+
+
+async def test_a_proxy_for_the_web_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "grpc_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    server = make_server()
+    port = bind(server, Address("127.0.0.1", 0))
+    await server.start()
+    try:
+        async with make_channel(Address("127.0.0.1", port)) as channel:
+            await asyncio.wait_for(channel.channel_ready(), 10)
+    finally:
+        await server.stop(None)

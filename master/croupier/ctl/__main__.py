@@ -1,0 +1,228 @@
+"""The `croupier` command line: flags and help; the work is in the modules beside this one.
+
+Rule: what a command needs is imported within it, so that `--help` stays fast.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.ctl.target import LOCAL, MasterFlag
+from croupier.rpc.cli import make_app, run_app
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141
+
+JsonFlag = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print a JSON list for programs.")
+]
+
+
+# The environment of a task names its ids by CROUPIER_..., which are not meant as flags.
+app = make_app(
+    "croupier",
+    "Look at and use a Croupier cluster; `croupier local` starts one on this machine.",
+    reads_environment=False,
+)
+
+
+@app.command
+def agents(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """List agents: what each has, uses and has on offer."""
+    from croupier.ctl.listing import list_agents
+
+    list_agents(master, as_json=as_json)
+
+
+@app.command
+def frameworks(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """List frameworks: their share of the cluster, and what they want."""
+    from croupier.ctl.listing import list_frameworks
+
+    list_frameworks(master, as_json=as_json)
+
+
+@app.command
+def tasks(*, framework: str = "", master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """List tasks that run or have ended lately.
+
+    Parameters
+    ----------
+    framework
+        Only those of the framework with this id.
+    """
+    from croupier.ctl.listing import list_tasks
+
+    list_tasks(master, framework_id=framework, as_json=as_json)
+
+
+@app.command
+def offers(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """List outstanding offers."""
+    from croupier.ctl.listing import list_offers
+
+    list_offers(master, as_json=as_json)
+
+
+@app.command
+def roles(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """List roles: their weights and shares."""
+    from croupier.ctl.listing import list_roles
+
+    list_roles(master, as_json=as_json)
+
+
+@app.command
+def kill(
+    task_id: str,
+    /,
+    *,
+    framework: str = "",
+    grace: float | None = None,
+    master: MasterFlag = LOCAL,
+) -> None:
+    """Kill a task.
+
+    Parameters
+    ----------
+    task_id
+        As `croupier tasks` shows it.
+    framework
+        Id of the task's framework; needed if several have a task of that id.
+    grace
+        Seconds between SIGTERM and SIGKILL; the task's own if not given.
+    """
+    from croupier.ctl.killing import kill_task
+
+    kill_task(master, task_id, framework, grace)
+
+
+@app.command
+def run(
+    *command: str,
+    cpus: str = "1",
+    mem: str = "128MB",
+    disk: str = "0",
+    gpus: str = "0",
+    role: str = "*",
+    count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
+    env: Annotated[list[str] | None, Parameter(negative="")] = None,
+    shell: Annotated[bool, Parameter(negative="")] = False,
+    name: str = "",
+    user: str = "",
+    master: MasterFlag = LOCAL,
+) -> int:
+    """Run a command on the cluster, with its output here: croupier run -- CMD...
+
+    Exits with the command's exit code, or 128 + N if signal N ended it; of several tasks, with
+    the first that is not 0. Ctrl-C ends the tasks.
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    cpus
+        For each task; may be a fraction, such as 0.1.
+    mem
+        For each task, such as 512MB.
+    disk
+        For each task, such as 1GB.
+    gpus
+        For each task; whole ones.
+    role
+        Whose share of the cluster it is charged to.
+    count
+        How many tasks run the command; each line of output then begins with the task's [number].
+    env
+        NAME=VALUE for the command's environment; may be repeated.
+    shell
+        Run the words, joined by spaces, by sh -c.
+    name
+        For people; the command itself if not given.
+    user
+        The account to run as; needs agents that run as root.
+    """
+    from croupier.ctl.run.command import run_job
+    from croupier.ctl.run.job import Job, make_unit, parse_environment
+
+    job = Job(
+        words=command,
+        unit=make_unit(cpus, mem, disk, gpus),
+        is_shell=shell,
+        count=count,
+        role=role,
+        name=name,
+        user=user,
+        environment=parse_environment(env or ()),
+    )
+    return run_job(job, master)
+
+
+@app.command
+def local(
+    *,
+    agents: int = 3,
+    cpus: str | None = None,
+    mem: str | None = None,
+    disk: str | None = None,
+    master_port: int = 5050,
+    http_port: int = 5080,
+    work_dir: Path | None = None,
+    role_weights: str = "",
+    verbose: bool = False,
+) -> int:
+    """Run a master and agents on this machine until Ctrl-C.
+
+    Parameters
+    ----------
+    agents
+        How many agents.
+    cpus
+        Of each agent; an even part of this machine's if not given, at least 1.
+    mem
+        Of each agent, such as 4GB; an even part if not given.
+    disk
+        Of each agent, such as 10GB; an even part of what is free if not given.
+    master_port
+        Where the master listens on 127.0.0.1; 0 for any free port.
+    http_port
+        Where the master serves metrics and health; 0 for any free port.
+    work_dir
+        Where state, logs and output are kept; a directory that is removed at the end if
+        not given.
+    role_weights
+        Such as ads=2,web=1.
+    verbose
+        Show the log lines of all daemons.
+    """
+    from croupier.ctl.local.command import Place, run_local
+    from croupier.ctl.local.plan import make_wishes
+
+    return run_local(
+        make_wishes(agents, cpus, mem, disk, role_weights),
+        Place(master_port, http_port, work_dir, verbose),
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv`, or the process's own, asks for; the exit code."""
+    try:
+        code = run_app(app, argv)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # Whoever read our output has enough. Python would complain once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

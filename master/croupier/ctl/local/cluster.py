@@ -1,0 +1,129 @@
+"""The life of a local cluster: brought up, watched, taken down, nothing left.
+
+Rule: agents end before the master, so that they can say goodbye; what has not ended 10 s
+after it was asked to is killed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+
+from croupier.ctl.connection import connected
+from croupier.ctl.local.children import Child, Children
+from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.target import Target
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.v1 import operator_pb2 as pb
+
+READY_S = 30.0
+STOP_S = 10.0
+_POLL_S = 0.05
+
+
+class Cluster:
+    """A master and its agents as children of this process."""
+
+    def __init__(self, plan: Plan, work_dir: Path, children: Children) -> None:
+        """Make ready to start `plan`."""
+        self._plan, self._work_dir, self._children = plan, work_dir, children
+        self._started: list[Child] = []
+
+    @property
+    def logs(self) -> list[Path]:
+        """Where the daemons log to."""
+        return [child.log for child in self._started]
+
+    async def bring_up(self) -> None:
+        """Start everything and wait until all agents are registered.
+
+        Raises:
+            Unavailable: if a daemon ends, or they are not ready within 30 s.
+        """
+        self._start(self._plan.master)
+        for agent in self._plan.agents:
+            self._start(agent)
+        try:
+            async with asyncio.timeout(READY_S):
+                while await self._missing():
+                    await asyncio.sleep(_POLL_S)
+                    self._check_alive()
+        except TimeoutError:
+            missing = len(self._plan.agents) - await self._registered()
+            waiting = f"{missing} of {len(self._plan.agents)} agents are not registered"
+            raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
+
+    async def watch(self) -> Child:
+        """Report each agent that ends; return the master once that has ended."""
+        master, *agents = self._started
+        waits = {asyncio.create_task(child.ended.wait()): child for child in (master, *agents)}
+        try:
+            while True:
+                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+                for wait in done:
+                    child = waits.pop(wait)
+                    report(f"{child.name} (pid {child.pid}) {child.fate}; its log: {child.log}")
+                if master.ended.is_set():
+                    return master
+        finally:
+            for wait in waits:
+                wait.cancel()
+            await asyncio.gather(*waits, return_exceptions=True)
+
+    async def take_down(self, at_once: asyncio.Event) -> None:
+        """Ask the agents, and then the master, to stop; `at_once` cuts the wait for them short."""
+        stopping = asyncio.create_task(self._ask_to_stop())
+        hurried = asyncio.create_task(at_once.wait())
+        try:
+            await asyncio.wait(
+                (stopping, hurried), timeout=STOP_S, return_when=asyncio.FIRST_COMPLETED
+            )
+            if not (stopping.done() or hurried.done()):
+                slow = ", ".join(child.name for child in self._started if not child.ended.is_set())
+                report(f"killing what did not stop within {STOP_S:g} s: {slow}")
+        finally:
+            stopping.cancel()
+            hurried.cancel()
+            await asyncio.gather(stopping, hurried, return_exceptions=True)
+
+    async def _ask_to_stop(self) -> None:
+        master, agents = self._started[:1], self._started[1:]
+        for group in (agents, master):
+            for child in group:
+                self._children.signal(child, signal.SIGTERM)
+            for child in group:
+                await child.ended.wait()
+
+    def _start(self, daemon: Daemon) -> None:
+        # What is set for commands of people must not reach into the daemons.
+        environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
+        log = self._work_dir / f"{daemon.name}.log"
+        self._started.append(self._children.start(daemon, log, environment))
+
+    async def _missing(self) -> int:
+        return len(self._plan.agents) - await self._registered()
+
+    async def _registered(self) -> int:
+        names = {agent.name for agent in self._plan.agents}
+        try:
+            async with connected(Target((self._plan.master_address,))) as master:
+                answer = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
+        except CroupierError:
+            return 0
+        return len({a.agent.hostname for a in answer.agents if a.state == "connected"} & names)
+
+    def _check_alive(self) -> None:
+        for child in self._started:
+            if child.ended.is_set():
+                last = child.last_words()
+                raise Unavailable(
+                    f"{child.name} {child.fate} before it was ready" + (f": {last}" if last else "")
+                )
+
+
+def report(line: str) -> None:
+    """Tell the user something that happened."""
+    print(f"croupier local: {line}", file=sys.stderr, flush=True)

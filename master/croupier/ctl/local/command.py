@@ -1,0 +1,122 @@
+"""`croupier local`: from the wish to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.ctl.local.children import Children
+from croupier.ctl.local.cluster import Cluster, report
+from croupier.ctl.local.follow import follow
+from croupier.ctl.local.machine import port_to_use, this_machine
+from croupier.ctl.local.plan import Plan, Wishes, make_plan
+from croupier.ctl.target import DEFAULT_PORT
+from croupier.model.errors import InvalidRequest
+
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the cluster lives: ports, 0 for any, and a directory, None for one that passes."""
+
+    master_port: int
+    http_port: int
+    work_dir: Path | None
+    verbose: bool
+
+
+def run_local(wishes: Wishes, place: Place) -> int:
+    """Run a cluster until a signal ends it (exit code 0) or its master dies (1).
+
+    Raises:
+        Unavailable: if a port is taken, or the cluster does not come up.
+        InvalidRequest: if the directory cannot be.
+    """
+    master_port = port_to_use("--master-port", place.master_port)
+    http_port = port_to_use("--http-port", place.http_port)
+    with _directory(place.work_dir) as directory:
+        plan = make_plan(wishes, this_machine(directory), directory, master_port, http_port)
+        return asyncio.run(_live(plan, place, directory))
+
+
+def welcome(plan: Plan, directory: Path, passes: bool) -> str:
+    """What the user is told once everything is ready."""
+    count, each = len(plan.agents), plan.each[0]
+    where = "" if plan.master_address.port == DEFAULT_PORT else f" --master {plan.master_address}"
+    return f"""\
+Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
+
+  master   {plan.master_address}
+  metrics  http://{plan.http_address}/metrics
+  files    {directory}{" (removed at the end)" if passes else ""}
+
+Try in another terminal:
+
+  croupier run{where} -- echo hello
+  croupier agents{where}
+  croupier tasks{where}
+
+Ctrl-C ends everything."""
+
+
+async def _live(plan: Plan, place: Place, directory: Path) -> int:
+    asked, at_once = _signals()
+    children = Children()
+    cluster = Cluster(plan, directory, children)
+    following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
+    living = asyncio.create_task(_serve(cluster, plan, place, directory))
+    ending = asyncio.create_task(asked.wait())
+    try:
+        await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
+        return living.result() if living.done() else 0
+    finally:
+        for task in (living, ending):
+            task.cancel()
+        await asyncio.gather(living, ending, return_exceptions=True)
+        await cluster.take_down(at_once)
+        left = await children.end_all()
+        if left:
+            report(f"could not kill {', '.join(map(str, left))}")
+        if following is not None:
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+
+async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) -> int:
+    await cluster.bring_up()
+    print(welcome(plan, directory, passes=place.work_dir is None), flush=True)
+    await cluster.watch()
+    return 1
+
+
+def _signals() -> tuple[asyncio.Event, asyncio.Event]:
+    """Set by the first and the second signal that asks for the end."""
+    asked, at_once = asyncio.Event(), asyncio.Event()
+
+    def on_signal() -> None:
+        (at_once if asked.is_set() else asked).set()
+
+    for number in _END_SIGNALS:
+        asyncio.get_running_loop().add_signal_handler(number, on_signal)
+    return asked, at_once
+
+
+@contextmanager
+def _directory(wanted: Path | None) -> Iterator[Path]:
+    if wanted is None:
+        with tempfile.TemporaryDirectory(
+            prefix="croupier-local-", ignore_cleanup_errors=True
+        ) as made:
+            yield Path(made)
+        return
+    try:
+        wanted.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise InvalidRequest(f"--work-dir {wanted}: {error.strerror}") from None
+    yield wanted.resolve()

@@ -1,0 +1,42 @@
+"""Showing the daemons' log lines on stderr while they are written to their files."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+POLL_S = 0.1
+CHUNK_BYTES = 1024 * 1024
+
+
+class LogTail:
+    """What is new in one log file, line by line."""
+
+    def __init__(self, path: Path) -> None:
+        """Begin at the file's start; it need not exist yet."""
+        self._path, self._offset, self._rest = path, 0, b""
+
+    def new_lines(self) -> list[str]:
+        """The lines that were completed since the last call."""
+        try:
+            with self._path.open("rb") as file:
+                file.seek(self._offset)
+                fresh = file.read(CHUNK_BYTES)
+        except FileNotFoundError:
+            return []
+        self._offset += len(fresh)
+        *lines, self._rest = (self._rest + fresh).split(b"\n")
+        return [line.decode(errors="replace") for line in lines]
+
+
+async def follow(logs: Callable[[], Iterable[Path]]) -> None:
+    """Copy new lines of the `logs` there are to stderr, until cancelled."""
+    tails: dict[Path, LogTail] = {}
+    while True:
+        for path in logs():
+            for line in tails.setdefault(path, LogTail(path)).new_lines():
+                print(f"[{path.stem}] {line}", file=sys.stderr)
+        sys.stderr.flush()
+        await asyncio.sleep(POLL_S)

@@ -1,0 +1,42 @@
+"""What this machine has: processors, memory, room on disk, free ports."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from pathlib import Path
+
+from croupier.ctl.local.plan import HOST, Machine
+from croupier.model.errors import InvalidRequest, Unavailable
+
+MIB = 1024 * 1024
+
+
+def this_machine(work_dir: Path) -> Machine:
+    """What there is to share out among agents."""
+    return Machine(
+        cpus=len(os.sched_getaffinity(0)),
+        mem_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
+        disk_mib=shutil.disk_usage(work_dir).free // MIB,
+    )
+
+
+def port_to_use(flag: str, port: int) -> int:
+    """`port` if nobody listens there, or any free one if it is 0.
+
+    Raises:
+        InvalidRequest: if it is not a port.
+        Unavailable: if it is taken; `flag` is named as the way out.
+    """
+    if not 0 <= port <= 65535:
+        raise InvalidRequest(f"{flag}: {port} is not a port (0-65535)")
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise Unavailable(
+                f"cannot listen on {HOST}:{port}: {error.strerror} (choose another by {flag})"
+            ) from None
+        return int(probe.getsockname()[1])

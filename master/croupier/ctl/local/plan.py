@@ -1,0 +1,126 @@
+"""What to start: the master, the agents, and what each agent has. Pure."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.resources import Resources
+from croupier.model.scalar import MILLI, parse_scalar
+from croupier.rpc.address import Address
+
+HOST: Final = "127.0.0.1"
+MAX_AGENTS: Final = 500
+# Mesos' ports, up to where Linux begins to choose ports for outgoing connections.
+PORTS: Final = (31000, 32767)
+MAX_PORTS_EACH: Final = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What this machine has; mem and disk in whole MiB."""
+
+    cpus: int
+    mem_mib: int
+    disk_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Wishes:
+    """What the user asked for; amounts are thousandths for each agent, None for a fair part."""
+
+    agents: int = 3
+    cpus: int | None = None
+    mem: int | None = None
+    disk: int | None = None
+    weights: str = ""
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.agents <= MAX_AGENTS:
+            raise InvalidRequest(f"--agents must be between 1 and {MAX_AGENTS}")
+        for name, milli in (("cpus", self.cpus), ("mem", self.mem)):
+            if milli == 0:
+                raise InvalidRequest(f"--{name} must be more than nothing")
+
+
+def make_wishes(
+    agents: int, cpus: str | None, mem: str | None, disk: str | None, weights: str
+) -> Wishes:
+    """The wishes, of amounts as people write them.
+
+    Raises:
+        InvalidRequest: if one is malformed.
+    """
+
+    def read(name: str, text: str | None) -> int | None:
+        return None if text is None else parse_scalar(name, text)
+
+    return Wishes(agents, read("cpus", cpus), read("mem", mem), read("disk", disk), weights)
+
+
+@dataclass(frozen=True, slots=True)
+class Daemon:
+    """One process to start."""
+
+    name: str
+    argv: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything to start. The agents' names are their hostnames."""
+
+    master_address: Address
+    http_address: Address
+    master: Daemon
+    agents: tuple[Daemon, ...]
+    each: tuple[Resources, ...]
+
+
+def make_plan(
+    wishes: Wishes, machine: Machine, work_dir: Path, master_port: int, http_port: int
+) -> Plan:
+    """Decide what to start. Ports are those to listen on, not 0."""
+    master_address, http_address = Address(HOST, master_port), Address(HOST, http_port)
+    each = tuple(_resources(wishes, machine, index) for index in range(wishes.agents))
+    return Plan(
+        master_address,
+        http_address,
+        _master(master_address, http_address, work_dir, wishes.weights),
+        tuple(
+            _agent(f"agent-{number}", master_address, work_dir, resources)
+            for number, resources in enumerate(each, start=1)
+        ),
+        each,
+    )
+
+
+def _resources(wishes: Wishes, machine: Machine, index: int) -> Resources:
+    """What the agent with this index has. Ports belong to one agent only."""
+    cpus = max(1, machine.cpus // wishes.agents) * MILLI if wishes.cpus is None else wishes.cpus
+    mem = max(1, machine.mem_mib // wishes.agents) * MILLI if wishes.mem is None else wishes.mem
+    disk = machine.disk_mib // wishes.agents * MILLI if wishes.disk is None else wishes.disk
+    first, last = PORTS
+    width = min(MAX_PORTS_EACH, (last - first + 1) // wishes.agents)
+    begin = first + index * width
+    return Resources(
+        {"cpus": cpus, "mem": mem, "disk": disk}, {"ports": ((begin, begin + width - 1),)}
+    )
+
+
+def _master(listen: Address, http: Address, work_dir: Path, weights: str) -> Daemon:
+    argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
+    argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
+    return Daemon("master", (*argv, "--weights", weights) if weights else tuple(argv))
+
+
+def _agent(name: str, master: Address, work_dir: Path, resources: Resources) -> Daemon:
+    argv = [sys.executable, "-m", "croupier.agent", "--master", str(master), "--hostname", name]
+    argv += ["--http", str(Address(HOST, 0)), "--work-dir", str(work_dir / name)]
+    return Daemon(name, (*argv, "--resources", str(resources), *_LOGS))
+
+
+_LOGS = ("--log-format", "json", "--log-level", "info")

@@ -1,0 +1,136 @@
+"""`croupier run`: from the job to the exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import structlog
+
+from croupier.ctl.run.job import Job
+from croupier.ctl.run.launcher import Launcher
+from croupier.ctl.run.output import Outputs
+from croupier.ctl.run.printer import OutputClosed, Printer
+from croupier.ctl.run.progress import SIGNAL_BASE
+from croupier.ctl.run.waiting import tell_why
+from croupier.ctl.target import Target
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.daemon import raise_file_limit
+
+# How long tasks may take to end after Ctrl-C; their own grace is 3 s.
+KILL_S: Final = 8.0
+_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+T = TypeVar("T")
+
+
+def run_job(job: Job, target: Target) -> int:
+    """Run `job` to its end; its exit code, or 128 + N if signal N ended us.
+
+    Raises:
+        CroupierError: if the master refuses it, or throws it out.
+    """
+    raise_file_limit()
+    # What the session has to say is for daemons; people are told by `_tell`.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    return asyncio.run(_run(job, target))
+
+
+async def _run(job: Job, target: Target) -> int:
+    printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
+    try:
+        async with Outputs(printer, _tell) as outputs:
+            launcher = Launcher(job, target, outputs, _tell)
+            return await Run(job, target, launcher, outputs).to_the_end()
+    finally:
+        printer.close()
+
+
+class Run:
+    """One run: the framework beside what watches over it."""
+
+    def __init__(self, job: Job, target: Target, launcher: Launcher, outputs: Outputs) -> None:
+        """Make ready."""
+        self._job, self._target = job, target
+        self._launcher, self._outputs = launcher, outputs
+        self._tasks: list[asyncio.Task[Any]] = []
+        self._signalled: asyncio.Queue[signal.Signals] = asyncio.Queue()
+
+    async def to_the_end(self) -> int:
+        """Run until the job has ended, or a signal or an error ends it; the exit code."""
+        loop = asyncio.get_running_loop()
+        for number in _END_SIGNALS:
+            loop.add_signal_handler(number, self._signalled.put_nowait, number)
+        session = self._own(self._launcher.run())
+        telling = self._own(tell_why(self._job, self._launcher, self._target, _tell))
+        interrupt = self._own(self._signalled.get())
+        try:
+            await self._first(session, telling, interrupt, self._launcher.over)
+            if interrupt.done():
+                await self._interrupted()
+                return SIGNAL_BASE + interrupt.result()
+            for ended in (session, telling, self._launcher.over):
+                if ended.done():
+                    ended.result()
+            if session.done():
+                raise Unavailable("the session with the master ended")
+            await self._first(interrupt, self._own(self._outputs.drained()))
+            return SIGNAL_BASE + interrupt.result() if interrupt.done() else self._exit_code()
+        except OutputClosed:
+            return SIGNAL_BASE + signal.SIGPIPE
+        finally:
+            telling.cancel()
+            await self._tear_down(session)
+            for number in _END_SIGNALS:
+                loop.remove_signal_handler(number)
+
+    def _exit_code(self) -> int:
+        return self._launcher.progress.exit_code
+
+    async def _interrupted(self) -> None:
+        """Have the tasks end and show their last words; a second signal cuts that short."""
+        self._launcher.give_up()
+        again = self._own(self._signalled.get())
+        ending = self._own(self._end_tasks())
+        with suppress(TimeoutError):
+            async with asyncio.timeout(KILL_S):
+                await self._first(again, ending)
+
+    async def _end_tasks(self) -> None:
+        await self._launcher.kill_all()
+        await asyncio.wait({self._launcher.over})
+        await self._outputs.drained()
+
+    async def _tear_down(self, session: asyncio.Task[None]) -> None:
+        """End the framework, and with it every task that is left."""
+        try:
+            if not session.done():
+                await self._launcher.stop(teardown=self._launcher.framework_id is not None)
+        except CroupierError as error:
+            if not self._launcher.progress.is_over:
+                _tell(f"tasks may run on for a minute: {error}")
+        finally:
+            for task in (*self._tasks, self._launcher.over):
+                task.cancel()
+            await asyncio.gather(*self._tasks, self._launcher.over, return_exceptions=True)
+
+    async def _first(self, *futures: asyncio.Future[Any]) -> None:
+        """Wait for one of `futures`; what goes wrong with the output is raised."""
+        failed = self._outputs.failed
+        await asyncio.wait((*futures, failed), return_when=asyncio.FIRST_COMPLETED)
+        if failed.done():
+            failed.result()
+
+    def _own(self, running: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.create_task(running)
+        self._tasks.append(task)
+        return task
+
+
+def _tell(line: str) -> None:
+    print(f"croupier run: {line}", file=sys.stderr, flush=True)

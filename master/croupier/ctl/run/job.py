@@ -1,0 +1,99 @@
+"""What to run: the command, how many of it, and what each takes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.resources import Resources
+from croupier.model.scalar import parse_scalar
+from croupier.sdk import Task
+
+MAX_COUNT: Final = 100_000
+MAX_NAME: Final = 80
+# What the tasks of one call may take on the wire; the master takes calls of 1 MiB.
+CALL_BYTES: Final = 512 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """`count` tasks that are all alike.
+
+    Attributes:
+        words: program and arguments; joined by spaces they are the line if `is_shell`.
+        unit: what one task takes.
+        user: the account to run as; empty is the agent's own.
+    """
+
+    words: tuple[str, ...]
+    unit: Resources
+    is_shell: bool = False
+    count: int = 1
+    role: str = "*"
+    name: str = ""
+    user: str = ""
+    environment: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        if not self.words:
+            raise InvalidRequest("no command is given (example: croupier run -- echo hello)")
+        if not 1 <= self.count <= MAX_COUNT:
+            raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
+        self.task("check")
+
+    @property
+    def title(self) -> str:
+        """The job's name, or else the beginning of its command."""
+        return self.name or " ".join(self.words)[:MAX_NAME]
+
+    @property
+    def tasks_in_a_call(self) -> int:
+        """How many tasks one call can launch."""
+        text = (*self.words, *(n + v for n, v in (self.environment or {}).items()))
+        return max(1, CALL_BYTES // (sum(len(word.encode()) + 8 for word in text) + 512))
+
+    def task(self, task_id: str) -> Task:
+        """One of the tasks.
+
+        Raises:
+            InvalidRequest: if no agent could ever run it.
+        """
+        return Task(
+            () if self.is_shell else self.words,
+            shell=" ".join(self.words) if self.is_shell else "",
+            resources=self.unit,
+            task_id=task_id,
+            name=self.title,
+            env=self.environment,
+            user=self.user,
+        )
+
+
+def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
+    """Read `NAME=VALUE` pairs; of two for one name the later counts.
+
+    Raises:
+        InvalidRequest: if one is not that.
+    """
+    environment: dict[str, str] = {}
+    for pair in pairs:
+        name, equals, value = pair.partition("=")
+        if not name or not equals:
+            raise InvalidRequest(f"--env {pair!r} is not NAME=VALUE")
+        environment[name] = value
+    return environment
+
+
+def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
+    """The amount of one task, as people write it.
+
+    Raises:
+        InvalidRequest: if an amount is malformed, or it is nothing.
+    """
+    amounts = {"cpus": cpus, "mem": mem, "disk": disk, "gpus": gpus}
+    unit = Resources({name: parse_scalar(name, text) for name, text in amounts.items()})
+    if not unit:
+        raise InvalidRequest("a task must take something: give it --cpus or --mem")
+    return unit

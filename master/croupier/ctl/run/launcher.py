@@ -1,0 +1,155 @@
+"""The framework behind `croupier run`: takes offers, launches copies, follows them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any, Final
+
+from croupier.ctl.run.job import Job
+from croupier.ctl.run.output import Outputs
+from croupier.ctl.run.progress import Copy, Progress
+from croupier.ctl.target import Target
+from croupier.sdk import (
+    Conflict,
+    CroupierError,
+    Framework,
+    NotFound,
+    Offer,
+    TaskState,
+    TaskStatus,
+    TaskVerdict,
+    Unavailable,
+)
+
+# Nobody can take this framework's id over: its tasks need not wait long for a ghost, only
+# for a master that restarts.
+FAILOVER_S: Final = 60.0
+_HAS_RUN = frozenset(
+    {TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED, TaskState.KILLING}
+)
+
+
+class Launcher(Framework):
+    """Launches the copies of one job. `over` is done once all have ended, or one cannot be."""
+
+    def __init__(
+        self, job: Job, target: Target, outputs: Outputs, complain: Callable[[str], None]
+    ) -> None:
+        """Run `job` on the master at `target`; `complain` of what the user should know."""
+        super().__init__(
+            name=job.title,
+            role=job.role,
+            master=str(target),
+            failover_timeout_s=FAILOVER_S,
+            demand=job.unit,
+            demand_count=job.count,
+        )
+        self._job, self._outputs, self._complain = job, outputs, complain
+        self._addresses: dict[str, str] = {}
+        self.progress = Progress(job.count)
+        self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.launched_at = 0.0
+
+    def give_up(self) -> None:
+        """Launch nothing more."""
+        self.progress.give_up()
+        self._settle()
+
+    async def kill_all(self) -> None:
+        """Ask for the end of all live copies; what cannot be asked is left to the teardown."""
+        kills = (self.kill(copy.task_id) for copy in self.progress.live)
+        await asyncio.gather(*kills, return_exceptions=True)
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        """Launch as many pending copies as fit."""
+        await self._guarded(self._use(offers))
+
+    async def on_update(self, status: TaskStatus) -> None:
+        """Follow the task's output from when it runs, and note its end."""
+        await self._guarded(self._note(status))
+
+    async def on_error(self, error: CroupierError) -> None:
+        """Nothing: `run` raises it."""
+
+    async def _use(self, offers: list[Offer]) -> None:
+        pending = await asyncio.gather(*(self._use_one(offer) for offer in offers))
+        if any(pending):
+            await self._ask_again()
+        self._settle()
+
+    async def _use_one(self, offer: Offer) -> bool:
+        """Whether a copy that was launched on `offer` is pending again."""
+        most = min(self.progress.pending, self._job.tasks_in_a_call)
+        copies = self.progress.launch(self._job.unit.units_within(offer.resources, most))
+        if not copies:
+            await self._decline(offer)
+            return False
+        for copy in copies:
+            self._addresses[copy.task_id] = offer.http_address
+        tasks = [self._job.task(copy.task_id) for copy in copies]
+        refuse_s = 0.0 if self.progress.pending else 5.0
+        try:
+            verdicts = await self.accept(offer, tasks, refuse_s=refuse_s)
+        except Unavailable:
+            # They may run: the master knows.
+            await self.reconcile([task.task_id for task in tasks])
+            return False
+        self.launched_at = asyncio.get_running_loop().time()
+        put_back = [self._judge(c, v) for c, v in zip(copies, verdicts, strict=True)]
+        return any(put_back)
+
+    def _judge(self, copy: Copy, verdict: TaskVerdict) -> bool:
+        """Whether the copy is pending again. What no retry can mend is raised."""
+        error = verdict.error
+        if error is None:
+            return False
+        if not isinstance(error, (Conflict, NotFound, Unavailable)):
+            raise error
+        if self.progress.find(verdict.task_id) is copy:
+            self.progress.put_back(copy)
+        return True
+
+    async def _decline(self, offer: Offer) -> None:
+        try:
+            await self.decline(offer)
+        except (Conflict, NotFound, Unavailable):
+            return  # it is gone already
+
+    async def _note(self, status: TaskStatus) -> None:
+        copy = self.progress.find(status.task_id)
+        if copy is None:
+            return
+        if status.state in _HAS_RUN:
+            address = self._addresses[status.task_id]
+            self._outputs.follow(copy.index, address, status.framework_id, status.task_id)
+        complaint = self.progress.on_status(status)
+        if complaint:
+            self._complain(complaint)
+        if self.progress.find(status.task_id) is None:
+            self._outputs.on_ended(status.task_id)
+            if status.state in (TaskState.DROPPED, TaskState.UNKNOWN):
+                await self._ask_again()
+        self._settle()
+
+    async def _ask_again(self) -> None:
+        """Make the master's count that of the pending copies.
+
+        Handlers run one at a time, so no launch is under way that would lower it again.
+        """
+        try:
+            await self.demand(self._job.unit, self.progress.pending)
+        except Unavailable:
+            return  # it is told with the next subscription
+
+    async def _guarded(self, handling: Coroutine[Any, Any, None]) -> None:
+        """What goes wrong in a handler ends the command, by `over`."""
+        try:
+            await handling
+        except Exception as error:
+            if not self.over.done():
+                self.over.set_exception(error)
+
+    def _settle(self) -> None:
+        if self.progress.is_over and not self.over.done():
+            self.over.set_result(None)

@@ -1,0 +1,158 @@
+"""Where each copy of the command stands, and the exit code of all. Pure.
+
+Rule: a copy is pending, launched or ended. Only what never ran goes back to pending: a task
+that its agent dropped, up to three times, or that a stale offer did not launch.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from enum import Enum
+from typing import Final
+
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+MAX_DROPS: Final = 3
+SIGNAL_BASE: Final = 128
+
+
+class Stand(Enum):
+    """Where a copy stands."""
+
+    PENDING = "pending"
+    LAUNCHED = "launched"
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Copy:
+    """One copy of the command.
+
+    Attributes:
+        tries: how often it was launched or tried to be; makes each try's task id unique.
+        drops: how often an agent dropped it.
+        code: once ended, its exit code as a shell would tell it.
+    """
+
+    index: int
+    stand: Stand = Stand.PENDING
+    tries: int = 0
+    drops: int = 0
+    code: int = 0
+
+    @property
+    def task_id(self) -> str:
+        """Of the latest try."""
+        return f"run-{self.index}" + (f".{self.tries}" if self.tries > 1 else "")
+
+
+class Progress:
+    """All copies of one job."""
+
+    def __init__(self, count: int) -> None:
+        """All `count` copies are pending."""
+        self.copies = [Copy(index) for index in range(count)]
+        self._pending = list(range(count))
+        self._by_task: dict[str, Copy] = {}
+        self._ended = 0
+        self._is_given_up = False
+
+    @property
+    def pending(self) -> int:
+        """How many copies wait to be launched."""
+        return len(self._pending)
+
+    @property
+    def live(self) -> list[Copy]:
+        """The copies that are launched and have not ended."""
+        return [copy for copy in self.copies if copy.stand is Stand.LAUNCHED]
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no copy is pending or launched."""
+        return not self._pending and not self._by_task
+
+    @property
+    def exit_code(self) -> int:
+        """The first exit code by index that is not 0; 0 if there is none."""
+        return next((copy.code for copy in self.copies if copy.code), 0)
+
+    def find(self, task_id: str) -> Copy | None:
+        """The copy that the task is the latest try of, while that is launched."""
+        return self._by_task.get(task_id)
+
+    def launch(self, count: int) -> list[Copy]:
+        """Take up to `count` pending copies, lowest first, each with a new task id."""
+        taken = [heapq.heappop(self._pending) for _ in range(min(count, len(self._pending)))]
+        copies = [self.copies[index] for index in taken]
+        for copy in copies:
+            copy.stand = Stand.LAUNCHED
+            copy.tries += 1
+            self._by_task[copy.task_id] = copy
+        return copies
+
+    def put_back(self, copy: Copy) -> None:
+        """A launched copy turned out never to have run: it is pending again."""
+        assert copy.stand is Stand.LAUNCHED
+        del self._by_task[copy.task_id]
+        if self._is_given_up:
+            copy.stand = Stand.ENDED
+        else:
+            copy.stand = Stand.PENDING
+            heapq.heappush(self._pending, copy.index)
+
+    def give_up(self) -> None:
+        """Launch nothing more; pending copies have ended without an exit code."""
+        self._is_given_up = True
+        for index in self._pending:
+            self.copies[index].stand = Stand.ENDED
+        self._pending.clear()
+
+    def on_status(self, status: TaskStatus) -> str | None:
+        """Take in a status; returns what the user should be told of it, if anything."""
+        copy = self._by_task.get(status.task_id)
+        if copy is None:
+            return None
+        if status.state is TaskState.UNKNOWN:
+            self.put_back(copy)
+        elif status.state is TaskState.DROPPED:
+            return self._on_dropped(copy, status)
+        elif status.state is TaskState.UNREACHABLE:
+            return f"{copy.task_id}: its agent {status.agent_id} is unreachable; waiting for it"
+        elif status.state.is_terminal:
+            self._end(copy, exit_code_of(status))
+            return complaint(copy.task_id, status)
+        return None
+
+    def _on_dropped(self, copy: Copy, status: TaskStatus) -> str | None:
+        copy.drops += 1
+        if copy.drops <= MAX_DROPS:
+            self.put_back(copy)
+            return None
+        self._end(copy, 1)
+        return complaint(copy.task_id, status)
+
+    def _end(self, copy: Copy, code: int) -> None:
+        del self._by_task[copy.task_id]
+        copy.stand, copy.code = Stand.ENDED, code
+
+
+def exit_code_of(status: TaskStatus) -> int:
+    """What a shell would tell of a task that has ended: 128 + N if signal N ended it."""
+    if status.signal is not None:
+        return SIGNAL_BASE + status.signal
+    if status.exit_code is not None and (status.exit_code or status.state is not TaskState.FAILED):
+        return status.exit_code
+    return 0 if status.state is TaskState.FINISHED else 1
+
+
+def complaint(task_id: str, status: TaskStatus) -> str | None:
+    """What there is to say of an end that the command did not bring about by itself."""
+    by_itself = status.exit_code is not None or status.signal is not None
+    if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
+        return None
+    reason = "" if status.reason is Reason.NONE else f" ({status.reason.name})"
+    return f"{task_id}: {status.state.name}{reason}" + (
+        f": {status.message}" if status.message else ""
+    )

@@ -1,0 +1,178 @@
+"""Lists for people: a drawn table on a terminal, plain columns in a pipe.
+
+Rule: in a pipe nothing is cut or folded, so that ids can be copied and columns cut out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TextIO
+
+from croupier.ctl.views import View
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column: its title, and what it shows of an object."""
+
+    title: str
+    show: Callable[[View], str]
+    is_number: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    """How objects of one kind are shown; `empty` is said when there are none."""
+
+    columns: tuple[Column, ...]
+    empty: str
+
+
+def _key(title: str, key: str) -> Column:
+    return Column(title, lambda view: str(view[key]))
+
+
+def _number(title: str, key: str) -> Column:
+    return Column(title, lambda view: str(view[key]), is_number=True)
+
+
+def _amount(title: str, key: str) -> Column:
+    return Column(title, lambda view: view[key]["text"] or "-")
+
+
+_SHARE = Column("SHARE", lambda view: f"{view['share']:.3f}", is_number=True)
+
+AGENTS = Table(
+    (
+        _key("AGENT", "agent_id"),
+        _key("HOST", "hostname"),
+        _key("STATE", "state"),
+        _number("TASKS", "tasks"),
+        _amount("USED", "used"),
+        _amount("OFFERED", "offered"),
+        _amount("TOTAL", "total"),
+        Column("ATTRIBUTES", lambda view: _pairs(view["attributes"])),
+    ),
+    "no agents are registered",
+)
+FRAMEWORKS = Table(
+    (
+        _key("FRAMEWORK", "framework_id"),
+        _key("NAME", "name"),
+        Column("ROLE", lambda view: ",".join(view["roles"])),
+        Column(
+            "STATE", lambda view: view["state"] + (", suppressed" if view["suppressed"] else "")
+        ),
+        _SHARE,
+        _number("TASKS", "tasks"),
+        _number("OFFERS", "offers"),
+        _amount("USED", "used"),
+        _amount("OFFERED", "offered"),
+        Column("WANTS", lambda view: ", ".join(map(_wish, view["demands"])) or "whole offers"),
+    ),
+    "no frameworks are registered",
+)
+ROLES = Table(
+    (
+        _key("ROLE", "role"),
+        Column("WEIGHT", lambda view: f"{view['weight']:g}", is_number=True),
+        _SHARE,
+        _number("FRAMEWORKS", "frameworks"),
+        _number("TASKS", "tasks"),
+        _amount("USED", "used"),
+        _amount("OFFERED", "offered"),
+    ),
+    "no roles have frameworks or weights",
+)
+OFFERS = Table(
+    (
+        _key("OFFER", "offer_id"),
+        _key("FRAMEWORK", "framework_id"),
+        _key("AGENT", "agent_id"),
+        _key("ROLE", "role"),
+        Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True),
+        _amount("RESOURCES", "resources"),
+    ),
+    "no offers are outstanding",
+)
+TASKS = Table(
+    (
+        _key("TASK", "task_id"),
+        _key("NAME", "name"),
+        _key("FRAMEWORK", "framework_id"),
+        _key("AGENT", "agent_id"),
+        _key("ROLE", "role"),
+        _key("STATE", "state"),
+        Column("CODE", lambda view: _ending(view), is_number=True),
+        _amount("RESOURCES", "resources"),
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ())),
+    ),
+    "no tasks are running or have ended lately",
+)
+
+
+def print_table(table: Table, views: Sequence[View], out: TextIO) -> None:
+    """Write `views` to `out`, for a terminal if that is one."""
+    if not views:
+        print(table.empty, file=out)
+    elif out.isatty():
+        _print_drawn(table, views, out)
+    else:
+        for line in plain_lines(table, views):
+            print(line, file=out)
+
+
+def plain_lines(table: Table, views: Sequence[View]) -> list[str]:
+    """A line of titles and one per object, in aligned columns two spaces apart."""
+    rows = [[column.title for column in table.columns]]
+    rows += [[_cell(column, view) for column in table.columns] for view in views]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return ["  ".join(_aligned(table, row, widths)).rstrip() for row in rows]
+
+
+def _aligned(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[str]:
+    return [
+        text.rjust(width) if column.is_number else text.ljust(width)
+        for column, text, width in zip(table.columns, row, widths, strict=True)
+    ]
+
+
+def _print_drawn(table: Table, views: Sequence[View], out: TextIO) -> None:
+    from rich.console import Console
+    from rich.table import Table as Drawing
+    from rich.text import Text
+
+    drawing = Drawing(box=None, header_style="bold", pad_edge=False)
+    for column in table.columns:
+        drawing.add_column(
+            column.title, justify="right" if column.is_number else "left", overflow="fold"
+        )
+    for view in views:
+        # Text, not str: what frameworks call themselves is not markup.
+        drawing.add_row(*(Text(_cell(column, view)) for column in table.columns))
+    Console(file=out, highlight=False).print(drawing)
+
+
+def _cell(column: Column, view: View) -> str:
+    """The text of one cell. What a terminal would obey is spelled out."""
+    text = column.show(view) or "-"
+    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+
+
+def _pairs(attributes: dict[str, str]) -> str:
+    return ";".join(f"{name}:{value}" for name, value in attributes.items())
+
+
+def _wish(demand: View) -> str:
+    count = "any number of" if demand["count"] is None else demand["count"]
+    return f"{count} <{demand['unit']['text']}>" + "".join(
+        f" {constraint}" for constraint in demand["constraints"]
+    )
+
+
+def _ending(view: View) -> str:
+    """The exit code, or -N if signal N ended the task."""
+    if view["signal"] is not None:
+        return str(-view["signal"])
+    return "" if view["exit_code"] is None else str(view["exit_code"])

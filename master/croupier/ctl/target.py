@@ -1,0 +1,43 @@
+"""Which master a command talks to."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Final
+
+from croupier.rpc.address import Address, parse_addresses
+from croupier.rpc.cli import read_by
+
+DEFAULT_PORT: Final = 5050
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The addresses of the masters of one cluster; one of them leads."""
+
+    addresses: tuple[Address, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Target:
+        """Read `HOST:PORT[,...]`.
+
+        Raises:
+            InvalidRequest: if it is not that.
+        """
+        return cls(parse_addresses(text, DEFAULT_PORT))
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.addresses))
+
+
+LOCAL: Final = Target((Address("127.0.0.1", DEFAULT_PORT),))
+
+MasterFlag = Annotated[
+    Target,
+    read_by(
+        Target.parse,
+        name="--master",
+        env_var="CROUPIER_MASTER",
+        help="HOST:PORT of the master; of several masters, joined by commas.",
+    ),
+]

@@ -1,0 +1,156 @@
+"""What the master lists, as plain objects: what `--json` prints and tables are made of.
+
+Keys are snake_case and stay; amounts are there for people, as `text`, and exactly, as whole
+thousandths (of a MiB for mem and disk).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from croupier.model.attributes import attribute_text
+from croupier.model.resources import Resources
+from croupier.model.scalar import format_milli
+from croupier.model.task import Reason, Source, TaskState
+from croupier.rpc.resources_wire import (
+    attributes_from_wire,
+    constraint_from_wire,
+    resources_from_wire,
+)
+from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+
+View = dict[str, Any]
+
+PPM = 1_000_000
+
+
+def agent_view(agent: pb.AgentView) -> View:
+    """One agent."""
+    total, used, offered = map(resources_from_wire, (agent.total, agent.used, agent.offered))
+    return {
+        "agent_id": agent.agent.agent_id,
+        "hostname": agent.agent.hostname,
+        "state": agent.state,
+        "http_address": agent.agent.http_address,
+        "attributes": {
+            name: attribute_text(value)
+            for name, value in attributes_from_wire(agent.agent.attributes).items()
+        },
+        "total": amount_view(total),
+        "used": amount_view(used),
+        "offered": amount_view(offered),
+        "tasks": agent.tasks,
+    }
+
+
+def framework_view(framework: pb.FrameworkView) -> View:
+    """One framework."""
+    info = framework.framework
+    return {
+        "framework_id": info.framework_id,
+        "name": info.name,
+        "roles": list(info.roles),
+        "state": framework.state,
+        "suppressed": framework.suppressed,
+        "hostname": info.hostname,
+        "webui_url": info.webui_url,
+        "failover_timeout_s": info.failover_timeout_ms / 1000,
+        "labels": _labels(info.labels),
+        "demands": [demand_view(demand) for demand in framework.demands],
+        "used": _amount(framework.used),
+        "offered": _amount(framework.offered),
+        **_share(framework.share_ppm),
+        "tasks": framework.tasks,
+        "offers": framework.offers,
+    }
+
+
+def role_view(role: pb.RoleView) -> View:
+    """One role."""
+    return {
+        "role": role.role,
+        "weight": float(format_milli(role.weight_milli)),
+        "weight_milli": role.weight_milli,
+        **_share(role.share_ppm),
+        "used": _amount(role.used),
+        "offered": _amount(role.offered),
+        "frameworks": role.frameworks,
+        "tasks": role.tasks,
+    }
+
+
+def offer_view(offer: pb.OfferView) -> View:
+    """One outstanding offer."""
+    return {
+        "offer_id": offer.offer.offer_id,
+        "framework_id": offer.framework_id,
+        "agent_id": offer.offer.agent_id,
+        "role": offer.offer.role,
+        "resources": _amount(offer.offer.resources),
+        "lease_s": offer.offer.lease_ms / 1000,
+    }
+
+
+def task_view(task: pb.TaskView) -> View:
+    """One task."""
+    status, command = task.status, task.task.command
+    return {
+        "task_id": task.task.task_id,
+        "name": task.task.name,
+        "framework_id": task.framework_id,
+        "agent_id": task.agent_id,
+        "role": task.role,
+        "state": _name(TaskState, status.state),
+        "reason": _name(Reason, status.reason),
+        "source": _name(Source, status.source),
+        "message": status.message,
+        "exit_code": status.exit_code if status.HasField("exit_code") else None,
+        "signal": status.signal if status.HasField("signal") else None,
+        "pid": status.pid,
+        "time_ms": status.time_ms,
+        "resources": _amount(task.task.resources),
+        "command": list(command.argv) or None,
+        "shell": command.shell or None,
+        "labels": _labels(task.task.labels),
+    }
+
+
+def demand_view(demand: framework_pb2.Demand) -> View:
+    """What a framework wants; `count` is None for without end."""
+    return {
+        "unit": _amount(demand.unit),
+        "count": demand.count if demand.HasField("count") else None,
+        "constraints": [str(constraint_from_wire(wire)) for wire in demand.constraints],
+    }
+
+
+def amount_view(amount: Resources) -> View:
+    """An amount for people and exactly."""
+    return {
+        "text": str(amount),
+        "milli": dict(amount.scalars),
+        "ranges": {name: [list(pair) for pair in pairs] for name, pairs in amount.ranges.items()},
+        "sets": {name: sorted(items) for name, items in amount.sets.items()},
+    }
+
+
+def _amount(wire: resources_pb2.Resources) -> View:
+    return amount_view(resources_from_wire(wire))
+
+
+def _share(share_ppm: int) -> View:
+    return {"share": share_ppm / PPM, "share_ppm": share_ppm}
+
+
+def _labels(labels: Iterable[task_pb2.Label]) -> list[View]:
+    return [{"key": label.key, "value": label.value} for label in labels]
+
+
+def _name(kind: type[TaskState | Reason | Source], number: int) -> str:
+    """The name in an enumeration; the number itself if a newer master made it up."""
+    try:
+        return kind(number).name
+    except ValueError:
+        return str(number)
