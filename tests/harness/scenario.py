@@ -61,7 +61,7 @@ class Story:
                 self._tell(effect)
             return effects
 
-        world._step = step  # type: ignore[method-assign,assignment]
+        world._step = step  # type: ignore[method-assign]
 
     # Commands.
 

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import grpc
 import pytest
 
+from croupier.master.core.state import State
+from croupier.model.ids import FrameworkId
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import resources_pb2, task_pb2
 from tests.harness.masters import RawAgent, RawFramework, StreamEnded, running_master
@@ -76,7 +81,7 @@ async def test_bad_calls_have_verdicts_and_the_stream_stays_up() -> None:
         twice = resources_pb2.Resources(
             scalars=[resources_pb2.NamedScalar(name="cpus", milli=1)], cpus_milli=1
         )
-        bad: list[dict[str, object]] = [
+        bad: list[dict[str, Any]] = [
             {"accept": pb.Accept(offer_ids=["nope"])},
             {"accept": pb.Accept()},
             {"accept": pb.Accept(offer_ids=["a"], operations=[pb.Operation()])},
@@ -167,11 +172,12 @@ async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> No
         await one.register()
         await two.register()
         await framework.subscribe()
-        for make_ids in (
+        spoils: list[Callable[[list[str]], list[str]]] = [
             lambda ids: [ids[0], ids[0]],
             lambda ids: [ids[0], ids[1]],
             lambda ids: [ids[0], "nope"],
-        ):
+        ]
+        for make_ids in spoils:
             ids = [(await framework.offer()).offer_id, (await framework.offer()).offer_id]
             verdict = await framework.call(accept=launch(make_ids(ids), make_task("t1")))
             assert verdict.HasField("error")
@@ -220,6 +226,6 @@ async def test_a_torn_down_framework_cannot_come_back() -> None:
             assert (await again.ended())[0] is grpc.StatusCode.ABORTED
 
 
-def _only(state: object) -> str:
-    (framework_id,) = state.frameworks  # type: ignore[attr-defined]
-    return str(framework_id)
+def _only(state: State) -> FrameworkId:
+    (framework_id,) = state.frameworks
+    return framework_id

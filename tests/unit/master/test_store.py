@@ -12,12 +12,13 @@ from croupier.master.core.records import (
     ForgetAgent,
     FrameworkRecord,
     MasterRecord,
+    Record,
 )
 from croupier.master.store import SqliteStore
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 
-RECORDS = [
+RECORDS: list[Record] = [
     MasterRecord("abc", 3),
     AgentRecord(AgentId("a1"), "host1"),
     AgentRecord(AgentId("a2"), "host2"),
@@ -111,7 +112,7 @@ async def test_a_failed_commit_writes_nothing(tmp_path: Path) -> None:
     connection = store._connection
     assert connection is not None
     await store._in_thread(lambda: connection.execute("PRAGMA max_page_count = 3"))
-    many = [AgentRecord(AgentId(f"a{number}"), "x" * 200) for number in range(500)]
+    many: list[Record] = [AgentRecord(AgentId(f"a{number}"), "x" * 200) for number in range(500)]
     with pytest.raises(Unavailable, match="cannot write the store"):
         await store.commit(many)
     await store.close()

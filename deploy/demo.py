@@ -1,0 +1,229 @@
+"""A real cluster on this machine, and two things done on it.
+
+First the example of the DRF paper, live: one agent of 9 cpus and 18 GB; framework A's tasks
+take <1 cpu, 4 GB>, B's <3 cpus, 1 GB>. A comes first and takes all it can; as its tasks end
+and B's begin, the shares meet at 2/3 with 3 and 2 tasks running. Then a job: the words of
+this repository's own text files, counted by tasks on three agents.
+
+    python deploy/demo.py           exit code 0 if both came out right
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+from rich.table import Table
+
+from croupier.rpc.address import Address
+from croupier.v1 import operator_pb2
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+
+ROOT = Path(__file__).resolve().parent.parent
+EXAMPLES = ROOT / "framework_sdk/examples"
+TASK_SECONDS = "1.0"
+# The shares must stand at the paper's for this long, in all but the moments between one
+# task's end and the next one's start.
+STEADY_S = 3.0
+DEADLINE_S = 60.0
+WANTED = {"A": (3, 0.667), "B": (2, 0.667)}
+
+console = Console(highlight=False)
+
+
+class Processes:
+    """Everything that the demo started, ended in reverse order."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self._work_dir = work_dir
+        self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
+
+    def start(self, name: str, *command: str) -> None:
+        """Start a process of ours; its output goes to a file."""
+        with (self._work_dir / f"{name}.log").open("wb") as log:
+            process = subprocess.Popen(
+                [sys.executable, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+        self._running.append((name, process))
+
+    def check(self) -> None:
+        """Fail loudly if one of them has ended by itself."""
+        for name, process in self._running:
+            if process.poll() is not None:
+                log = (self._work_dir / f"{name}.log").read_text(errors="replace")
+                raise SystemExit(f"demo: {name} ended with {process.returncode}:\n{log}")
+
+    def end(self, keep: int = 0) -> None:
+        """End all but the first `keep`, last started first."""
+        while len(self._running) > keep:
+            _, process = self._running.pop()
+            process.terminate()
+            try:
+                process.wait(timeout=10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+@contextmanager
+def cluster(work_dir: Path) -> Iterator[tuple[Processes, OperatorServiceStub, str]]:
+    """A master on free ports; agents and frameworks are added by the caller."""
+    import grpc
+
+    processes = Processes(work_dir)
+    listen, http = free_address(), free_address()
+    channel = grpc.insecure_channel(str(listen))
+    try:
+        processes.start(
+            "master", "-m", "croupier.master", "--listen", str(listen), "--http", str(http),
+            "--store", f"sqlite:{work_dir / 'master.db'}", "--log-format", "json",
+        )  # fmt: skip
+        grpc.channel_ready_future(channel).result(timeout=20)
+        yield processes, OperatorServiceStub(channel), str(listen)
+    finally:
+        processes.end()
+        channel.close()
+
+
+def start_agent(processes: Processes, work_dir: Path, master: str, name: str, has: str) -> None:
+    """An agent that declares `has` and nothing else."""
+    processes.start(
+        name, "-m", "croupier.agent", "--master", master, "--http", "127.0.0.1:0",
+        "--work-dir", str(work_dir / name), "--resources", has, "--hostname", name,
+        "--log-format", "json",
+    )  # fmt: skip
+
+
+def paper_example(work_dir: Path) -> None:
+    """The DRF paper's example, live."""
+    console.rule("[bold]The DRF paper's example, live")
+    console.print("One agent of 9 cpus and 18 GB. A: <1 cpu, 4 GB>, B: <3 cpus, 1 GB>.\n")
+    with cluster(work_dir) as (processes, operator, master):
+        start_agent(
+            processes, work_dir, master, "host", "cpus:9;mem:18GB;disk:10GB;ports:[31000-31999]"
+        )
+        for name, unit in (("A", "cpus:1;mem:4GB"), ("B", "cpus:3;mem:1GB")):
+            processes.start(
+                name, str(EXAMPLES / "drf_pair.py"), "--master", master, "--name", name,
+                "--unit", unit, "--role", name, "--task-seconds", TASK_SECONDS,
+            )  # fmt: skip
+            watch(processes, operator, {name} | ({"A"} if name == "B" else set()))
+    console.print("A runs 3 tasks, B runs 2: both have a dominant share of 2/3.\n")
+
+
+def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) -> None:
+    """Show the shares until these frameworks run; with both, until they stand at the paper's."""
+    deadline = time.monotonic() + DEADLINE_S
+    steady_since: float | None = None
+    shown: dict[str, tuple[int, float]] = {}
+    with Live(console=console, refresh_per_second=8) as live:
+        while time.monotonic() < deadline:
+            processes.check()
+            shares = read_shares(operator)
+            if console.is_terminal:
+                live.update(as_table(shares))
+            elif shares != shown and set(shares) >= names:
+                told = ", ".join(f"{n}: {t} tasks, share {s:.3f}" for n, (t, s) in shares.items())
+                console.print(f"  {told}")
+            shown = shares
+            if len(names) == 1:
+                if all(shares.get(name, (0, 0.0))[0] > 0 for name in names):
+                    return
+            elif shares == WANTED:
+                steady_since = steady_since or time.monotonic()
+                if time.monotonic() - steady_since >= STEADY_S:
+                    return
+            elif sum(tasks for tasks, _ in shares.values()) >= 5:
+                # Another full house than the paper's; a task between two lives is none.
+                steady_since = None
+            time.sleep(0.02)
+    raise SystemExit(f"demo: the shares stand at {shown}, not at {WANTED}")
+
+
+def read_shares(operator: OperatorServiceStub) -> dict[str, tuple[int, float]]:
+    """Running tasks and dominant share by framework."""
+    listed = operator.ListFrameworks(operator_pb2.ListFrameworksRequest(), timeout=5)
+    return {
+        view.framework.name: (view.tasks, round(view.share_ppm / 1e6, 3))
+        for view in sorted(listed.frameworks, key=lambda view: view.framework.name)
+    }
+
+
+def as_table(shares: dict[str, tuple[int, float]]) -> Table:
+    """The shares, for people."""
+    table = Table("framework", "tasks", "dominant share", "")
+    for name, (tasks, share) in shares.items():
+        table.add_row(name, str(tasks), f"{share:.3f}", "█" * round(share * 40))
+    return table
+
+
+def word_count(work_dir: Path) -> None:
+    """Count the words of this repository's text files on three agents."""
+    console.rule("[bold]A job: counting words")
+    texts = [path for ending in ("md", "py", "proto", "txt") for path in ROOT.rglob(f"*.{ending}")]
+    files = [path for path in sorted(texts) if not is_made(path)]
+    console.print(f"{len(files)} files, map tasks and a reduce task on three agents.\n")
+    with cluster(work_dir) as (processes, _, master):
+        for name in ("host1", "host2", "host3"):
+            start_agent(processes, work_dir, master, name, "cpus:2;mem:1GB;disk:1GB")
+        listing = work_dir / "files.txt"
+        listing.write_text("\n".join(map(str, files)))
+        job = subprocess.run(
+            [
+                sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
+                "--maps", "6", "--out", str(work_dir / "counts"), "--files-from", str(listing),
+            ],
+            timeout=DEADLINE_S,
+            stdin=subprocess.DEVNULL,
+        )  # fmt: skip
+        processes.check()
+    if job.returncode:
+        raise SystemExit(f"demo: the word count ended with {job.returncode}")
+
+
+def is_made(path: Path) -> bool:
+    """Whether a file is made by tools rather than written by people."""
+    parts = path.relative_to(ROOT).parts
+    return any(part.startswith(".") or part == "__pycache__" for part in parts)
+
+
+def free_address() -> Address:
+    """An address on loopback that nobody listens on now."""
+    import socket
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Address("127.0.0.1", probe.getsockname()[1])
+
+
+def main() -> int:
+    """Run both; whatever happens, nothing stays behind."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    started = time.monotonic()
+    work_dir = Path(tempfile.mkdtemp(prefix="croupier-demo-"))
+    os.environ["PYTHONUNBUFFERED"] = "1"
+    try:
+        for name, part in (("drf", paper_example), ("words", word_count)):
+            (work_dir / name).mkdir()
+            part(work_dir / name)
+    except KeyboardInterrupt:
+        console.print("\ndemo: interrupted; everything is ended")
+        return 130
+    finally:
+        shutil.rmtree(work_dir, ignore_errors=True)
+    console.print(f"\nBoth came out right, in {time.monotonic() - started:.0f} s.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
