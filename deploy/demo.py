@@ -21,11 +21,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import grpc
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from croupier.rpc.address import Address
+from croupier.rpc.transport import free_address
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
@@ -78,8 +79,6 @@ class Processes:
 @contextmanager
 def cluster(work_dir: Path) -> Iterator[tuple[Processes, OperatorServiceStub, str]]:
     """A master on free ports; agents and frameworks are added by the caller."""
-    import grpc
-
     processes = Processes(work_dir)
     listen, http = free_address(), free_address()
     channel = grpc.insecure_channel(str(listen))
@@ -195,15 +194,6 @@ def is_made(path: Path) -> bool:
     """Whether a file is made by tools rather than written by people."""
     parts = path.relative_to(ROOT).parts
     return any(part.startswith(".") or part == "__pycache__" for part in parts)
-
-
-def free_address() -> Address:
-    """An address on loopback that nobody listens on now."""
-    import socket
-
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Address("127.0.0.1", probe.getsockname()[1])
 
 
 def main() -> int:

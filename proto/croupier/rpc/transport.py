@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import socket
+
 import grpc.aio
 
 from croupier.model.errors import Unavailable
@@ -67,3 +69,10 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
     if not port:
         raise Unavailable(f"cannot listen on {address}: the port is in use, or not ours to use")
     return port
+
+
+def free_address() -> Address:
+    """An address on loopback that nobody listens on now; somebody may a moment later."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return Address("127.0.0.1", probe.getsockname()[1])

@@ -1,0 +1,98 @@
+"""How long from the end of a task to the offer of what it held: p50 and p99, in milliseconds.
+
+    python tests/bench/reoffer.py [ROUNDS]
+
+A real master, agent and framework on loopback, each a process of its own, and nothing else
+running: the framework launches a task that exits at once, and notes when its end is told and
+when what it held is offered again. Printed beside it is what one bare message there and back
+takes on a stream of the same kind, the floor.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import ExitStack
+
+import grpc
+
+from croupier.rpc.address import Address
+from croupier.rpc.transport import free_address, make_channel
+from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
+from croupier.v1 import operator_pb2
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+
+UNIT = Resources.parse("cpus:1;mem:64MB")
+
+
+class Timer(Framework):
+    """Launches one task at a time on the whole agent and keeps the times between."""
+
+    def __init__(self, master: str, rounds: int) -> None:
+        super().__init__(name="timer", master=master)
+        self.rounds = rounds
+        self.ended_at = 0.0
+        self.waits: list[float] = []
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        whole = [offer for offer in offers if offer.resources >= UNIT]
+        if self.ended_at:
+            self.waits.append(time.perf_counter() - self.ended_at)
+            self.ended_at = 0.0
+        if len(self.waits) >= self.rounds:
+            await self.stop(teardown=True)
+            return
+        task = Task(command=["/bin/true"], resources=whole[0].resources)
+        await self.accept(whole, [task], refuse_s=0)
+
+    async def on_update(self, status: TaskStatus) -> None:
+        if status.state is TaskState.FINISHED:
+            self.ended_at = time.perf_counter()
+
+
+async def floor(master: str, rounds: int) -> list[float]:
+    """One unary question and its answer, over and over."""
+    channel = make_channel(Address.parse(master))
+    stub = OperatorServiceStub(channel)
+    waits = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        await stub.ListOffers(operator_pb2.ListOffersRequest())
+        waits.append(time.perf_counter() - began)
+    await channel.close()
+    return waits
+
+
+def told(name: str, waits: list[float]) -> str:
+    ordered = sorted(wait * 1e3 for wait in waits)
+    p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+    return f"{name:<28} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   max {ordered[-1]:6.2f} ms"
+
+
+def main() -> int:
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 500
+    with ExitStack() as stack:
+        work_dir = stack.enter_context(tempfile.TemporaryDirectory())
+        listen = str(free_address())
+        for command in (
+            ["croupier.master", "--listen", listen, "--http", str(free_address()), "--store",
+             "memory", "--log-level", "warning"],
+            ["croupier.agent", "--master", listen, "--http", "127.0.0.1:0", "--work-dir", work_dir,
+             "--resources", "cpus:1;mem:64MB;disk:1GB", "--log-level", "warning"],
+        ):  # fmt: skip
+            process = subprocess.Popen([sys.executable, "-m", *command])
+            stack.callback(process.wait)
+            stack.callback(process.terminate)
+        grpc.channel_ready_future(grpc.insecure_channel(listen)).result(timeout=20)
+        timer = Timer(listen, rounds)
+        asyncio.run(timer.run())
+        print(told("task end to its new offer", timer.waits))
+        print(told("floor: one unary call", asyncio.run(floor(listen, rounds))))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

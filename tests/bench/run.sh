@@ -1,0 +1,7 @@
+#!/bin/sh
+# The benchmarks. They print figures and judge nothing: machines differ.
+set -eu
+cd "$(dirname "$0")/../.."
+sh deploy/setup.sh dev
+.venv/bin/python tests/bench/allocator.py
+.venv/bin/python tests/bench/reoffer.py
