@@ -1,0 +1,59 @@
+"""Running the `croupier` command as its users do: as a process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a command left behind."""
+
+    code: int
+    out: str
+    err: str
+
+
+def environment(**more: str) -> dict[str, str]:
+    """Ours, without what would change a command's flags."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
+    return kept | more
+
+
+@asynccontextmanager
+async def started(*argv: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """`croupier ARGV` as a child with pipes; killed at the end if it still runs."""
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "croupier.ctl",
+        *argv,
+        env=environment(**env),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> Ended:
+    """Wait for the end of `process`."""
+    out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+    assert process.returncode is not None
+    return Ended(process.returncode, out.decode(), err.decode())
+
+
+async def croupier(*argv: str, timeout_s: float = 30.0, **env: str) -> Ended:
+    """Run `croupier ARGV` to its end."""
+    async with started(*argv, **env) as process:
+        return await ended(process, timeout_s)

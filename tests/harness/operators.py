@@ -1,0 +1,86 @@
+"""An operator's view of a cluster that a test makes up: real gRPC on loopback."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+import grpc
+
+from croupier.model.errors import CroupierError
+from croupier.rpc.address import Address
+from croupier.rpc.transport import bind, make_server
+from croupier.rpc.wire_errors import STATUS
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import (
+    OperatorServiceServicer,
+    add_OperatorServiceServicer_to_server,
+)
+
+T = TypeVar("T")
+Context = grpc.aio.ServicerContext[Any, Any]
+
+
+class ScriptedOperator(OperatorServiceServicer):
+    """Answers what the test put into `answers`, by request type, and keeps what was asked.
+
+    An answer that is an error is raised; a missing one is an empty message. While `hangs`
+    nothing is answered.
+    """
+
+    def __init__(self) -> None:
+        self.answers: dict[type, Any] = {
+            pb.GetMasterRequest: pb.GetMasterResponse(master_id="m1", leader=True)
+        }
+        self.asked: list[Any] = []
+        self.hangs = False
+        self.address = ""
+
+    async def GetMaster(self, request: Any, context: Context) -> pb.GetMasterResponse:
+        return await self._answer(request, context, pb.GetMasterResponse)
+
+    async def ListAgents(self, request: Any, context: Context) -> pb.ListAgentsResponse:
+        return await self._answer(request, context, pb.ListAgentsResponse)
+
+    async def ListFrameworks(self, request: Any, context: Context) -> pb.ListFrameworksResponse:
+        return await self._answer(request, context, pb.ListFrameworksResponse)
+
+    async def ListRoles(self, request: Any, context: Context) -> pb.ListRolesResponse:
+        return await self._answer(request, context, pb.ListRolesResponse)
+
+    async def ListOffers(self, request: Any, context: Context) -> pb.ListOffersResponse:
+        return await self._answer(request, context, pb.ListOffersResponse)
+
+    async def ListTasks(self, request: Any, context: Context) -> pb.ListTasksResponse:
+        return await self._answer(request, context, pb.ListTasksResponse)
+
+    async def KillTask(self, request: Any, context: Context) -> pb.KillTaskResponse:
+        return await self._answer(request, context, pb.KillTaskResponse)
+
+    async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
+        return await self._answer(request, context, pb.ExplainResponse)
+
+    async def _answer(self, request: Any, context: Context, kind: type[T]) -> T:
+        self.asked.append(request)
+        if self.hangs:
+            await asyncio.sleep(3600)
+        answer = self.answers.get(type(request), kind())
+        if isinstance(answer, CroupierError):
+            await context.abort(STATUS[type(answer)], str(answer))
+        assert isinstance(answer, kind)
+        return answer
+
+
+@asynccontextmanager
+async def serving(operator: ScriptedOperator) -> AsyncIterator[ScriptedOperator]:
+    """Serve `operator` at its `address`."""
+    server = make_server()
+    add_OperatorServiceServicer_to_server(operator, server)
+    operator.address = f"127.0.0.1:{bind(server, Address('127.0.0.1', 0))}"
+    await server.start()
+    try:
+        yield operator
+    finally:
+        await server.stop(None)

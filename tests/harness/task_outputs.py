@@ -1,0 +1,75 @@
+"""An agent's HTTP server as far as the output of tasks goes, with faults on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from aiohttp import web
+
+
+class TaskOutputs:
+    """Serves `texts[task_id, stream]`; what is not there is empty if `knows_all`, else 404.
+
+    Attributes:
+        breaks: how often to cut the connection, halfway, for a task and stream.
+        open_ended: tasks that still run: their streams do not end.
+        most: the largest number of connections that were open at once.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[tuple[str, str], bytes] = {}
+        self.breaks: Counter[tuple[str, str]] = Counter()
+        self.open_ended: set[str] = set()
+        self.knows_all = True
+        self.asked: list[str] = []
+        self.now = self.most = 0
+        self.address = ""
+
+    async def get(self, request: web.Request) -> web.StreamResponse:
+        key = request.match_info["task"], request.match_info["stream"]
+        self.asked.append(request.path_qs)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            return await self._serve(request, key)
+        finally:
+            self.now -= 1
+
+    async def _serve(self, request: web.Request, key: tuple[str, str]) -> web.StreamResponse:
+        if key not in self.texts and not self.knows_all:
+            return web.Response(status=404)
+        text = self.texts.get(key, b"")[int(request.query.get("offset", "0")) :]
+        response = web.StreamResponse()
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        if self.breaks[key]:
+            self.breaks[key] -= 1
+            await response.write(text[: len(text) // 2])
+            assert request.transport is not None
+            await asyncio.sleep(0.01)
+            request.transport.abort()
+            return response
+        await response.write(text)
+        while key[0] in self.open_ended:
+            await asyncio.sleep(0.01)  # noqa: ASYNC110 - a set says more than an event per task
+        await response.write_eof()
+        return response
+
+
+@asynccontextmanager
+async def serving_outputs() -> AsyncIterator[TaskOutputs]:
+    """Serve on a free port, at `address`."""
+    outputs = TaskOutputs()
+    app = web.Application()
+    app.add_routes([web.get("/output/{framework}/{task}/{stream}", outputs.get)])
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    outputs.address = f"127.0.0.1:{runner.addresses[0][1]}"
+    try:
+        yield outputs
+    finally:
+        await runner.cleanup()

@@ -1,0 +1,342 @@
+"""`croupier run` against a master and an agent that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+
+import pytest
+
+from croupier.model.errors import Conflict, InvalidRequest, Removed
+from croupier.model.task import Reason, TaskState
+from croupier.sdk.testing import FakeMaster
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1 import resources_pb2
+from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
+from tests.harness.command import Ended, croupier, ended, started
+from tests.harness.eventually import eventually
+from tests.harness.operators import ScriptedOperator
+from tests.harness.task_outputs import TaskOutputs, serving_outputs
+
+
+class Master(FakeMaster):
+    """A fake master that answers operators too, on the same port."""
+
+    def __init__(self, **more: bool) -> None:
+        super().__init__(timeout_s=20.0, **more)
+        self.operator = ScriptedOperator()
+        add_OperatorServiceServicer_to_server(self.operator, self._server)
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[Master]:
+    async with Master() as master:
+        yield master
+
+
+@pytest.fixture
+async def agent() -> AsyncIterator[TaskOutputs]:
+    async with serving_outputs() as outputs:
+        yield outputs
+
+
+async def play(
+    master: Master,
+    agent: TaskOutputs,
+    code: int | None = 0,
+    task_id: str = "run-0",
+    signal: int | None = None,
+) -> None:
+    """Let the task run, and end with `code` or by `signal`."""
+    await master.update(task_id, TaskState.STARTING)
+    await master.update(task_id, TaskState.RUNNING)
+    state = TaskState.FAILED if code or signal else TaskState.FINISHED
+    await master.update(task_id, state, exit_code=code, signal=signal)
+
+
+async def test_the_output_and_the_exit_code_are_those_of_the_command(
+    master: Master, agent: TaskOutputs
+) -> None:
+    agent.texts = {("run-0", "stdout"): b"out\nno newline", ("run-0", "stderr"): b"err\n"}
+    argv = ["--cpus", "0.5", "--mem", "64MB", "--env", "A=b=c", "--name", "mine", "--role", "ads"]
+    async with started("run", "--master", master.address, *argv, "--", "prog", "-n", "x") as run:
+        await master.subscribed()
+        assert str(master.demand) == "1 <cpus:0.5;mem:64MB>"
+        master.offer("cpus:4;mem:1GB", http_address=agent.address)
+        (task,) = (await master.next_call("accept")).tasks
+        await play(master, agent, code=7)
+        done = await ended(run)
+    assert done == Ended(7, "out\nno newline", "err\n")
+    assert (task.command.argv, dict(task.command.environment)) == (
+        ("prog", "-n", "x"),
+        {"A": "b=c"},
+    )
+    assert (str(task.resources), task.name) == ("cpus:0.5;mem:64MB", "mine")
+
+
+async def test_the_framework_is_torn_down(master: Master, agent: TaskOutputs) -> None:
+    async with started("run", "--master", master.address, "--", "true") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await play(master, agent)
+        await master.next_call("teardown")
+        assert (await ended(run)).code == 0
+
+
+async def test_a_signal_is_128_and_its_number(master: Master, agent: TaskOutputs) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await play(master, agent, None, signal=9)
+        assert await ended(run) == Ended(137, "", "")
+
+
+async def test_shell_joins_the_words(master: Master, agent: TaskOutputs) -> None:
+    argv = ["run", "--master", master.address, "--shell", "--", "echo", "a;", "exit", "3"]
+    async with started(*argv) as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        (task,) = (await master.next_call("accept")).tasks
+        assert task.command.shell == "echo a; exit 3"
+        await play(master, agent)
+        assert (await ended(run)).code == 0
+
+
+async def test_many_tasks_have_their_lines_told_apart(master: Master, agent: TaskOutputs) -> None:
+    for index in range(3):
+        agent.texts[f"run-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
+    async with started("run", "--master", master.address, "-n", "3", "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:2;mem:1GB", agent_id="a1", http_address=agent.address)
+        master.offer("cpus:4;mem:1GB", agent_id="a2", http_address=agent.address)
+        for index, code in ((2, 5), (1, 4), (0, 0)):
+            await play(master, agent, code, f"run-{index}")
+        done = await ended(run)
+    assert done.code == 4
+    lines = [f"[{i}] {word} {i}" for i in range(3) for word in ("one", "two")]
+    assert sorted(done.out.splitlines()) == sorted(lines)
+    assert done.err == ""
+
+
+async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
+    async with Master(auto_run=True) as master:
+        argv = ["-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true"]
+        async with started("run", "--master", master.address, *argv) as run:
+            await master.subscribed()
+            for number in range(10):
+                master.offer("cpus:2;mem:4GB", agent_id=f"a{number}", http_address=agent.address)
+            assert await ended(run, timeout_s=15.0) == Ended(0, "", "")
+    assert len(agent.asked) == 400
+
+
+async def test_all_tasks_are_followed_however_many_run(master: Master, agent: TaskOutputs) -> None:
+    """A bound on open connections would keep the last tasks silent until the first end."""
+    agent.open_ended = {f"run-{index}" for index in range(100)}
+    agent.texts = {(task_id, "stdout"): b"here\n" for task_id in agent.open_ended}
+    async with started("run", "--master", master.address, "-n", "100", "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:100;mem:100GB", http_address=agent.address)
+        for index in range(100):
+            await master.update(f"run-{index}", TaskState.RUNNING)
+        assert run.stdout is not None
+        lines = [await asyncio.wait_for(run.stdout.readline(), 20) for _ in range(100)]
+        assert len(set(lines)) == 100
+        agent.open_ended.clear()
+        for index in range(100):
+            await master.update(f"run-{index}", TaskState.FINISHED, exit_code=0)
+        assert (await ended(run)).code == 0
+    assert agent.most == 200
+
+
+async def test_a_broken_connection_loses_and_doubles_nothing(
+    master: Master, agent: TaskOutputs
+) -> None:
+    text = b"".join(b"line %d\n" % number for number in range(50_000))
+    agent.texts = {("run-0", "stdout"): text}
+    agent.breaks["run-0", "stdout"] = 3
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await play(master, agent)
+        done = await ended(run)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.encode() == text
+
+
+async def test_a_stream_that_ends_before_its_task_is_read_on(
+    master: Master, agent: TaskOutputs
+) -> None:
+    """As when an agent restarts in good order: the task runs on and writes more."""
+    agent.texts = {("run-0", "stdout"): b"before\n"}
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        assert run.stdout is not None
+        assert await asyncio.wait_for(run.stdout.readline(), 20) == b"before\n"
+        agent.texts = {("run-0", "stdout"): b"before\nafter\n"}
+        assert await asyncio.wait_for(run.stdout.readline(), 20) == b"after\n"
+        await master.update("run-0", TaskState.FINISHED, exit_code=0)
+        assert await ended(run) == Ended(0, "", "")
+
+
+async def test_output_that_cannot_be_had_is_told(master: Master) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address="127.0.0.1:9")
+        await play(master, TaskOutputs())
+        done = await ended(run)
+    assert done.code == 0
+    assert "run-0: stdout may be cut short: cannot reach 127.0.0.1:9" in done.err
+
+
+async def test_a_task_that_cannot_start_is_told_and_is_exit_code_1(
+    master: Master, agent: TaskOutputs
+) -> None:
+    agent.knows_all = False
+    async with started("run", "--master", master.address, "--", "nosuch") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        reason = Reason.CONTAINER_LAUNCH_FAILED
+        await master.update("run-0", TaskState.FAILED, reason=reason, message="nosuch: not found")
+        done = await ended(run)
+    told = "croupier run: run-0: FAILED (CONTAINER_LAUNCH_FAILED): nosuch: not found\n"
+    assert done == Ended(1, "", told)
+
+
+@pytest.mark.parametrize("state", [TaskState.LOST, TaskState.GONE, TaskState.ERROR])
+async def test_a_lost_task_is_told_and_is_exit_code_1(master: Master, state: TaskState) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB")
+        await master.update("run-0", state, message="why", from_master=True)
+        assert await ended(run) == Ended(1, "", f"croupier run: run-0: {state.name}: why\n")
+
+
+async def test_a_dropped_task_is_tried_again_three_times(master: Master) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        for task_id in ("run-0", "run-0.2", "run-0.3", "run-0.4"):
+            master.offer("cpus:1;mem:1GB")
+            await master.update(task_id, TaskState.DROPPED, from_master=True)
+            if task_id != "run-0.4":
+                await master.next_call("update_demand")
+                assert master.demand is not None
+                assert master.demand.count == 1
+        assert await ended(run) == Ended(1, "", "croupier run: run-0.4: DROPPED\n")
+
+
+async def test_a_stale_offer_is_no_failure(master: Master, agent: TaskOutputs) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.refuse_next(Conflict("the offer has expired"))
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.next_call("update_demand")
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await play(master, agent, 0, "run-0.2")
+        assert await ended(run) == Ended(0, "", "")
+
+
+async def test_a_task_that_is_refused_ends_the_run(master: Master) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.refuse_next(InvalidRequest("no such thing as x"))
+        master.offer("cpus:1;mem:1GB")
+        done = await ended(run)
+    assert done.code == 2
+    assert "no such thing as x" in done.err
+
+
+async def test_a_framework_that_is_thrown_out_ends_with_exit_code_1(master: Master) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.disconnect(Removed("removed by the operator"))
+        assert await ended(run) == Ended(1, "", "croupier: removed by the operator\n")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_a_signal_ends_the_tasks(
+    master: Master, agent: TaskOutputs, number: signal.Signals, code: int
+) -> None:
+    agent.open_ended = {"run-0"}
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        run.send_signal(number)
+        await master.next_call("kill")
+        agent.texts = {("run-0", "stderr"): b"last words\n"}
+        agent.open_ended = set()
+        await master.update("run-0", TaskState.KILLED, signal=15)
+        await master.next_call("teardown")
+        done = await ended(run)
+    assert (done.code, done.out) == (code, "")
+
+
+async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutputs) -> None:
+    agent.open_ended = {"run-0"}
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        run.send_signal(signal.SIGINT)
+        await master.next_call("kill")
+        run.send_signal(signal.SIGINT)
+        await master.next_call("teardown")
+        assert (await ended(run, timeout_s=5.0)).code == 130
+
+
+async def test_ctrl_c_works_without_a_master() -> None:
+    async with started("run", "--master", "127.0.0.1:9", "--", "x") as run:
+        assert run.stderr is not None
+        line = await asyncio.wait_for(run.stderr.readline(), 20)
+        assert b"cannot reach a master at 127.0.0.1:9" in line
+        run.send_signal(signal.SIGINT)
+        assert (await ended(run, timeout_s=8.0)).code == 130
+
+
+async def test_a_reader_that_has_enough_ends_the_run(master: Master, agent: TaskOutputs) -> None:
+    agent.texts = {("run-0", "stdout"): b"line\n" * 1_000_000}
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        assert run.stdout is not None
+        await asyncio.wait_for(run.stdout.readline(), 20)
+        run._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        await master.next_call("teardown")
+        assert run.stderr is not None
+        assert await asyncio.wait_for(run.stderr.read(), 20) == b""
+        assert await asyncio.wait_for(run.wait(), 20) == 141
+
+
+async def test_what_is_waited_for_is_told_once_for_each_reason(master: Master) -> None:
+    operator = master.operator
+    async with started("run", "--master", master.address, "-n", "2", "--", "x") as run:
+        assert run.stderr is not None
+        line = await asyncio.wait_for(run.stderr.readline(), 20)
+        assert line.decode() == (
+            "croupier run: waiting for room for 2 of 2 tasks (cpus:1;mem:128MB each): "
+            "no agents are registered\n"
+        )
+        operator.answers[pb.GetMasterRequest] = pb.GetMasterResponse(
+            leader=True, total=resources_pb2.Resources(cpus_milli=500)
+        )
+        operator.answers[pb.ExplainRequest] = pb.ExplainResponse(
+            reasons=[pb.PassedOver(cause="does not fit", agents=3, detail="free cpus:0.5")]
+        )
+        line = await asyncio.wait_for(run.stderr.readline(), 20)
+        assert line.decode().endswith(": does not fit on 3 agents (free cpus:0.5)\n")
+        asked = len(operator.asked)
+        await eventually(lambda: len(operator.asked) >= asked + 4)
+        run.send_signal(signal.SIGINT)
+        assert (await ended(run)).err == ""
+
+
+async def test_no_command_is_a_usage_error() -> None:
+    done = await croupier("run")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith(
+        "croupier: no command is given (example: croupier run -- echo hello)"
+    )
