@@ -10,6 +10,7 @@ this repository's own text files, counted by tasks on three agents.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import signal
@@ -17,16 +18,15 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
-import grpc
 from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from croupier.rpc.transport import free_address
+from croupier.rpc.transport import free_address, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
@@ -76,22 +76,22 @@ class Processes:
                 process.wait()
 
 
-@contextmanager
-def cluster(work_dir: Path) -> Iterator[tuple[Processes, OperatorServiceStub, str]]:
+@asynccontextmanager
+async def cluster(work_dir: Path) -> AsyncIterator[tuple[Processes, OperatorServiceStub, str]]:
     """A master on free ports; agents and frameworks are added by the caller."""
     processes = Processes(work_dir)
     listen, http = free_address(), free_address()
-    channel = grpc.insecure_channel(str(listen))
+    channel = make_channel(listen)
     try:
         processes.start(
             "master", "-m", "croupier.master", "--listen", str(listen), "--http", str(http),
             "--store", f"sqlite:{work_dir / 'master.db'}", "--log-format", "json",
         )  # fmt: skip
-        grpc.channel_ready_future(channel).result(timeout=20)
+        await asyncio.wait_for(channel.channel_ready(), 20)
         yield processes, OperatorServiceStub(channel), str(listen)
     finally:
+        await channel.close()
         processes.end()
-        channel.close()
 
 
 def start_agent(processes: Processes, work_dir: Path, master: str, name: str, has: str) -> None:
@@ -103,11 +103,11 @@ def start_agent(processes: Processes, work_dir: Path, master: str, name: str, ha
     )  # fmt: skip
 
 
-def paper_example(work_dir: Path) -> None:
+async def paper_example(work_dir: Path) -> None:
     """The DRF paper's example, live."""
     console.rule("[bold]The DRF paper's example, live")
     console.print("One agent of 9 cpus and 18 GB. A: <1 cpu, 4 GB>, B: <3 cpus, 1 GB>.\n")
-    with cluster(work_dir) as (processes, operator, master):
+    async with cluster(work_dir) as (processes, operator, master):
         start_agent(
             processes, work_dir, master, "host", "cpus:9;mem:18GB;disk:10GB;ports:[31000-31999]"
         )
@@ -116,11 +116,11 @@ def paper_example(work_dir: Path) -> None:
                 name, str(EXAMPLES / "drf_pair.py"), "--master", master, "--name", name,
                 "--unit", unit, "--role", name, "--task-seconds", TASK_SECONDS,
             )  # fmt: skip
-            watch(processes, operator, {name} | ({"A"} if name == "B" else set()))
+            await watch(processes, operator, {name} | ({"A"} if name == "B" else set()))
     console.print("A runs 3 tasks, B runs 2: both have a dominant share of 2/3.\n")
 
 
-def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) -> None:
+async def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) -> None:
     """Show the shares until these frameworks run; with both, until they stand at the paper's."""
     deadline = time.monotonic() + DEADLINE_S
     steady_since: float | None = None
@@ -128,7 +128,7 @@ def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) 
     with Live(console=console, refresh_per_second=8) as live:
         while time.monotonic() < deadline:
             processes.check()
-            shares = read_shares(operator)
+            shares = await read_shares(operator)
             if console.is_terminal:
                 live.update(as_table(shares))
             elif shares != shown and set(shares) >= names:
@@ -145,13 +145,13 @@ def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) 
             elif sum(tasks for tasks, _ in shares.values()) >= 5:
                 # Another full house than the paper's; a task between two lives is none.
                 steady_since = None
-            time.sleep(0.02)
+            await asyncio.sleep(0.02)
     raise SystemExit(f"demo: the shares stand at {shown}, not at {WANTED}")
 
 
-def read_shares(operator: OperatorServiceStub) -> dict[str, tuple[int, float]]:
+async def read_shares(operator: OperatorServiceStub) -> dict[str, tuple[int, float]]:
     """Running tasks and dominant share by framework."""
-    listed = operator.ListFrameworks(operator_pb2.ListFrameworksRequest(), timeout=5)
+    listed = await operator.ListFrameworks(operator_pb2.ListFrameworksRequest(), timeout=5)
     return {
         view.framework.name: (view.tasks, round(view.share_ppm / 1e6, 3))
         for view in sorted(listed.frameworks, key=lambda view: view.framework.name)
@@ -166,28 +166,31 @@ def as_table(shares: dict[str, tuple[int, float]]) -> Table:
     return table
 
 
-def word_count(work_dir: Path) -> None:
+async def word_count(work_dir: Path) -> None:
     """Count the words of this repository's text files on three agents."""
     console.rule("[bold]A job: counting words")
     texts = [path for ending in ("md", "py", "proto", "txt") for path in ROOT.rglob(f"*.{ending}")]
     files = [path for path in sorted(texts) if not is_made(path)]
     console.print(f"{len(files)} files, map tasks and a reduce task on three agents.\n")
-    with cluster(work_dir) as (processes, _, master):
+    async with cluster(work_dir) as (processes, _, master):
         for name in ("host1", "host2", "host3"):
             start_agent(processes, work_dir, master, name, "cpus:2;mem:1GB;disk:1GB")
         listing = work_dir / "files.txt"
         listing.write_text("\n".join(map(str, files)))
-        job = subprocess.run(
-            [
-                sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
-                "--maps", "6", "--out", str(work_dir / "counts"), "--files-from", str(listing),
-            ],
-            timeout=DEADLINE_S,
+        job = await asyncio.create_subprocess_exec(
+            sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
+            "--maps", "6", "--out", str(work_dir / "counts"), "--files-from", str(listing),
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
+        try:
+            code = await asyncio.wait_for(job.wait(), DEADLINE_S)
+        finally:
+            if job.returncode is None:
+                job.kill()
+                await job.wait()
         processes.check()
-    if job.returncode:
-        raise SystemExit(f"demo: the word count ended with {job.returncode}")
+    if code:
+        raise SystemExit(f"demo: the word count ended with {code}")
 
 
 def is_made(path: Path) -> bool:
@@ -205,7 +208,7 @@ def main() -> int:
     try:
         for name, part in (("drf", paper_example), ("words", word_count)):
             (work_dir / name).mkdir()
-            part(work_dir / name)
+            asyncio.run(part(work_dir / name))
     except KeyboardInterrupt:
         console.print("\ndemo: interrupted; everything is ended")
         return 130
