@@ -28,7 +28,7 @@ from croupier.sdk.inbox import (
 )
 from croupier.sdk.offer import Offer
 from croupier.sdk.verdict import Failure
-from croupier.sdk.wire import decline_call
+from croupier.sdk.wire import decline_calls
 
 REFUSE_AFTER_FAILURE_S = 5.0
 # Handlers that never wait must not keep the stream from being served.
@@ -111,9 +111,9 @@ class Dispatcher:
         if not offers or await self._guarded("on_offers", self._handlers.on_offers(list(offers))):
             return
         left = [offer.id for offer in offers if offer.id in self._book]
-        if left:
-            self._book.answer(left)
-            self._calls.post(decline_call(left, REFUSE_AFTER_FAILURE_S, "handler raised"))
+        self._book.answer(left)
+        for call in decline_calls(left, REFUSE_AFTER_FAILURE_S, "handler raised"):
+            self._calls.post(call)
 
     async def _serve_update(self, status: TaskStatus) -> None:
         judgement = self._updates.judge(status)

@@ -9,7 +9,6 @@ import signal
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from typing import ClassVar
 
 import structlog
@@ -17,10 +16,8 @@ import structlog
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand
 from croupier.model.errors import (
-    Conflict,
     CroupierError,
     InvalidRequest,
-    NotFound,
     ProtocolViolation,
 )
 from croupier.model.ids import check_id, check_role
@@ -37,7 +34,7 @@ from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
 from croupier.sdk.verdict import Failure, TaskVerdict
-from croupier.sdk.wire import Identity, accept_call, decline_call, demand_call, kill_call
+from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
 from croupier.v1 import framework_pb2 as pb
 
 DEFAULT_MASTER = "127.0.0.1:5050"
@@ -141,8 +138,7 @@ class Framework:
         Declines all if not overridden. If it raises, the offers that it did not answer are
         declined.
         """
-        with suppress(NotFound, Conflict):
-            await self.decline(offers)
+        await self.decline(offers)
 
     async def on_rescind(self, offer_id: str) -> None:
         """An offer that `on_offers` was shown, and that was not answered, is no more."""
@@ -199,18 +195,21 @@ class Framework:
     ) -> None:
         """Give `offers` back, and see nothing of the kind from those agents for `refuse_s`.
 
+        Offers that have ended meanwhile are no error.
+
         Args:
             offers: one or several, of any agents.
             refuse_s: 0 sets no filter.
             reason: for people and metrics; at most 256 characters.
 
         Raises:
-            NotFound: if an offer is no more.
+            NotFound: if an offer was never made to this framework.
             InvalidRequest: if there is no offer, or an argument cannot be.
             Unavailable: if there is no answer within 30 s of connected time.
         """
         offer_ids = _offer_ids(offers)
-        await self._call(decline_call(offer_ids, refuse_s, reason), answers=offer_ids)
+        for call in decline_calls(offer_ids, refuse_s, reason):
+            await self._call(call, answers=offer_ids)
 
     async def demand(
         self,

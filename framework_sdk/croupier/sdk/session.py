@@ -7,6 +7,7 @@ task that was started for it has then ended too.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Sequence
 from contextvars import ContextVar
@@ -217,7 +218,8 @@ class Session:
                 if lived_s > settings.backoff_cap_s:
                     backoff.reset()
                 wait_s = backoff.next_s()
-                log.warning(
+                log.log(
+                    logging.INFO if self._tearing_down else logging.WARNING,
                     "master_lost" if lived_s else "master_unreachable",
                     framework_id=self._standing.framework_id,
                     master=str(address),

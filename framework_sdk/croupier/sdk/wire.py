@@ -21,6 +21,7 @@ from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 
 MAX_REASON = 256
+OFFERS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,16 +68,18 @@ def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float
     return pb.Call(accept=accept)
 
 
-def decline_call(offer_ids: Sequence[str], refuse_s: float, reason: str) -> pb.Call:
-    """A DECLINE.
+def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> list[pb.Call]:
+    """The DECLINEs of these offers: the master takes 1000 offers in a call.
 
     Raises:
         InvalidRequest: if the reason is over 256 characters.
     """
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
-    decline = pb.Decline(offer_ids=offer_ids, filters=_filters(refuse_s), reason=reason)
-    return pb.Call(decline=decline)
+    filters = _filters(refuse_s)
+    parts = [offer_ids[i : i + OFFERS_AT_ONCE] for i in range(0, len(offer_ids), OFFERS_AT_ONCE)]
+    declines = [pb.Decline(offer_ids=part, filters=filters, reason=reason) for part in parts]
+    return [pb.Call(decline=decline) for decline in declines]
 
 
 def demand_call(demand: Demand | None) -> pb.Call:

@@ -6,11 +6,11 @@ used twice; updates are numbered from 1 and kept until acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from croupier.model.demand import Demand
-from croupier.model.errors import CroupierError, InvalidRequest, NotFound
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
@@ -44,13 +44,19 @@ class FakeTask:
 
 @dataclass(slots=True)
 class Cluster:
-    """The state of one framework at a fake master."""
+    """The state of one framework at a fake master; `made` are the ids of all offers ever."""
 
     framework_id: str = ""
     offers: dict[str, FakeOffer] = field(default_factory=dict)
+    made: set[str] = field(default_factory=set)
     tasks: dict[str, FakeTask] = field(default_factory=dict)
     demand: Demand | None = None
     suppressed: bool = False
+
+    def add(self, offer: FakeOffer) -> None:
+        """Let a new offer stand."""
+        self.offers[offer.offer_id] = offer
+        self.made.add(offer.offer_id)
 
     def decide(self, call: pb.Call, refusal: CroupierError | None) -> pb.Verdict:
         """Do what `call` asks, or refuse it by `refusal`; the verdict."""
@@ -114,8 +120,7 @@ class Cluster:
             case "revive":
                 self.suppressed = False
             case "kill":
-                task = self.tasks.get(call.kill.task_id)
-                if task is None or task.state.is_terminal:
+                if call.kill.task_id not in self.tasks:
                     raise NotFound(f"no task {call.kill.task_id}")
             case "acknowledge":
                 for update in call.acknowledge.updates:
@@ -126,9 +131,10 @@ class Cluster:
                 raise InvalidRequest(f"unknown call {kind}")
 
     def _on_decline(self, decline: pb.Decline) -> None:
-        gone = [i for i in decline.offer_ids if self.offers.pop(i, None) is None]
-        if gone:
-            raise NotFound(f"no offer {', '.join(gone)}")
+        _, error = self._take(decline.offer_ids)
+        # Offers that have ended meanwhile are no error: there is nothing left to decline.
+        if error is not None and not isinstance(error, Conflict):
+            raise error
 
     def _on_acknowledge(self, update: pb.Acknowledge.Update) -> None:
         task = self.tasks.get(update.task_id)
@@ -137,10 +143,8 @@ class Cluster:
             task.waiting = [s for s in task.waiting if s.sequence > task.acknowledged]
 
     def _on_accept(self, seq: int, accept: pb.Accept, error: CroupierError | None) -> pb.Verdict:
-        offers = [self.offers.pop(offer_id, None) for offer_id in accept.offer_ids]
-        standing = [offer for offer in offers if offer is not None]
-        if error is None and (not standing or len(standing) < len(offers)):
-            error = NotFound("an offer is no more")
+        standing, stale = self._take(accept.offer_ids)
+        error = error or stale
         if error is None and len({offer.agent_id for offer in standing}) > 1:
             error = InvalidRequest("the offers are of several agents")
         verdict = pb.Verdict(seq=seq, error=error_to_wire(error) if error else None)
@@ -157,6 +161,16 @@ class Cluster:
                 task_id=info.task_id, error=error_to_wire(task_error) if task_error else None
             )
         return verdict
+
+    def _take(self, ids: Sequence[str]) -> tuple[list[FakeOffer], CroupierError | None]:
+        """Take these offers out of the books; those that stood, and why not all did."""
+        standing = [self.offers.pop(i) for i in dict.fromkeys(ids) if i in self.offers]
+        made_up = [i for i in ids if i not in self.made]
+        if not ids or made_up:
+            return standing, NotFound(f"no offer {', '.join(made_up)}")
+        if len(standing) < len(ids):
+            return standing, Conflict("an offer is no more, or is named twice")
+        return standing, None
 
     def _refusal(self, info: TaskInfo, room: Resources) -> CroupierError | None:
         try:

@@ -165,7 +165,7 @@ class FakeMaster:
         self._offers_made += 1
         offer_id = f"O{self._offers_made}"
         expires_at = self._clock.now() + lease_s
-        self._service.cluster.offers[offer_id] = FakeOffer(offer_id, agent_id, amount, expires_at)
+        self._service.cluster.add(FakeOffer(offer_id, agent_id, amount, expires_at))
         agent = pb.AgentDescription(
             agent_id=agent_id,
             hostname=hostname,

@@ -1,0 +1,124 @@
+"""Status updates: at least once, in order, acknowledged when handled."""
+
+from __future__ import annotations
+
+from structlog.testing import capture_logs
+
+from croupier.sdk import Reason, TaskState, TaskStatus, Unavailable
+from croupier.sdk.testing import FakeMaster
+from tests.harness.eventually import eventually
+from tests.integration.sdk.recorder import Recorder, running, task
+
+
+class Fragile(Recorder):
+    """Raises the first time it is told that a task runs."""
+
+    failed = 0
+
+    async def on_update(self, status: TaskStatus) -> None:
+        if status.state is TaskState.RUNNING and not self.failed:
+            self.failed += 1
+            raise ValueError("a bug")
+        await super().on_update(status)
+
+
+async def test_an_update_is_acknowledged_once_it_was_handled() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            assert await master.update("t1", TaskState.RUNNING) == 1
+            sequence = await master.update(
+                "t1", TaskState.FAILED, reason=Reason.COMMAND_EXECUTOR_FAILED, exit_code=3
+            )
+            await master.acknowledged("t1", sequence)
+            assert framework.states == [("t1", "RUNNING"), ("t1", "FAILED")]
+            last = framework.statuses[-1]
+            assert (last.exit_code, last.reason) == (3, Reason.COMMAND_EXECUTOR_FAILED)
+            assert last.agent_id == "a1"
+
+
+async def test_all_acknowledgements_of_a_moment_are_one_call() -> None:
+    async with FakeMaster(auto_run=True) as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            ids = [f"t{n}" for n in range(20)]
+            await framework.launch(master, *(task(task_id) for task_id in ids))
+            for task_id in ids:
+                await master.acknowledged(task_id, 3)
+            calls = [call for call in master.calls if call.kind == "acknowledge"]
+            assert len(calls) <= 3
+            assert len(framework.statuses) == 60
+
+
+async def test_an_update_of_the_master_is_shown_and_not_acknowledged() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            assert await master.update("t1", TaskState.GONE, from_master=True) == 0
+            await eventually(lambda: framework.states == [("t1", "GONE")])
+            await framework.revive()
+            assert [call.kind for call in master.calls] == ["accept", "revive"]
+
+
+async def test_what_a_handler_raises_costs_one_try() -> None:
+    async with FakeMaster(resend_s=0.1) as master:
+        framework = Fragile(master.address)
+        async with running(framework, master):
+            with capture_logs() as logs:
+                await framework.launch(master, task("t1"), task("t2"))
+                await master.update("t1", TaskState.RUNNING)
+                await master.update("t1", TaskState.FINISHED)
+                await master.update("t2", TaskState.RUNNING)
+                await master.acknowledged("t1", 2)
+                await master.acknowledged("t2", 1)
+            assert framework.states[0] == ("t2", "RUNNING"), "others go on meanwhile"
+            of_t1 = [state for task_id, state in framework.states if task_id == "t1"]
+            assert of_t1 == ["RUNNING", "FINISHED"], "in order, though the first try failed"
+            [failure] = [log for log in logs if log["event"] == "handler_failed"]
+            assert (failure["handler"], failure["task_id"]) == ("on_update", "t1")
+            assert failure["exc_info"]
+
+
+async def test_a_repeated_update_is_acknowledged_again_and_not_shown() -> None:
+    async with FakeMaster(resend_s=0.05) as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            master.refuse_next(Unavailable("the acknowledgement is lost"))
+            await master.update("t1", TaskState.RUNNING)
+            first = await master.next_call("acknowledge")
+            second = await master.next_call("acknowledge")
+            assert first.updates == second.updates == (("t1", 1),)
+            assert framework.states == [("t1", "RUNNING")]
+
+
+async def test_updates_are_dealt_with_across_a_reconnection() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            master.disconnect()
+            await master.update("t1", TaskState.RUNNING)
+            await master.update("t1", TaskState.FINISHED)
+            await master.acknowledged("t1", 2)
+            assert framework.states == [("t1", "RUNNING"), ("t1", "FINISHED")]
+
+
+async def test_a_lost_agent_is_told_with_its_tasks() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            master.offer("cpus:1;mem:1GB")
+            offer = await framework.next_offer()
+            master.fail_agent("a1", "cable cut")
+            await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
+            assert framework.rescinded == [offer.id]
+            [failure] = framework.failures
+            assert (failure.agent_id, failure.hostname, failure.message) == (
+                "a1",
+                "h1",
+                "cable cut",
+            )

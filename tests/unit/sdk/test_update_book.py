@@ -1,0 +1,92 @@
+"""Updates are shown in order, and until they were handled."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import TaskState, TaskStatus
+from croupier.sdk.core.updates import Judgement, UpdateBook
+
+
+def status(sequence: int, state: TaskState = TaskState.RUNNING, task_id: str = "t1") -> TaskStatus:
+    return TaskStatus(FrameworkId("f"), TaskId(task_id), AgentId("a"), state, sequence=sequence)
+
+
+class TestUpdateBook:
+    def test_a_new_update_is_shown_and_a_repeated_one_acknowledged(self) -> None:
+        book = UpdateBook()
+        assert book.judge(status(1)) is Judgement.SHOW
+        book.on_handled(status(1))
+        assert book.judge(status(1)) is Judgement.ACKNOWLEDGE
+        assert book.judge(status(2)) is Judgement.SHOW
+        book.check()
+
+    def test_an_update_of_the_master_is_always_shown(self) -> None:
+        book = UpdateBook()
+        for _ in range(2):
+            assert book.judge(status(0)) is Judgement.SHOW
+            book.on_handled(status(0))
+        book.check()
+
+    def test_the_first_update_seen_may_have_any_number(self) -> None:
+        assert UpdateBook().judge(status(7)) is Judgement.SHOW
+
+    def test_what_comes_after_a_failed_update_is_held_back_until_it_was_handled(self) -> None:
+        book = UpdateBook()
+        book.on_failed(status(1))
+        assert book.judge(status(2)) is Judgement.HOLD
+        assert book.judge(status(2, task_id="t2")) is Judgement.SHOW
+        assert book.judge(status(1)) is Judgement.SHOW
+        book.on_handled(status(1))
+        assert book.judge(status(2)) is Judgement.SHOW
+        book.check()
+
+    def test_the_end_of_a_task_told_by_the_master_ends_the_wait(self) -> None:
+        book = UpdateBook()
+        book.on_failed(status(2))
+        book.on_handled(status(0, TaskState.GONE))
+        assert book.judge(status(3)) is Judgement.SHOW
+        book.check()
+
+    def test_ended_tasks_are_remembered_up_to_a_bound(self) -> None:
+        book = UpdateBook(ended_limit=2)
+        for task_id in ("t1", "t2", "t3"):
+            book.on_handled(status(1, task_id=task_id))
+            book.on_handled(status(2, TaskState.FINISHED, task_id))
+        assert book.judge(status(2, TaskState.FINISHED, "t3")) is Judgement.ACKNOWLEDGE
+        assert book.judge(status(2, TaskState.FINISHED, "t1")) is Judgement.SHOW
+        book.check()
+
+    def test_a_task_that_comes_back_keeps_its_place(self) -> None:
+        book = UpdateBook()
+        book.on_handled(status(1))
+        book.on_handled(status(0, TaskState.LOST))
+        assert book.judge(status(1)) is Judgement.ACKNOWLEDGE
+        book.on_handled(status(2))
+        assert book.last_handled("t1") == 2
+        book.check()
+
+
+@given(st.lists(st.tuples(st.integers(1, 6), st.booleans()), max_size=60))
+def test_no_update_is_acknowledged_before_all_that_were_sent_before_it_were_handled(
+    tries: list[tuple[int, bool]],
+) -> None:
+    """An agent sends 1..n, from any earlier one again; handlers fail as they like."""
+    book, handled, sent = UpdateBook(), set[int](), 0
+    for sequence, fails in tries:
+        if sequence > sent + 1:
+            continue
+        sent = max(sent, sequence)
+        judgement = book.judge(status(sequence))
+        if judgement is Judgement.SHOW:
+            if fails:
+                book.on_failed(status(sequence))
+                continue
+            assert sequence not in handled
+            book.on_handled(status(sequence))
+            handled.add(sequence)
+        if judgement is not Judgement.HOLD:
+            assert handled >= set(range(1, sequence + 1))
+        book.check()

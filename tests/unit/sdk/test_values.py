@@ -1,0 +1,142 @@
+"""Tasks, packing, and what is refused before it is sent."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.resources import Resources
+from croupier.sdk import Framework, InvalidRequest, Task, TaskVerdict, equals, fit
+from croupier.sdk.duration import milliseconds
+from croupier.sdk.verdict import Verdict
+from croupier.sdk.wire import decline_calls
+from tests.unit.sdk.test_offer_book import offer
+
+UNIT = Resources.parse("cpus:0.5;mem:32MB")
+
+
+class TestTask:
+    def test_an_id_is_made_at_once_and_never_twice(self) -> None:
+        tasks = [Task(["true"], resources=UNIT) for _ in range(10)]
+        assert len({task.task_id for task in tasks}) == 10
+
+    def test_a_task_keeps_what_it_was_given(self) -> None:
+        task = Task(
+            shell="echo $A",
+            resources=UNIT,
+            task_id="t1",
+            name="n",
+            env={"A": "b"},
+            user="nobody",
+            grace_s=0.5,
+            labels={"k": "v"},
+        )
+        assert (task.task_id, task.name, task.resources) == ("t1", "n", UNIT)
+        assert (task.command.shell, task.command.user) == ("echo $A", "nobody")
+        assert dict(task.command.environment) == {"A": "b"}
+        assert task.info.grace_ms == 500
+        assert task.labels == {"k": "v"}
+        assert task == Task(
+            shell="echo $A",
+            resources=UNIT,
+            task_id="t1",
+            name="n",
+            env={"A": "b"},
+            user="nobody",
+            grace_s=0.5,
+            labels={"k": "v"},
+        )
+        assert "t1" in repr(task)
+
+    def test_what_no_agent_could_run_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest, match="list of words"):
+            Task("echo hello", resources=UNIT)
+        with pytest.raises(InvalidRequest, match="either"):
+            Task(resources=UNIT)
+        with pytest.raises(InvalidRequest, match="no resources"):
+            Task(["true"], resources=Resources())
+        with pytest.raises(InvalidRequest, match="task id"):
+            Task(["true"], resources=UNIT, task_id="a/b")
+        with pytest.raises(InvalidRequest, match="empty"):
+            Task(["true"], resources=UNIT, task_id="")
+        with pytest.raises(InvalidRequest, match="grace"):
+            Task(["true"], resources=UNIT, grace_s=-1)
+
+
+class TestFit:
+    def test_tasks_go_to_the_first_offer_with_room(self) -> None:
+        offers = [offer("o1"), offer("o2"), offer("o3")]
+        unit = Resources.parse("cpus:0.5")
+        tasks = [Task(["true"], resources=unit) for _ in range(3)]
+        packed = fit(offers, tasks)
+        assert [(o.id, len(chosen)) for o, chosen in packed] == [("o1", 2), ("o2", 1), ("o3", 0)]
+
+    def test_what_fits_nowhere_is_left_out_and_later_tasks_still_fit(self) -> None:
+        large = Task(["true"], resources=Resources.parse("cpus:2"))
+        small = Task(["true"], resources=Resources.parse("cpus:1"))
+        assert fit([offer("o1")], [large, small])[0][1] == [small]
+
+
+class TestFramework:
+    def test_a_bad_description_is_refused_at_once(self) -> None:
+        with pytest.raises(InvalidRequest, match="role"):
+            Framework(role="a//b")
+        with pytest.raises(InvalidRequest, match="framework id"):
+            Framework(framework_id="a b")
+        with pytest.raises(InvalidRequest, match="failover"):
+            Framework(failover_timeout_s=-1)
+        with pytest.raises(InvalidRequest, match="scalars"):
+            Framework(demand=Resources())
+        with pytest.raises(InvalidRequest, match="without a demand"):
+            Framework(demand_count=3)
+        with pytest.raises(InvalidRequest, match="without a demand"):
+            Framework(constraints=[equals("rack", "r1")])
+        with pytest.raises(InvalidRequest, match="PORT"):
+            Framework(master="no such thing")
+
+    def test_the_name_defaults_to_the_class(self) -> None:
+        class Hello(Framework):
+            pass
+
+        assert Hello().name == "Hello"
+        assert Hello(name="x").name == "x"
+        assert Hello().framework_id is None
+        assert Hello(framework_id="F7").framework_id == "F7"
+
+    def test_the_master_is_taken_from_the_environment(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("CROUPIER_MASTER", "not an address")
+        with pytest.raises(InvalidRequest):
+            Framework()
+        Framework(master="h1:1,h2:2")
+
+    async def test_calls_that_cannot_be_are_refused_before_they_are_sent(self) -> None:
+        framework = Framework()
+        with pytest.raises(InvalidRequest, match="no offer"):
+            await framework.decline([])
+        with pytest.raises(InvalidRequest, match="refuse"):
+            await framework.decline(offer("o1"), refuse_s=float("nan"))
+        with pytest.raises(InvalidRequest, match="reason"):
+            await framework.decline(offer("o1"), reason="x" * 257)
+        with pytest.raises(InvalidRequest, match="count"):
+            await framework.demand(UNIT, -1)
+
+
+def test_durations_are_whole_milliseconds_within_a_year() -> None:
+    assert milliseconds("x", 0.0015) == 2
+    assert milliseconds("x", 365 * 86400) == 365 * 86400_000
+    for bad in (-0.1, float("inf"), float("nan"), 366 * 86400.0):
+        with pytest.raises(InvalidRequest):
+            milliseconds("x", bad)
+
+
+def test_a_refused_call_launched_nothing() -> None:
+    tasks = (TaskVerdict("t1"), TaskVerdict("t2", InvalidRequest("no")))
+    assert Verdict(1, None, tasks).launched == 1
+    assert Verdict(1, InvalidRequest("no"), tasks).launched == 0
+    assert [task.ok for task in tasks] == [True, False]
+
+
+def test_many_offers_are_declined_by_several_calls() -> None:
+    calls = decline_calls([f"o{n}" for n in range(2500)], 1.0, "")
+    assert [len(call.decline.offer_ids) for call in calls] == [1000, 1000, 500]
