@@ -1,0 +1,37 @@
+"""The `croupier-agent` command."""
+
+from __future__ import annotations
+
+import sys
+
+from croupier.agent.app import run_agent
+from croupier.agent.config import AgentConfig
+from croupier.rpc.cli import make_app, run_app
+from croupier.rpc.daemon import run_daemon
+from croupier.rpc.logging import configure_logging
+
+NAME = "croupier-agent"
+ABOUT = """Run tasks on this machine, for the master that --master names.
+
+Each task has its sandbox under --work-dir. When the agent ends, however it ends, its tasks
+end with it. Prometheus scrapes --http.
+A value is taken from its flag, else from its variable, such as CROUPIER_WORK_DIR, else from
+[croupier-agent] in the TOML file that CROUPIER_CONFIG names.
+"""
+
+
+def main() -> None:
+    """Run the command and exit with its code."""
+    app = make_app(NAME, ABOUT)
+
+    @app.default
+    def serve(*, config: AgentConfig = AgentConfig()) -> int:  # noqa: B008 - frozen
+        """Run an agent until SIGTERM or SIGINT."""
+        configure_logging(config.log_format, config.log_level)
+        return run_daemon(NAME, lambda stop: run_agent(config, stop))
+
+    sys.exit(run_app(app))
+
+
+if __name__ == "__main__":
+    main()

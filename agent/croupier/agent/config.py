@@ -1,0 +1,96 @@
+"""What an agent is told when it starts."""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.agent.probe import GivenResources
+from croupier.model.attributes import AttributeValue, parse_attributes
+from croupier.model.errors import InvalidRequest
+from croupier.model.resources import NOTHING
+from croupier.rpc.address import Address, parse_addresses
+from croupier.rpc.cli import read_by
+from croupier.rpc.logging import LogFormat, LogLevel
+
+MASTER_PORT = 5050
+MAX_HOSTNAME = 255
+
+
+def _parse_masters(text: str) -> tuple[Address, ...]:
+    return parse_addresses(text, MASTER_PORT)
+
+
+def _format_masters(masters: tuple[Address, ...]) -> str:
+    return ",".join(str(address) for address in masters)
+
+
+def _default_work_dir() -> Path:
+    if os.geteuid() == 0:
+        return Path("/var/lib/croupier/agent")
+    state = os.environ.get("XDG_STATE_HOME") or "~/.local/state"
+    return Path(state).expanduser() / "croupier" / "agent"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentConfig:
+    """An agent's configuration, validated on construction.
+
+    Raises:
+        InvalidRequest: if a value is out of bounds, or would expose the agent unprotected.
+    """
+
+    master: Annotated[
+        tuple[Address, ...],
+        read_by(_parse_masters, negative=(), show_default=_format_masters),
+    ] = (Address("127.0.0.1", MASTER_PORT),)
+    """The master, or all masters of the cluster: HOST:PORT[,HOST:PORT...]."""
+
+    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5081)  # noqa: RUF009 - frozen
+    """Where to serve /metrics, /healthz, /readyz and /output; port 0 is any free one."""
+
+    work_dir: Path = field(default_factory=_default_work_dir)
+    """Where tasks have their sandboxes and the agent keeps its id."""
+
+    resources: Annotated[GivenResources, read_by(GivenResources.parse)] = GivenResources(  # noqa: RUF009
+        NOTHING, frozenset()
+    )
+    """What the agent has, such as 'cpus:4;mem:8GB;ports:[31000-32000]'; cpus, mem, disk and
+    ports that are not named are what the machine has."""
+
+    attributes: Annotated[
+        Mapping[str, AttributeValue], read_by(parse_attributes, show_default=False)
+    ] = field(default_factory=dict)
+    """What describes the agent to frameworks, such as 'rack:r1;zone:a'."""
+
+    hostname: str = field(default_factory=socket.gethostname)
+    """The name that the agent goes by."""
+
+    insecure: bool = False
+    """Listen beyond this machine without encryption or authentication."""
+
+    log_format: LogFormat = "auto"
+    """text, json, or auto: text on a terminal."""
+
+    log_level: LogLevel = "info"
+    """The least that is logged."""
+
+    def __post_init__(self) -> None:
+        if not self.http.is_loopback and not self.insecure:
+            raise InvalidRequest(
+                f"{self.http} can be reached from other machines, and nothing would be"
+                " encrypted or authenticated; give --insecure to accept that"
+            )
+        if not self.master:
+            raise InvalidRequest("--master names no master")
+        if any(address.port == 0 for address in self.master):
+            raise InvalidRequest("--master: port 0 cannot be connected to")
+        if not 1 <= len(self.hostname) <= MAX_HOSTNAME or not self.hostname.isprintable():
+            raise InvalidRequest(f"--hostname must have 1 to {MAX_HOSTNAME} printable characters")

@@ -1,0 +1,134 @@
+"""What can happen to an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from croupier.agent.core.tasks import Key
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import Reason, TaskInfo
+
+
+class Now(NamedTuple):
+    """When something happened.
+
+    Attributes:
+        at: seconds on the agent's monotonic clock; everything is decided on this one.
+        wall_ms: milliseconds since the epoch, for people.
+    """
+
+    at: float
+    wall_ms: int
+
+
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """A stream to a master is open; sessions are numbered upwards."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The stream is over."""
+
+    session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    """The master has taken the agent in, under this id."""
+
+    agent_id: AgentId
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The master has removed the agent for good: its id and all its tasks are void."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """Run this."""
+
+    framework_id: FrameworkId
+    task: TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class Kill:
+    """End a task; `grace_ms` None is the task's own."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    grace_ms: int | None
+    reason: Reason
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledge:
+    """The framework has the task's updates up to and with `sequence`."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resend:
+    """The framework is back: it may have missed what it has not acknowledged."""
+
+    framework_id: FrameworkId
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    """The task's process runs."""
+
+    key: Key
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchFailed:
+    """There is no process, and why."""
+
+    key: Key
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Exited:
+    """The task's process has ended: with an exit code, or by a signal."""
+
+    key: Key
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StopAsked:
+    """The daemon is to end, and its tasks before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Due:
+    """The earliest deadline has come."""
+
+
+Event = (
+    Connected
+    | Disconnected
+    | Registered
+    | Removed
+    | Launch
+    | Kill
+    | Acknowledge
+    | Resend
+    | Started
+    | LaunchFailed
+    | Exited
+    | StopAsked
+    | Due
+)

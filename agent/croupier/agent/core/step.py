@@ -1,0 +1,73 @@
+"""The one way an agent's state changes: an event in, what must be done out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import assert_never
+
+from croupier.agent.core import events as ev
+from croupier.agent.core.effects import Effect
+from croupier.agent.core.events import Event, Now
+from croupier.agent.core.on_session import (
+    on_connected,
+    on_disconnected,
+    on_registered,
+    on_removed,
+)
+from croupier.agent.core.on_task import (
+    on_exited,
+    on_kill,
+    on_launch,
+    on_launch_failed,
+    on_started,
+    on_stop_asked,
+)
+from croupier.agent.core.on_update import on_acknowledge, on_due, on_resend
+from croupier.agent.core.state import AgentState
+
+
+def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
+    """Apply one event and say what must be done, in order."""
+    return list(_handle(state, event, now))
+
+
+def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
+    match event:
+        case ev.Launch(framework_id, task):
+            return on_launch(state, framework_id, task, now)
+        case ev.Acknowledge(framework_id, task_id, sequence):
+            return on_acknowledge(state, (framework_id, task_id), sequence, now)
+        case ev.Started(key, pid):
+            return on_started(state, key, pid, now)
+        case ev.Exited():
+            return on_exited(state, event, now)
+        case ev.LaunchFailed(key, message):
+            return on_launch_failed(state, key, message, now)
+        case ev.Kill():
+            return on_kill(state, event, now)
+        case ev.Due():
+            return on_due(state, now)
+        case _:
+            return _handle_rare(state, event, now)
+
+
+def _handle_rare(
+    state: AgentState,
+    event: ev.Connected | ev.Disconnected | ev.Registered | ev.Removed | ev.Resend | ev.StopAsked,
+    now: Now,
+) -> Iterator[Effect]:
+    match event:
+        case ev.Resend(framework_id):
+            return on_resend(state, framework_id, now)
+        case ev.Connected(session):
+            return on_connected(state, session, now)
+        case ev.Disconnected(session):
+            return on_disconnected(state, session)
+        case ev.Registered(agent_id):
+            return on_registered(state, agent_id)
+        case ev.Removed():
+            return on_removed(state)
+        case ev.StopAsked():
+            return on_stop_asked(state, now)
+        case _:
+            assert_never(event)

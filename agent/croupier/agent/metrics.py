@@ -1,0 +1,150 @@
+"""The agent's metrics. Labels are bounded: states, reasons, outcomes, steps and resources."""
+
+from __future__ import annotations
+
+from collections import Counter as Tally
+from collections.abc import Callable, Iterable
+
+import structlog
+from prometheus_client import CollectorRegistry, Counter, Histogram
+from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from croupier.agent.core.state import AgentState
+from croupier.model.ranges import count
+from croupier.model.resources import Resources
+from croupier.model.scalar import SIZED
+from croupier.model.task import TaskState, TaskStatus
+
+_log = structlog.get_logger("croupier.agent")
+
+_BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+
+class Metrics:
+    """Counts and logs what happens; the `Watcher` of the driver."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register with `registry`."""
+
+        def counter(name: str, text: str, *labels: str) -> Counter:
+            return Counter(f"croupier_{name}", text, labels, registry=registry)
+
+        def seconds(name: str, text: str) -> Histogram:
+            return Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=_SECONDS)
+
+        self._moves = counter(
+            "agent_task_transitions", "Tasks that changed state.", "state", "reason"
+        )
+        self._updates = counter("agent_status_updates", "Status updates.", "outcome")
+        self._failures = counter(
+            "agent_container_errors", "Launches that failed, by the step that did.", "step"
+        )
+        self._restarts = counter(
+            "agent_watchdog_restarts", "Times the watchdog had to be restarted."
+        )
+        self._launch = seconds("agent_launch", "Time from the order to the running process.")
+        self._lag = seconds("loop_lag", "Time that a turn of the driver held up the loop.")
+        for outcome in ("sent", "resent", "acknowledged"):
+            self._updates.labels(outcome)
+        for step in ("user", "sandbox", "exec"):
+            self._failures.labels(step)
+
+    def moved(self, status: TaskStatus) -> None:
+        """A task is in a new state."""
+        self._moves.labels(status.state.name, status.reason.name).inc()
+        if status.state.is_terminal or status.state is TaskState.KILLING:
+            _log.info("task_moved", **_said(status))
+        else:
+            _log.debug("task_moved", **_said(status))
+
+    def sent(self, count: int, again: bool) -> None:
+        """Updates were sent, for the first time or again."""
+        self._updates.labels("resent" if again else "sent").inc(count)
+
+    def acknowledged(self, count: int) -> None:
+        """Updates need not be kept any longer."""
+        self._updates.labels("acknowledged").inc(count)
+
+    def launched(self, seconds: float) -> None:
+        """A process runs, so long after its task was ordered."""
+        self._launch.observe(seconds)
+
+    def launch_failed(self, step: str) -> None:
+        """There is no process: for lack of what."""
+        self._failures.labels(step).inc()
+
+    def stepped(self, seconds: float) -> None:
+        """A turn was made; the loop stood still for it."""
+        self._lag.observe(seconds)
+
+    def watchdog_restarted(self) -> None:
+        """The watchdog had ended by itself."""
+        self._restarts.inc()
+
+
+class StateCollector(Collector):
+    """Reads gauges from the state at each scrape. O(tasks)."""
+
+    def __init__(
+        self, state: AgentState, is_registered: Callable[[], bool], started_s: float
+    ) -> None:
+        """`started_s` is seconds since the epoch."""
+        self._state, self._is_registered, self._started_s = state, is_registered, started_s
+
+    def collect(self) -> Iterable[Metric]:
+        """All gauges."""
+        yield GaugeMetricFamily(
+            "croupier_agent_registered",
+            "1 if a master has taken the agent in.",
+            value=float(self._is_registered()),
+        )
+        yield GaugeMetricFamily(
+            "croupier_agent_start_time_seconds", "When this agent started.", value=self._started_s
+        )
+        yield self._resources()
+        yield self._tasks()
+
+    def _resources(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "croupier_agent_resources",
+            "Resources of the agent; mem and disk in bytes, ranges as how many numbers.",
+            labels=["resource", "state"],
+        )
+        total, used = self._state.total, self._state.total - self._state.free
+        for name in total.scalars:
+            gauge.add_metric([name, "total"], _amount(total, name))
+            gauge.add_metric([name, "used"], _amount(used, name))
+        for name, ranges in total.ranges.items():
+            gauge.add_metric([name, "total"], count(ranges))
+            gauge.add_metric([name, "used"], count(used.ranges.get(name, ())))
+        return gauge
+
+    def _tasks(self) -> Metric:
+        gauge = GaugeMetricFamily(
+            "croupier_agent_tasks", "Tasks that are not settled, by state.", labels=["state"]
+        )
+        tally = Tally(task.state for task in self._state.tasks.values())
+        for state in TaskState:
+            gauge.add_metric([state.name], tally[state])
+        return gauge
+
+
+def _amount(resources: Resources, name: str) -> float:
+    milli = resources[name]
+    return milli * _BYTES_PER_MILLI_MIB if name in SIZED else milli / 1000
+
+
+def _said(status: TaskStatus) -> dict[str, object]:
+    said: dict[str, object] = {
+        "framework_id": status.framework_id,
+        "task_id": status.task_id,
+        "state": status.state.name,
+        "pid": status.pid,
+    }
+    if status.reason:
+        said["reason"] = status.reason.name
+    if status.message:
+        said["message"] = status.message
+    return said

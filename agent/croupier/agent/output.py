@@ -1,0 +1,119 @@
+"""What tasks print, over HTTP: `GET /output/FRAMEWORK/TASK/STREAM?offset=N&follow=1`."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aiohttp import web
+
+from croupier.agent.core.tasks import Key
+from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
+from croupier.model.errors import InvalidRequest, NotFound
+from croupier.model.ids import FrameworkId, TaskId, check_id
+
+CHUNK_BYTES = 64 * 1024
+# How soon a follower sees what is new, and that its task has ended.
+POLL_S = 0.05
+MAX_READERS = 256
+MAX_OFFSET = 2**62
+
+
+class OutputRoutes:
+    """Serves the files stdout and stderr of sandboxes, for as long as these exist."""
+
+    def __init__(self, sandboxes: Sandboxes, is_live: Callable[[Key], bool]) -> None:
+        """`is_live` says whether a task may still print."""
+        self._sandboxes, self._is_live = sandboxes, is_live
+        self._readers = 0
+
+    def routes(self) -> list[web.RouteDef]:
+        """For the agent's HTTP server."""
+        return [web.get("/output/{framework_id}/{task_id}/{stream}", self._get)]
+
+    async def _get(self, request: web.Request) -> web.StreamResponse:
+        try:
+            key, stream = _asked(request)
+            offset, follow = _offset(request), request.query.get("follow", "0") == "1"
+            with self._a_reader():
+                fd = await self._open(request, key, stream, follow)
+                try:
+                    return await self._send(request, key, fd, offset, follow)
+                finally:
+                    os.close(fd)
+        except InvalidRequest as error:
+            return web.Response(text=f"{error}\n", status=400)
+        except NotFound as error:
+            return web.Response(text=f"{error}\n", status=404)
+
+    @contextmanager
+    def _a_reader(self) -> Iterator[None]:
+        if self._readers >= MAX_READERS:
+            raise web.HTTPServiceUnavailable(text="too many readers\n")
+        self._readers += 1
+        try:
+            yield
+        finally:
+            self._readers -= 1
+
+    async def _open(self, request: web.Request, key: Key, stream: Stream, follow: bool) -> int:
+        """A descriptor; one who follows a task waits until it is started."""
+        while True:
+            waits = follow and self._is_live(key) and _is_connected(request)
+            try:
+                return self._sandboxes.open_output(key, stream)
+            except NotFound:
+                if not waits:
+                    raise
+            await asyncio.sleep(POLL_S)
+
+    async def _send(
+        self, request: web.Request, key: Key, fd: int, offset: int, follow: bool
+    ) -> web.StreamResponse:
+        # A task may print what a browser would run.
+        headers = {
+            "Content-Type": "application/octet-stream",
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "no-store",
+        }
+        response = web.StreamResponse(headers=headers)
+        response.enable_chunked_encoding()
+        await response.prepare(request)
+        try:
+            while _is_connected(request):
+                # Asked before the reading: what is printed until then is still sent.
+                more = follow and self._is_live(key)
+                while chunk := os.pread(fd, CHUNK_BYTES, offset):
+                    offset += len(chunk)
+                    await response.write(chunk)
+                if not more:
+                    await response.write_eof()
+                    break
+                await asyncio.sleep(POLL_S)
+        except ConnectionError:
+            # The reader has gone, which is no concern of ours.
+            pass
+        return response
+
+
+def _asked(request: web.Request) -> tuple[Key, Stream]:
+    match = request.match_info
+    stream = match["stream"]
+    if stream not in STREAMS:
+        raise NotFound(f"a task has {' and '.join(STREAMS)}, not {stream!r}")
+    framework_id = FrameworkId(check_id("framework", match["framework_id"]))
+    task_id = TaskId(check_id("task", match["task_id"]))
+    return (framework_id, task_id), stream
+
+
+def _offset(request: web.Request) -> int:
+    text = request.query.get("offset", "0")
+    if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= MAX_OFFSET):
+        raise InvalidRequest("offset must be a number of bytes")
+    return int(text)
+
+
+def _is_connected(request: web.Request) -> bool:
+    return request.transport is not None and not request.transport.is_closing()

@@ -1,0 +1,110 @@
+"""What an agent reports and is ordered to do, on the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from croupier.agent.core.events import Acknowledge, Event, Kill, Launch, Resend
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Task
+from croupier.model.attributes import Attributes
+from croupier.model.errors import ProtocolViolation
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.task import Reason, TaskStatus
+from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
+from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2
+
+# REGISTER is one message whatever it carries. Above this it leaves the commands out, which
+# may be 128 KB each and which nobody decides on.
+SLIM_BYTES = 1024 * 1024
+
+_REASONS = {int(reason): reason for reason in Reason}
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """What REGISTER says of the agent, whatever it runs."""
+
+    hostname: str
+    attributes: Attributes
+    http_address: str
+    version: str
+    boot_id: str
+
+
+def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
+    """REGISTER: everything the agent knows. O(tasks)."""
+    register = pb.Register(
+        agent_id=state.agent_id,
+        hostname=identity.hostname,
+        resources=resources_to_wire(state.total),
+        attributes=attributes_to_wire(identity.attributes),
+        http_address=identity.http_address,
+        version=identity.version,
+        boot_id=identity.boot_id,
+        tasks=[_task_to_wire(task) for task in state.tasks.values()],
+    )
+    if register.ByteSize() > SLIM_BYTES:
+        for task in register.tasks:
+            task.task.ClearField("command")
+    return pb.Report(register=register)
+
+
+def updates_to_wire(statuses: Iterable[TaskStatus]) -> pb.Report:
+    """The report of status updates."""
+    updates = pb.StatusUpdates(statuses=[status_to_wire(status) for status in statuses])
+    return pb.Report(updates=updates)
+
+
+def heartbeat_to_wire() -> pb.Report:
+    """The report that the agent is there."""
+    return pb.Report(heartbeat=framework_pb2.Heartbeat())
+
+
+def goodbye_to_wire(message: str) -> pb.Report:
+    """The report that the agent leaves for good."""
+    return pb.Report(goodbye=pb.Goodbye(message=message))
+
+
+def order_from_wire(order: pb.Order) -> Event:
+    """The event for an order on tasks.
+
+    Raises:
+        InvalidRequest: if it is malformed.
+        ProtocolViolation: if it is of a kind that this agent does not know.
+    """
+    match order.WhichOneof("order"):
+        case "launch":
+            launch = order.launch
+            return Launch(FrameworkId(launch.framework_id), task_from_wire(launch.task))
+        case "acknowledge":
+            ack = order.acknowledge
+            return Acknowledge(FrameworkId(ack.framework_id), TaskId(ack.task_id), ack.sequence)
+        case "kill":
+            return _kill_from_wire(order.kill)
+        case "resend":
+            return Resend(FrameworkId(order.resend.framework_id))
+        case kind:
+            raise ProtocolViolation(f"an order that is unknown: {kind or 'empty'}")
+
+
+def _kill_from_wire(kill: pb.KillTask) -> Kill:
+    return Kill(
+        FrameworkId(kill.framework_id),
+        TaskId(kill.task_id),
+        kill.kill_policy.grace_ms if kill.HasField("kill_policy") else None,
+        _REASONS.get(kill.reason, Reason.NONE),
+    )
+
+
+def _task_to_wire(task: Task) -> pb.AgentTask:
+    assert task.status is not None
+    return pb.AgentTask(
+        framework_id=task.framework_id,
+        task=task_to_wire(task.info),
+        latest=status_to_wire(task.status),
+        unacknowledged=[status_to_wire(status) for status in task.updates.waiting],
+    )
