@@ -3,8 +3,9 @@
     python tests/bench/reoffer.py [ROUNDS]
 
 A real master, agent and framework on loopback, each a process of its own, and nothing else
-running: the framework launches a task that exits at once, and notes when its end is told and
-when what it held is offered again. Printed beside it is what one bare message there and back
+running: the framework launches a task that exits at once, and notes
+when what it held is offered again. The end is when the agent saw the process end, by the
+clock that they share, to the millisecond. Printed beside it is what one bare message there and back
 takes on a stream of the same kind, the floor.
 """
 
@@ -34,14 +35,14 @@ class Timer(Framework):
     def __init__(self, master: str, rounds: int) -> None:
         super().__init__(name="timer", master=master)
         self.rounds = rounds
-        self.ended_at = 0.0
+        self.ended_ms = 0
         self.waits: list[float] = []
 
     async def on_offers(self, offers: list[Offer]) -> None:
         whole = [offer for offer in offers if offer.resources >= UNIT]
-        if self.ended_at:
-            self.waits.append(time.perf_counter() - self.ended_at)
-            self.ended_at = 0.0
+        if self.ended_ms:
+            self.waits.append(time.time() - self.ended_ms / 1000)
+            self.ended_ms = 0
         if len(self.waits) >= self.rounds:
             await self.stop(teardown=True)
             return
@@ -50,7 +51,7 @@ class Timer(Framework):
 
     async def on_update(self, status: TaskStatus) -> None:
         if status.state is TaskState.FINISHED:
-            self.ended_at = time.perf_counter()
+            self.ended_ms = status.time_ms
 
 
 async def floor(master: str, rounds: int) -> list[float]:
