@@ -1,0 +1,111 @@
+"""Fair shares, live: real daemons, real processes, frameworks that come in either order."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.harness.cluster import Cluster, real_cluster
+from tests.harness.eventually import eventually
+from tests.harness.steady import Steady, at_work
+
+pytestmark = pytest.mark.e2e
+
+PAPER = ("cpus:9;mem:18GB;disk:1GB", {"A": "cpus:1;mem:4GB", "B": "cpus:3;mem:1GB"})
+LOPSIDED = ("cpus:18;mem:36GB;disk:1GB", {"A": "cpus:1;mem:1GB", "B": "cpus:1;mem:8GB"})
+
+
+async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, float]) -> None:
+    """These many tasks and these shares, mostly: tasks end and begin all the time."""
+
+    async def holds() -> bool:
+        seen: Counter[bool] = Counter()
+        for _ in range(50):
+            running = {name: view.tasks for name, view in (await cluster.frameworks()).items()}
+            seen[running == wanted] += 1
+            await asyncio.sleep(0.01)
+        return seen[True] >= 30
+
+    await eventually(holds, 30, what=f"{wanted} run")
+
+    async def are_shares() -> bool:
+        return await cluster.shares() == shares
+
+    await eventually(are_shares, 10, what=f"shares are {shares}")
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+@pytest.mark.parametrize(
+    ("case", "wanted"), [(PAPER, {"A": 3, "B": 2}), (LOPSIDED, {"A": 12, "B": 3})]
+)
+async def test_late_comers_reach_their_share(
+    tmp_path: Path, case: tuple[str, dict[str, str]], wanted: dict[str, int], order: str
+) -> None:
+    """The first takes everything; as its tasks end the second gets what is its due."""
+    has, units = case
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(real_cluster(tmp_path, has))
+        for name in order:
+            steady = Steady(name, cluster.master, units[name], seconds=0.4)
+            await stack.enter_async_context(at_work(steady))
+
+            async def is_at_work(steady: Steady = steady) -> bool:
+                return steady.launched > 0
+
+            await eventually(is_at_work, 15, what=f"{name} runs tasks")
+        await stands_at(cluster, wanted, {"A": 0.667, "B": 0.667})
+
+
+@pytest.mark.parametrize("order", ["AB", "BA"])
+async def test_both_wait_for_the_first_agent(tmp_path: Path, order: str) -> None:
+    """Dealt from scratch, without an end: the paper's 3 and 2 at once, and they stay."""
+    has, units = PAPER
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(real_cluster(tmp_path))
+        for name in order:
+            await stack.enter_async_context(
+                at_work(Steady(name, cluster.master, units[name], seconds=600))
+            )
+        await cluster.start_agent("host", has)
+
+        async def is_dealt() -> bool:
+            return await cluster.running() == {"A": 3, "B": 2}
+
+        await eventually(is_dealt)
+        assert await cluster.shares() == {"A": 0.667, "B": 0.667}
+
+
+async def test_weights_of_two_to_one(tmp_path: Path) -> None:
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            real_cluster(tmp_path, "cpus:9;mem:9GB;disk:1GB", flags=("--weights", "A=2,B=1"))
+        )
+        for name in "BA":
+            steady = Steady(name, cluster.master, "cpus:1;mem:512MB", seconds=0.4)
+            await stack.enter_async_context(at_work(steady))
+        await stands_at(cluster, {"A": 6, "B": 3}, {"A": 0.667, "B": 0.333})
+
+
+async def test_a_slow_framework_and_a_quick_one_do_not_starve_each_other(tmp_path: Path) -> None:
+    """Neither declares demand, so each is offered whole remainders of one agent."""
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(
+            real_cluster(tmp_path, "cpus:4;mem:4GB;disk:1GB", "cpus:4;mem:4GB;disk:1GB")
+        )
+        unit = "cpus:1;mem:512MB"
+        slow = Steady("slow", cluster.master, unit, 0.3, think_s=0.5, declares=False)
+        quick = Steady("quick", cluster.master, unit, 0.3, declares=False)
+        await stack.enter_async_context(at_work(quick))
+        await stack.enter_async_context(at_work(slow))
+        began = time.monotonic()
+
+        async def both_work() -> bool:
+            return quick.launched > 30 and slow.launched > 10
+
+        await eventually(both_work, 20, what="both run their tasks")
+        assert time.monotonic() - began < 20

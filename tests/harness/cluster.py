@@ -1,0 +1,169 @@
+"""A real cluster: daemons as processes of their own, on free ports, ended by pid."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import grpc.aio
+
+from croupier.rpc.address import Address
+from croupier.rpc.transport import free_address, make_channel
+from croupier.v1 import operator_pb2
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.eventually import eventually
+
+START_S = 20.0
+
+
+class Cluster:
+    """A master and agents; frameworks are for the tests to bring."""
+
+    def __init__(self, work_dir: Path) -> None:
+        self.work_dir = work_dir
+        self.listen = free_address()
+        self.http = free_address()
+        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self._channel: grpc.aio.Channel = make_channel(self.listen)
+        self.operator = OperatorServiceStub(self._channel)
+
+    @property
+    def master(self) -> str:
+        """HOST:PORT of the master."""
+        return str(self.listen)
+
+    async def start_master(self, *flags: str) -> None:
+        """Start the master and wait until it answers."""
+        self._start(
+            "master", "croupier.master", "--listen", str(self.listen), "--http", str(self.http),
+            "--store", f"sqlite:{self.work_dir / 'master.db'}", *flags,
+        )  # fmt: skip
+        await asyncio.wait_for(self._channel.channel_ready(), START_S)
+
+    async def start_agent(self, name: str, resources: str, *flags: str) -> None:
+        """Start an agent and wait until it is registered."""
+        self._start(
+            name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
+            "--work-dir", str(self.work_dir / name), "--hostname", name,
+            "--resources", resources, *flags,
+        )  # fmt: skip
+
+        async def is_connected() -> bool:
+            self.check_running()
+            states = {view.agent.hostname: view.state for view in await self.agents()}
+            return states.get(name) == "connected"
+
+        await eventually(is_connected, START_S, what=f"agent {name} is connected")
+
+    async def agents(self) -> list[operator_pb2.AgentView]:
+        listed = await self.operator.ListAgents(operator_pb2.ListAgentsRequest(), timeout=10)
+        return list(listed.agents)
+
+    async def frameworks(self) -> dict[str, operator_pb2.FrameworkView]:
+        """Frameworks by name."""
+        request = operator_pb2.ListFrameworksRequest()
+        listed = await self.operator.ListFrameworks(request, timeout=10)
+        return {view.framework.name: view for view in listed.frameworks}
+
+    async def running(self) -> dict[str, int]:
+        """How many tasks have not ended, by the name of their framework."""
+        return {name: view.tasks for name, view in (await self.frameworks()).items()}
+
+    async def shares(self) -> dict[str, float]:
+        """Dominant shares, offered and used, by the name of the framework."""
+        views = await self.frameworks()
+        return {name: round(view.share_ppm / 1e6, 3) for name, view in views.items()}
+
+    async def conserved(self) -> bool:
+        """Whether nothing is used or offered any more, on any agent."""
+        views = await self.agents()
+        return not any(view.used.ByteSize() or view.offered.ByteSize() for view in views)
+
+    def kill(self, name: str, number: signal.Signals = signal.SIGKILL) -> int:
+        """Signal a daemon, wait for its end, and return its exit code."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        return process.wait(timeout=15)
+
+    def log(self, name: str) -> str:
+        return (self.work_dir / f"{name}.log").read_text(errors="replace")
+
+    def check_running(self) -> None:
+        for name, process in self.processes.items():
+            assert process.poll() is None, f"{name} ended: {self.log(name)[-2000:]}"
+
+    def metrics(self, address: Address) -> str:
+        return fetch(f"http://{address}/metrics")
+
+    async def stop(self) -> None:
+        await self._channel.close()
+        for name in reversed(list(self.processes)):
+            process = self.processes[name]
+            process.terminate()
+            try:
+                process.wait(timeout=15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+    def _start(self, name: str, module: str, *flags: str) -> None:
+        with (self.work_dir / f"{name}.log").open("ab") as log:
+            self.processes[name] = subprocess.Popen(
+                [sys.executable, "-m", module, *flags, "--log-format", "json"],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                cwd=self.work_dir,
+            )
+
+
+@asynccontextmanager
+async def real_cluster(
+    work_dir: Path, *agents: str, flags: tuple[str, ...] = ()
+) -> AsyncIterator[Cluster]:
+    """A master, and an agent `host0`, `host1`, ... for each of the resources given."""
+    cluster = Cluster(work_dir)
+    try:
+        await cluster.start_master(*flags)
+        for number, resources in enumerate(agents):
+            await cluster.start_agent(f"host{number}", resources)
+        yield cluster
+        cluster.check_running()
+    finally:
+        await cluster.stop()
+
+
+def fetch(url: str) -> str:
+    """The body of a page."""
+    with urllib.request.urlopen(url, timeout=10) as response:
+        body: bytes = response.read()
+        return body.decode()
+
+
+def log_events(text: str) -> list[dict[str, Any]]:
+    """The lines of a JSON log."""
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def processes_with(marker: str) -> list[int]:
+    """Pids of processes whose command line or environment holds `marker`, but not this one."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+        except OSError:
+            continue
+        if marker.encode() in told:
+            found.append(int(entry.name))
+    return found
