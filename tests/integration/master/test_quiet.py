@@ -1,0 +1,63 @@
+"""A cluster in which nothing changes does nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+
+from croupier.master.core.state import State
+from croupier.sdk import Framework, Offer
+from tests.harness.eventually import eventually
+from tests.harness.masters import RawAgent, running_master
+
+FRAMEWORKS, AGENTS = 100, 3
+
+
+class Decliner(Framework):
+    """Wants nothing for an hour."""
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        await self.decline(offers, refuse_s=3600, reason="no work")
+
+
+async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() -> None:
+    async with AsyncExitStack() as stack:
+        master = await stack.enter_async_context(running_master(heartbeat=0.2, agent_timeout=5))
+        for _ in range(AGENTS):
+            agent = await stack.enter_async_context(RawAgent(master.address))
+            await agent.register()
+        decliners = [
+            Decliner(name=f"d{number}", role=f"r{number}", master=str(master.address))
+            for number in range(FRAMEWORKS)
+        ]
+        running = [asyncio.create_task(decliner.run()) for decliner in decliners]
+
+        async def all_is_refused() -> bool:
+            return await master.driver.read(is_refused)
+
+        await eventually(all_is_refused, 30)
+        passes = await master.driver.read(lambda state: state.allocator.passes)
+        heard = await master.driver.read(last_heard)
+
+        async def all_were_heard_again() -> bool:
+            now = await master.driver.read(last_heard)
+            return all(now[peer] > then + 1.0 for peer, then in heard.items())
+
+        # Heartbeats come and go; agents and filters stay as they are.
+        await eventually(all_were_heard_again, 20)
+        assert await master.driver.read(lambda state: state.allocator.passes) == passes
+        assert not await master.driver.read(lambda state: state.allocator.is_unsettled)
+        for decliner in decliners:
+            await decliner.stop()
+        await asyncio.wait_for(asyncio.gather(*running), 30)
+
+
+def is_refused(state: State) -> bool:
+    everything = len(state.frameworks) == FRAMEWORKS and not state.offers
+    return everything and state.allocator.filter_count() == FRAMEWORKS * AGENTS
+
+
+def last_heard(state: State) -> dict[str, float]:
+    return {
+        framework.framework_id: framework.last_heard for framework in state.frameworks.values()
+    }
