@@ -9,6 +9,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.harness.eventually import eventually
+
 
 class TaskOutputs:
     """Serves `texts[task_id, stream]`; what is not there is empty if `knows_all`, else 404.
@@ -53,8 +55,7 @@ class TaskOutputs:
             request.transport.abort()
             return response
         await response.write(text)
-        while key[0] in self.open_ended:
-            await asyncio.sleep(0.01)  # noqa: ASYNC110 - a set says more than an event per task
+        await eventually(lambda: key[0] not in self.open_ended, timeout_s=60)
         await response.write_eof()
         return response
 

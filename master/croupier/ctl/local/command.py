@@ -42,7 +42,7 @@ def run_local(wishes: Wishes, place: Place) -> int:
     http_port = port_to_use("--http-port", place.http_port)
     with _directory(place.work_dir) as directory:
         plan = make_plan(wishes, this_machine(directory), directory, master_port, http_port)
-        return asyncio.run(_live(plan, place, directory))
+        return asyncio.run(live(plan, place, directory))
 
 
 def welcome(plan: Plan, directory: Path, passes: bool) -> str:
@@ -65,7 +65,12 @@ Try in another terminal:
 Ctrl-C ends everything."""
 
 
-async def _live(plan: Plan, place: Place, directory: Path) -> int:
+async def live(plan: Plan, place: Place, directory: Path) -> int:
+    """Start `plan`, and stay until a signal (0) or the end of the master (1).
+
+    Raises:
+        Unavailable: if the cluster does not come up.
+    """
     asked, at_once = _signals()
     children = Children()
     cluster = Cluster(plan, directory, children)

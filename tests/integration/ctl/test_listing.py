@@ -1,0 +1,179 @@
+"""The commands that list and kill, as processes, against a scripted master."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import AsyncIterator
+
+import pytest
+
+from croupier.model.errors import NotFound, Unavailable
+from croupier.model.resources import Resources
+from croupier.rpc.address import Address
+from croupier.rpc.resources_wire import resources_to_wire
+from croupier.rpc.transport import bind, make_server
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.command import Ended, croupier, started
+from tests.harness.operators import ScriptedOperator, serving
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[ScriptedOperator]:
+    async with serving(ScriptedOperator()) as operator:
+        operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(
+            agents=[
+                pb.AgentView(
+                    agent=framework_pb2.AgentDescription(agent_id=f"a{number}", hostname="h"),
+                    state="connected",
+                    total=resources_to_wire(Resources.parse("cpus:1.5;mem:1GB")),
+                )
+                for number in range(2)
+            ]
+        )
+        yield operator
+
+
+async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
+    done = await croupier("agents", "--master", operator.address)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.splitlines() == [
+        "AGENT  HOST  STATE      TASKS  USED  OFFERED  TOTAL             ATTRIBUTES",
+        "a0     h     connected      0  -     -        cpus:1.5;mem:1GB  -",
+        "a1     h     connected      0  -     -        cpus:1.5;mem:1GB  -",
+    ]
+
+
+async def test_json_for_programs(operator: ScriptedOperator) -> None:
+    done = await croupier("agents", "--json", CROUPIER_MASTER=operator.address)
+    assert (done.code, done.err) == (0, "")
+    agents = json.loads(done.out)
+    assert [agent["agent_id"] for agent in agents] == ["a0", "a1"]
+    assert agents[0]["total"]["milli"] == {"cpus": 1500, "mem": 1_024_000}
+
+
+@pytest.mark.parametrize("noun", ["frameworks", "tasks", "offers", "roles"])
+async def test_empty_lists(operator: ScriptedOperator, noun: str) -> None:
+    done = await croupier(noun, "--master", operator.address)
+    assert (done.code, done.err) == (0, "")
+    assert done.out.startswith("no ")
+    assert await croupier(noun, "--json", "--master", operator.address) == Ended(0, "[]\n", "")
+
+
+async def test_the_tasks_of_one_framework(operator: ScriptedOperator) -> None:
+    await croupier("tasks", "--framework", "f1", "--master", operator.address)
+    assert operator.asked[-1] == pb.ListTasksRequest(framework_id="f1")
+
+
+async def test_kill(operator: ScriptedOperator) -> None:
+    operator.answers[pb.KillTaskRequest] = pb.KillTaskResponse(
+        task=pb.TaskView(
+            framework_id="f1",
+            task=task_pb2.TaskInfo(task_id="t1"),
+            status=task_pb2.TaskStatus(state=task_pb2.TASK_KILLING),
+        )
+    )
+    argv = ["kill", "t1", "--framework", "f1", "--grace", "0.5", "--master", operator.address]
+    assert await croupier(*argv) == Ended(0, "task t1 of framework f1: KILLING\n", "")
+    assert operator.asked[-1] == pb.KillTaskRequest(
+        task_id="t1", framework_id="f1", kill_policy=task_pb2.KillPolicy(grace_ms=500)
+    )
+
+
+async def test_a_task_that_is_not_there_is_exit_code_1(operator: ScriptedOperator) -> None:
+    operator.answers[pb.KillTaskRequest] = NotFound("no task 't9'")
+    done = await croupier("kill", "t9", "--master", operator.address)
+    assert done == Ended(1, "", "croupier: no task 't9'\n")
+
+
+async def test_the_ids_of_a_task_are_no_flags(operator: ScriptedOperator) -> None:
+    """Within a task the environment names it; a bare `croupier kill` must not end it."""
+    done = await croupier("kill", CROUPIER_TASK_ID="t1", CROUPIER_MASTER=operator.address)
+    assert done.code == 2
+    assert operator.asked == []
+
+
+async def test_a_master_that_is_not_there_is_one_line_at_once() -> None:
+    done = await croupier("agents", "--master", "127.0.0.1:9")
+    told = "croupier: cannot reach a master at 127.0.0.1:9 (is one running there?)\n"
+    assert done == Ended(1, "", told)
+
+
+async def test_a_master_that_is_silent_is_one_line_within_five_seconds() -> None:
+    async with serving(ScriptedOperator()) as operator:
+        operator.hangs = True
+        begun = time.monotonic()
+        done = await croupier("agents", "--master", operator.address)
+        assert time.monotonic() - begun < 5.0
+    told = f"croupier: the master at {operator.address} did not answer within 4 s\n"
+    assert done == Ended(1, "", told)
+
+
+async def test_what_is_no_master_is_told() -> None:
+    server = make_server()
+    address = f"127.0.0.1:{bind(server, Address('127.0.0.1', 0))}"
+    await server.start()
+    done = await croupier("agents", "--master", address)
+    await server.stop(None)
+    assert done == Ended(1, "", f"croupier: what answers at {address} is not a Croupier master\n")
+
+
+async def test_the_masters_own_words_are_kept(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListAgentsRequest] = Unavailable("the master is recovering")
+    done = await croupier("agents", "--master", operator.address)
+    assert done == Ended(1, "", "croupier: the master is recovering\n")
+
+
+async def test_of_several_masters_the_leader_is_asked(operator: ScriptedOperator) -> None:
+    async with serving(ScriptedOperator()) as follower:
+        follower.answers[pb.GetMasterRequest] = pb.GetMasterResponse(leader=False)
+        masters = f"127.0.0.1:9,{follower.address},{operator.address}"
+        done = await croupier("agents", "--json", "--master", masters)
+    assert len(json.loads(done.out)) == 2
+
+
+async def test_a_reader_that_has_enough_is_no_error(operator: ScriptedOperator) -> None:
+    views = operator.answers[pb.ListAgentsRequest].agents
+    many = pb.ListAgentsResponse(agents=list(views) * 20_000)
+    operator.answers[pb.ListAgentsRequest] = many
+    async with started("agents", "--master", operator.address) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        await process.stdout.readline()
+        process._transport.get_pipe_transport(1).close()  # type: ignore[attr-defined]
+        assert await process.stderr.read() == b""
+        assert await process.wait() == 141
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["nosuch"],
+        ["agents", "--colour"],
+        ["agents", "--master", "here:there"],
+        ["kill"],
+        ["kill", "a/b"],
+        ["kill", "t1", "--grace", "-1"],
+        ["run", "--env", "x", "--", "true"],
+        ["run", "-n", "0", "--", "true"],
+        ["run", "--role", "a//b", "--", "true"],
+        ["local", "--agents", "0"],
+        ["local", "--master-port", "99999"],
+        ["local", "--cpus", "nan"],
+    ],
+)
+async def test_bad_flags_are_one_line_and_exit_code_2(argv: list[str]) -> None:
+    done = await croupier(*argv)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("croupier: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("argv", [["--help"], ["run", "--help"], ["local", "--help"]])
+async def test_help_needs_nothing_heavy(argv: list[str]) -> None:
+    done = await croupier(*argv, PYTHONPROFILEIMPORTTIME="1")
+    assert done.code == 0
+    imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
+    assert "cyclopts" in imported
+    assert imported.isdisjoint({"grpc", "google.protobuf", "aiohttp", "structlog"})

@@ -1,0 +1,187 @@
+"""`croupier local`: started, watched, ended, nothing left; with daemons that are made up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.ctl.local.children import descendants
+from tests.harness.command import croupier, environment
+from tests.harness.eventually import eventually
+
+
+@asynccontextmanager
+async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "tests.harness.local_cluster",
+        str(work_dir),
+        str(free_port()),
+        *agents,
+        env=environment(),
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+    )
+    try:
+        yield process
+    finally:
+        left = descendants(process.pid)
+        if process.returncode is None:
+            process.kill()
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        await process.communicate()
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+async def welcomed(process: asyncio.subprocess.Process, work_dir: Path) -> None:
+    """Wait until the cluster is ready and its made-up agents handle signals."""
+    assert process.stdout is not None
+    line = await asyncio.wait_for(process.stdout.readline(), 30)
+    assert line.startswith(b"Croupier is ready")
+    for log in work_dir.glob("agent-*.log"):
+        await eventually(lambda log=log: "agent up" in log.read_text(), what=str(log))  # type: ignore[misc]
+
+
+async def line_with(process: asyncio.subprocess.Process, word: str) -> str:
+    assert process.stderr is not None
+    while True:
+        line = (await asyncio.wait_for(process.stderr.readline(), 30)).decode()
+        assert line, f"stderr ended without {word!r}"
+        if word in line:
+            return line
+
+
+def alive(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if Path(f"/proc/{pid}").exists()]
+
+
+def child(process: asyncio.subprocess.Process, word: str) -> int:
+    """The pid of the first child with `word` among its arguments."""
+    for pid in sorted(descendants(process.pid)):
+        if word in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
+            return pid
+    raise AssertionError(f"no child {word}")
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+async def test_a_signal_ends_all_in_order(tmp_path: Path, number: signal.Signals) -> None:
+    async with cluster(tmp_path, "good", "good", "father") as process:
+        await welcomed(process, tmp_path)
+        family = descendants(process.pid)
+        process.send_signal(number)
+        _, err = await asyncio.wait_for(process.communicate(), 15)
+        assert process.returncode == 0
+    assert alive(family) == []
+    assert "croupier local:" not in err.decode()
+    assert (tmp_path / "master.log").read_text() == "master stopped\n"
+    assert (tmp_path / "agent-1.log").read_text() == "agent up\n"
+
+
+async def test_log_lines_are_shown_on_request(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "good") as process:
+        assert await line_with(process, "agent up") == "[agent-1] agent up\n"
+
+
+async def test_an_agent_that_dies_is_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "father", "good") as process:
+        await welcomed(process, tmp_path)
+        pid = child(process, "father")
+        orphan = child(process, "sleep")
+        os.kill(pid, signal.SIGKILL)
+        line = await line_with(process, "croupier local: ")
+        assert f"agent-1 (pid {pid}) was killed by SIGKILL" in line
+        assert child(process, "good")
+        await eventually(lambda: orphan in descendants(process.pid), what="orphan adopted")
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), 15)
+        assert process.returncode == 0
+    assert alive([pid, orphan]) == []
+
+
+async def test_an_orphan_that_ends_is_reaped(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "father") as process:
+        await welcomed(process, tmp_path)
+        orphan = child(process, "sleep")
+        os.kill(child(process, "father"), signal.SIGKILL)
+        await line_with(process, "was killed")
+        os.kill(orphan, signal.SIGKILL)
+        await eventually(lambda: not alive([orphan]), what="reaped")
+
+
+async def test_the_end_of_the_master_ends_all(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "good") as process:
+        await welcomed(process, tmp_path)
+        family = descendants(process.pid)
+        os.kill(child(process, "master"), signal.SIGKILL)
+        _, err = await asyncio.wait_for(process.communicate(), 15)
+        assert process.returncode == 1
+    assert "master" in err.decode()
+    assert alive(family) == []
+
+
+async def test_what_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "stubborn", "good") as process:
+        await welcomed(process, tmp_path)
+        family = descendants(process.pid)
+        begun = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        _, err = await asyncio.wait_for(process.communicate(), 20)
+        assert 9.5 < time.monotonic() - begun < 14
+    assert "killing what did not stop within 10 s: master, agent-1" in err.decode()
+    assert alive(family) == []
+
+
+async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "stubborn") as process:
+        await welcomed(process, tmp_path)
+        family = descendants(process.pid)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        await asyncio.wait_for(process.communicate(), 8)
+        assert process.returncode == 0
+    assert alive(family) == []
+
+
+async def test_an_agent_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+    async with cluster(tmp_path, "good", "failing") as process:
+        out, err = await asyncio.wait_for(process.communicate(), 20)
+        assert (process.returncode, out) == (1, b"")
+    assert "agent-2 ended with exit code 2 before it was ready: no such flag\n" in err.decode()
+
+
+async def test_a_port_in_use_is_one_line() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = await croupier("local", "--master-port", str(port), "--http-port", "0")
+        assert done.code == 1
+        assert done.err == (
+            f"croupier: cannot listen on 127.0.0.1:{port}: Address already in use "
+            "(choose another by --master-port)\n"
+        )
+
+
+async def test_a_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    argv = ["local", "--work-dir", str(tmp_path / "file"), "--master-port", "0"]
+    done = await croupier(*argv, "--http-port", "0")
+    assert done.code == 2
+    assert "File exists" in done.err
+    assert done.err.count("\n") == 1

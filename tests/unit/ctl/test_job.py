@@ -1,0 +1,65 @@
+"""What to run, read from words and flags."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.ctl.run.job import CALL_BYTES, MAX_COUNT, Job, make_unit, parse_environment
+from croupier.model.errors import InvalidRequest
+from croupier.model.resources import Resources
+
+UNIT = Resources.parse("cpus:1;mem:128MB")
+
+
+def test_a_task_is_the_command() -> None:
+    task = Job(("echo", "-n", ""), UNIT, name="n", user="u", environment={"A": "b"}).task("t1")
+    assert (task.task_id, task.name, task.resources) == ("t1", "n", UNIT)
+    assert (task.command.argv, task.command.shell) == (("echo", "-n", ""), "")
+    assert (task.command.user, dict(task.command.environment)) == ("u", {"A": "b"})
+
+
+def test_a_shell_line_is_the_words_joined() -> None:
+    command = Job(("echo", "$A;", "ls"), UNIT, is_shell=True).task("t1").command
+    assert (command.argv, command.shell) == ((), "echo $A; ls")
+
+
+def test_a_job_without_a_name_is_called_by_its_command() -> None:
+    assert Job(("echo", "x" * 200), UNIT).title == "echo " + "x" * 75
+
+
+@pytest.mark.parametrize("count", [0, -1, MAX_COUNT + 1])
+def test_the_count_is_bounded(count: int) -> None:
+    with pytest.raises(InvalidRequest, match="--count"):
+        Job(("x",), UNIT, count=count)
+
+
+@pytest.mark.parametrize("words", [("",), ("a\0b",)])
+def test_a_command_that_cannot_run_is_refused_at_once(words: tuple[str, ...]) -> None:
+    with pytest.raises(InvalidRequest):
+        Job(words, UNIT)
+
+
+def test_no_command_is_refused_with_an_example() -> None:
+    with pytest.raises(InvalidRequest, match="croupier run -- echo hello"):
+        Job((), UNIT)
+
+
+def test_the_tasks_of_one_call_fit_in_a_message() -> None:
+    assert Job(("true",), UNIT).tasks_in_a_call > 500
+    large = Job(("x",), UNIT, environment={"A": "\u00e9" * 50_000})
+    assert large.tasks_in_a_call * 100_000 <= CALL_BYTES
+    assert Job(("x" * 120_000,), UNIT).tasks_in_a_call >= 1
+
+
+def test_a_unit_is_read_from_flags() -> None:
+    assert str(make_unit("0.5", "64MB", "1GB", "2")) == "cpus:0.5;mem:64MB;disk:1GB;gpus:2"
+    for amounts in (("0", "0", "0", "0"), ("x", "1", "0", "0"), ("-1", "1", "0", "0")):
+        with pytest.raises(InvalidRequest):
+            make_unit(*amounts)
+
+
+def test_an_environment_is_read_from_flags() -> None:
+    assert parse_environment(["A=1", "B=", "C=x=y", "A=2"]) == {"A": "2", "B": "", "C": "x=y"}
+    for pair in ("A", "=1", ""):
+        with pytest.raises(InvalidRequest, match="NAME=VALUE"):
+            parse_environment([pair])

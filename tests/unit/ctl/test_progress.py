@@ -1,0 +1,141 @@
+"""Where copies stand, and the exit code of all."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.ctl.run.progress import MAX_DROPS, Progress, complaint, exit_code_of
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus
+
+
+def status(
+    state: TaskState,
+    task_id: str = "run-0",
+    code: int | None = None,
+    signal: int | None = None,
+    reason: Reason = Reason.NONE,
+    message: str = "",
+) -> TaskStatus:
+    return TaskStatus(
+        FrameworkId("f"),
+        TaskId(task_id),
+        AgentId("a1"),
+        state,
+        reason=reason,
+        message=message,
+        exit_code=code,
+        signal=signal,
+    )
+
+
+def is_over(progress: Progress) -> bool:
+    return progress.is_over
+
+
+@pytest.mark.parametrize(
+    ("ending", "code"),
+    [
+        (status(TaskState.FINISHED, code=0), 0),
+        (status(TaskState.FINISHED), 0),
+        (status(TaskState.FAILED, code=3), 3),
+        (status(TaskState.FAILED, code=0), 1),
+        (status(TaskState.FAILED), 1),
+        (status(TaskState.FAILED, signal=9), 137),
+        (status(TaskState.KILLED, signal=15), 143),
+        (status(TaskState.KILLED, code=0), 0),
+        (status(TaskState.KILLED), 1),
+        (status(TaskState.LOST), 1),
+        (status(TaskState.GONE), 1),
+        (status(TaskState.ERROR), 1),
+    ],
+)
+def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
+    assert exit_code_of(ending) == code
+
+
+@pytest.mark.parametrize(
+    "ending",
+    [
+        status(TaskState.FINISHED, code=0),
+        status(TaskState.FAILED, code=3),
+        status(TaskState.FAILED, signal=9),
+    ],
+)
+def test_nothing_is_said_of_an_end_that_the_command_chose(ending: TaskStatus) -> None:
+    assert complaint("run-0", ending) is None
+
+
+def test_any_other_end_is_told_with_its_reason() -> None:
+    ending = status(
+        TaskState.KILLED, signal=15, reason=Reason.KILLED_BY_OPERATOR, message="by hand"
+    )
+    assert complaint("run-0", ending) == "run-0: KILLED (KILLED_BY_OPERATOR): by hand"
+    assert complaint("run-0", status(TaskState.LOST)) == "run-0: LOST"
+
+
+def test_copies_are_launched_lowest_first_and_never_too_many() -> None:
+    progress = Progress(3)
+    assert [copy.task_id for copy in progress.launch(2)] == ["run-0", "run-1"]
+    assert progress.pending == 1
+    assert [copy.task_id for copy in progress.launch(9)] == ["run-2"]
+    assert progress.launch(1) == []
+
+
+def test_the_first_code_by_index_counts_whatever_ended_first() -> None:
+    progress = Progress(3)
+    progress.launch(3)
+    progress.on_status(status(TaskState.FAILED, "run-2", code=5))
+    assert not is_over(progress)
+    progress.on_status(status(TaskState.FAILED, "run-1", code=4))
+    progress.on_status(status(TaskState.FINISHED, "run-0", code=0))
+    assert is_over(progress)
+    assert progress.exit_code == 4
+
+
+def test_a_dropped_copy_is_pending_again_under_a_new_id_but_not_for_ever() -> None:
+    progress = Progress(1)
+    for number in range(MAX_DROPS):
+        (copy,) = progress.launch(1)
+        assert copy.task_id == ("run-0" if number == 0 else f"run-0.{number + 1}")
+        assert progress.on_status(status(TaskState.DROPPED, copy.task_id)) is None
+        assert progress.pending == 1
+    (copy,) = progress.launch(1)
+    assert progress.on_status(status(TaskState.DROPPED, copy.task_id)) is not None
+    assert is_over(progress)
+    assert progress.exit_code == 1
+
+
+def test_updates_of_an_earlier_try_change_nothing() -> None:
+    progress = Progress(1)
+    progress.launch(1)
+    progress.on_status(status(TaskState.DROPPED, "run-0"))
+    progress.launch(1)
+    progress.on_status(status(TaskState.FAILED, "run-0", code=9))
+    assert not is_over(progress)
+    assert [copy.task_id for copy in progress.live] == ["run-0.2"]
+
+
+def test_a_task_that_the_master_does_not_know_never_ran() -> None:
+    progress = Progress(1)
+    progress.launch(1)
+    progress.on_status(status(TaskState.UNKNOWN))
+    assert progress.pending == 1
+
+
+def test_an_unreachable_copy_is_told_and_waited_for() -> None:
+    progress = Progress(1)
+    progress.launch(1)
+    assert "unreachable" in (progress.on_status(status(TaskState.UNREACHABLE)) or "")
+    assert not is_over(progress)
+
+
+def test_after_giving_up_nothing_is_pending_any_more() -> None:
+    progress = Progress(2)
+    progress.launch(1)
+    progress.give_up()
+    assert progress.pending == 0
+    assert not is_over(progress)
+    progress.on_status(status(TaskState.DROPPED, "run-0"))
+    assert is_over(progress)
+    assert progress.pending == 0

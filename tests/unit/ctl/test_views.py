@@ -1,0 +1,179 @@
+"""Objects for `--json`, and the tables that are made of them."""
+
+from __future__ import annotations
+
+import io
+import json
+
+import pytest
+
+from croupier.ctl import tables, views
+from croupier.ctl.tables import Table, plain_lines, print_table
+from croupier.ctl.views import View
+from croupier.model.attributes import equals, parse_attributes
+from croupier.model.demand import Demand
+from croupier.model.resources import Resources
+from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
+from croupier.rpc.task_wire import demand_to_wire
+from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+
+
+def wire(text: str) -> resources_pb2.Resources:
+    return resources_to_wire(Resources.parse(text))
+
+
+AGENT = pb.AgentView(
+    agent=framework_pb2.AgentDescription(
+        agent_id="a1",
+        hostname="h1",
+        attributes=attributes_to_wire(parse_attributes("rack:r1;cores:8")),
+        http_address="h1:5081",
+    ),
+    state="connected",
+    total=wire("cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}"),
+    used=wire("cpus:1.5"),
+    tasks=3,
+)
+FRAMEWORK = pb.FrameworkView(
+    framework=framework_pb2.FrameworkInfo(
+        framework_id="f1", name="count", roles=["ads/prod"], failover_timeout_ms=600_000
+    ),
+    state="connected",
+    suppressed=True,
+    demands=[demand_to_wire(Demand(Resources.parse("cpus:1"), 3, (equals("rack", "r1"),)))],
+    used=wire("cpus:2"),
+    share_ppm=666_667,
+    tasks=2,
+    offers=1,
+)
+ROLE = pb.RoleView(role="ads", weight_milli=2500, used=wire("cpus:2"), share_ppm=500_000, tasks=2)
+OFFER = pb.OfferView(
+    offer=framework_pb2.Offer(
+        offer_id="o1", agent_id="a1", role="ads", resources=wire("cpus:2"), lease_ms=10_000
+    ),
+    framework_id="f1",
+)
+TASK = pb.TaskView(
+    framework_id="f1",
+    agent_id="a1",
+    role="ads",
+    task=task_pb2.TaskInfo(
+        task_id="t1",
+        name="first",
+        command=task_pb2.Command(argv=["echo", "hi"], environment={"SECRET": "x"}),
+        resources=wire("cpus:1"),
+    ),
+    status=task_pb2.TaskStatus(
+        state=task_pb2.TASK_FAILED, exit_code=3, source=task_pb2.SOURCE_AGENT
+    ),
+)
+
+
+def test_an_agent() -> None:
+    view = views.agent_view(AGENT)
+    assert view["attributes"] == {"rack": "r1", "cores": "8"}
+    assert view["total"] == {
+        "text": "cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}",
+        "milli": {"cpus": 4000, "mem": 8_192_000},
+        "ranges": {"ports": [[1, 2], [5, 5]]},
+        "sets": {"zones": ["a", "b"]},
+    }
+    assert view["offered"] == {"text": "", "milli": {}, "ranges": {}, "sets": {}}
+
+
+def test_a_framework() -> None:
+    view = views.framework_view(FRAMEWORK)
+    assert (view["share"], view["share_ppm"]) == (0.666667, 666_667)
+    assert view["demands"][0]["count"] == 3
+    assert view["demands"][0]["constraints"] == ["rack equals r1"]
+    assert view["failover_timeout_s"] == 600
+
+
+def test_a_role() -> None:
+    view = views.role_view(ROLE)
+    assert (view["weight"], view["weight_milli"], view["share"]) == (2.5, 2500, 0.5)
+
+
+def test_a_task_shows_its_command_but_not_its_environment() -> None:
+    view = views.task_view(TASK)
+    assert (view["state"], view["exit_code"], view["signal"]) == ("FAILED", 3, None)
+    assert (view["command"], view["shell"], view["source"]) == (["echo", "hi"], None, "AGENT")
+    assert "SECRET" not in json.dumps(view)
+
+
+def test_a_state_of_a_newer_master_is_shown_as_its_number() -> None:
+    status = task_pb2.TaskStatus(state=task_pb2.TaskState.ValueType(99))
+    assert views.task_view(pb.TaskView(status=status))["state"] == "99"
+
+
+ALL: list[tuple[Table, View]] = [
+    (tables.AGENTS, views.agent_view(AGENT)),
+    (tables.FRAMEWORKS, views.framework_view(FRAMEWORK)),
+    (tables.ROLES, views.role_view(ROLE)),
+    (tables.OFFERS, views.offer_view(OFFER)),
+    (tables.TASKS, views.task_view(TASK)),
+]
+
+
+def test_tables_in_a_pipe() -> None:
+    lines = [line for table, view in ALL for line in plain_lines(table, [view])]
+    assert "\n".join(lines) == EXPECTED.strip()
+
+
+EXPECTED = """
+AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                                     ATTRIBUTES
+a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8
+FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS
+f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1
+ROLE  WEIGHT  SHARE  FRAMEWORKS  TASKS  USED    OFFERED
+ads      2.5  0.500           0      2  cpus:2  -
+OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
+o1     f1         a1     ads     10s  cpus:2
+TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  RESOURCES  COMMAND
+t1    first  f1         a1     ads   FAILED     3  cpus:1     echo hi
+"""  # noqa: E501 - lines of a table are not folded
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("table", "view"), ALL)
+def test_a_list_of_nothing_says_so(table: Table, view: View) -> None:
+    for out in (io.StringIO(), Terminal()):
+        print_table(table, [], out)
+        assert out.getvalue() == table.empty + "\n"
+
+
+@pytest.mark.parametrize(("table", "view"), ALL)
+def test_a_terminal_shows_the_same(
+    table: Table, view: View, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "250")
+    monkeypatch.setenv("NO_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    out = Terminal()
+    print_table(table, [view], out)
+    shown = " ".join(out.getvalue().split())
+    for line in plain_lines(table, [view]):
+        for cell in line.split("  "):
+            assert cell.strip() in shown
+
+
+def test_nothing_is_cut_in_a_pipe() -> None:
+    long_id = "f" * 300
+    out = io.StringIO()
+    view = views.framework_view(FRAMEWORK) | {"framework_id": long_id}
+    print_table(tables.FRAMEWORKS, [view], out)
+    assert long_id in out.getvalue()
+
+
+@pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
+def test_what_a_terminal_would_obey_is_spelled_out(out: io.StringIO) -> None:
+    view = views.framework_view(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
+    print_table(tables.FRAMEWORKS, [view], out)
+    assert "\x1b[2J" not in out.getvalue()
+    plain = "\n".join(plain_lines(tables.FRAMEWORKS, [view]))
+    assert "[red]\\x1b[2J\\nx" in plain
