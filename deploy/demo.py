@@ -175,11 +175,9 @@ async def word_count(work_dir: Path) -> None:
     async with cluster(work_dir) as (processes, _, master):
         for name in ("host1", "host2", "host3"):
             start_agent(processes, work_dir, master, name, "cpus:2;mem:1GB;disk:1GB")
-        listing = work_dir / "files.txt"
-        listing.write_text("\n".join(map(str, files)))
         job = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
-            "--maps", "6", "--out", str(work_dir / "counts"), "--files-from", str(listing),
+            "--maps", "6", "--output", str(work_dir / "counts"), *map(str, files),
             stdin=subprocess.DEVNULL,
         )  # fmt: skip
         try:
