@@ -288,7 +288,7 @@ async def test_signals_stop_a_program(tmp_path: Path, teardown: bool) -> None:
     )
     async with FakeMaster() as master:
         process = subprocess.Popen(
-            [sys.executable, "-X", "dev", str(program), master.address],
+            [sys.executable, "-W", "error", str(program), master.address],
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

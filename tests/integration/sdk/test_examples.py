@@ -20,7 +20,7 @@ EXAMPLES = Path(__file__).parents[3] / "framework_sdk" / "examples"
 @asynccontextmanager
 async def example(name: str, *arguments: str) -> AsyncIterator[Process]:
     """Run an example, and end it with the test."""
-    command = [sys.executable, "-X", "dev", str(EXAMPLES / name), *arguments]
+    command = [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments]
     process = await asyncio.create_subprocess_exec(*command, stdout=PIPE, stderr=PIPE)
     try:
         yield process

@@ -43,6 +43,17 @@ class TestUpdateBook:
         assert book.judge(status(2)) is Judgement.SHOW
         book.check()
 
+    def test_what_was_held_back_goes_before_what_is_newer(self) -> None:
+        book = UpdateBook()
+        book.on_failed(status(1))
+        assert book.judge(status(2)) is Judgement.HOLD
+        book.on_handled(status(1))
+        assert book.judge(status(3)) is Judgement.HOLD
+        assert book.judge(status(2)) is Judgement.SHOW
+        book.on_handled(status(2))
+        assert book.judge(status(3)) is Judgement.SHOW
+        book.check()
+
     def test_the_end_of_a_task_told_by_the_master_ends_the_wait(self) -> None:
         book = UpdateBook()
         book.on_failed(status(2))

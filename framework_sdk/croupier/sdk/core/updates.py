@@ -1,8 +1,8 @@
 """Which status updates the framework has handled.
 
 Rule: of each task the updates are shown in order, and each is shown again until the
-handler returns; an acknowledgement covers all earlier updates of its task, so what comes
-after a failed one is held back until that one was handled.
+handler returns. An acknowledgement covers all earlier updates of its task, so once one has
+failed, whatever comes after it is held back until all before it were handled.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ class UpdateBook:
         self._ended_limit = ended_limit
         self._live: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        self._failed: dict[str, int] = {}
+        # What has come and was not handled, by task: never empty.
+        self._owed: dict[str, set[int]] = {}
 
     def judge(self, status: TaskStatus) -> Judgement:
         """What to do with `status`, which has just come to its turn."""
@@ -39,8 +40,9 @@ class UpdateBook:
             return Judgement.SHOW
         if status.sequence <= self.last_handled(status.task_id):
             return Judgement.ACKNOWLEDGE
-        failed = self._failed.get(status.task_id)
-        if failed is not None and status.sequence > failed:
+        owed = self._owed.get(status.task_id)
+        if owed is not None and min(owed) < status.sequence:
+            owed.add(status.sequence)
             return Judgement.HOLD
         return Judgement.SHOW
 
@@ -52,8 +54,9 @@ class UpdateBook:
         """The handler returned: the update is done with."""
         task_id = status.task_id
         last = max(status.sequence, self.last_handled(task_id))
-        if last >= self._failed.get(task_id, 0) or status.state.is_terminal:
-            self._failed.pop(task_id, None)
+        owed = self._owed.pop(task_id, None)
+        if owed is not None and not status.state.is_terminal:
+            self._owe(task_id, {sequence for sequence in owed if sequence > last})
         if status.state.is_terminal:
             self._live.pop(task_id, None)
             self._ended[task_id] = last
@@ -67,12 +70,16 @@ class UpdateBook:
     def on_failed(self, status: TaskStatus) -> None:
         """The handler raised: hold back what comes after, until the agent sends it again."""
         if status.needs_acknowledgement:
-            self._failed[status.task_id] = status.sequence
+            self._owe(status.task_id, self._owed.get(status.task_id, set()) | {status.sequence})
+
+    def _owe(self, task_id: str, sequences: set[int]) -> None:
+        if sequences:
+            self._owed[task_id] = sequences
 
     def check(self) -> None:
         """Assert every invariant; O(tasks)."""
         assert not self._live.keys() & self._ended.keys()
         assert len(self._ended) <= self._ended_limit
         assert all(sequence > 0 for sequence in self._live.values())
-        for task_id, failed in self._failed.items():
-            assert failed > self.last_handled(task_id)
+        for task_id, owed in self._owed.items():
+            assert min(owed) > self.last_handled(task_id)

@@ -89,8 +89,9 @@ class Service(rpc.FrameworkServiceServicer):
             if reading.done():
                 reading.result()
         finally:
-            await end(reading)
+            # First of all: gRPC may cancel what is awaited here.
             self.forget(stream)
+            await end(reading)
 
     def send(self, event: pb.Event) -> None:
         """Send `event` if a framework is subscribed."""
