@@ -1,0 +1,55 @@
+"""A real `croupier-agent` process."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from croupier.rpc.address import Address
+from tests.harness.eventually import eventually
+
+
+class AgentProcess:
+    """An agent that a test starts, signals and ends by its pid."""
+
+    def __init__(self, master: Address, work_dir: Path, log: Path, resources: str) -> None:
+        """Nothing runs before `start`; what the agent logs goes to `log`."""
+        self._argv = [
+            sys.executable, "-m", "croupier.agent", "--master", str(master),
+            "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,
+            "--log-format", "json",
+        ]  # fmt: skip
+        self.work_dir, self.log = work_dir, log
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """Of the agent."""
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> None:
+        """Start it (again)."""
+        with self.log.open("ab") as log:
+            self._process = subprocess.Popen(self._argv, stdout=log, stderr=log)
+
+    def signal(self, number: signal.Signals) -> None:
+        """Send it a signal."""
+        assert self._process is not None
+        self._process.send_signal(number)
+
+    async def ended(self, timeout_s: float = 20.0) -> int:
+        """Wait for its end; the exit code."""
+        process = self._process
+        assert process is not None
+        await eventually(lambda: process.poll() is not None, timeout_s, "the agent ends")
+        return process.wait(timeout=0)
+
+    def end(self) -> None:
+        """Kill it if it still runs."""
+        if self._process is not None:
+            if self._process.poll() is None:
+                self._process.kill()
+            self._process.wait(timeout=10)

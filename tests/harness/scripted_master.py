@@ -1,0 +1,246 @@
+"""A master that does what a test says: it takes agents in, gives orders, writes down reports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc.aio
+
+from croupier.model.errors import CroupierError
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo, TaskState
+from croupier.rpc.address import Address
+from croupier.rpc.task_wire import task_to_wire
+from croupier.rpc.transport import bind, make_server
+from croupier.rpc.wire_errors import error_to_wire
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1.agent_pb2_grpc import (
+    AgentServiceServicer,
+    add_AgentServiceServicer_to_server,
+)
+from tests.harness.eventually import eventually
+
+F = FrameworkId("F1")
+
+
+@dataclass
+class Session:
+    """One stream of an agent."""
+
+    register: pb.Register | None = None
+    reports: list[pb.Report] = field(default_factory=list)
+    goodbye: pb.Goodbye | None = None
+    heartbeats: int = 0
+    is_over: bool = False
+    orders: asyncio.Queue[list[pb.Order] | None] = field(default_factory=asyncio.Queue)
+
+
+class ScriptedMaster(AgentServiceServicer):
+    """Listens on a free port of loopback.
+
+    Attributes:
+        acknowledges: whether each update is acknowledged as it comes in.
+        is_silent: whether an agent that registers is left without an answer.
+        heartbeat_ms: what agents are told; the master itself beats only if asked to.
+        sessions: all there were, oldest first.
+        statuses: all updates reported in sessions, in order, with repetitions.
+    """
+
+    def __init__(self) -> None:
+        self.acknowledges = True
+        self.is_silent = False
+        self.heartbeat_ms = 60_000
+        self.sessions: list[Session] = []
+        self.statuses: list[task_pb2.TaskStatus] = []
+        self.refusal: CroupierError | None = None
+        self._agents = 0
+        self._server: grpc.aio.Server | None = None
+        self.address = Address("127.0.0.1", 0)
+
+    async def start(self) -> None:
+        """Listen, on the same port as before if there was one."""
+        self._server = make_server()
+        add_AgentServiceServicer_to_server(self, self._server)
+        self.address = Address("127.0.0.1", bind(self._server, self.address))
+        await self._server.start()
+
+    async def stop(self) -> None:
+        """Cut every stream."""
+        if self._server is not None:
+            await self._server.stop(grace=None)
+            self._server = None
+
+    @property
+    def session(self) -> Session:
+        """The newest."""
+        return self.sessions[-1]
+
+    async def agent(self, sessions: int = 1) -> Session:
+        """Wait until an agent has registered for the so-manieth time."""
+
+        def registered() -> bool:
+            return len(self.sessions) >= sessions and self.sessions[-1].register is not None
+
+        await eventually(registered, what=f"session {sessions} of an agent")
+        return self.session
+
+    def order(self, *orders: pb.Order) -> None:
+        """Send orders in one message."""
+        self.session.orders.put_nowait(list(orders))
+
+    def launch(self, *tasks: TaskInfo, framework_id: FrameworkId = F) -> None:
+        """Order tasks to be run."""
+        self.order(
+            *(
+                pb.Order(launch=pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task)))
+                for task in tasks
+            )
+        )
+
+    def kill(self, task_id: str, grace_ms: int | None = None, **more: Any) -> None:
+        """Order a task to be ended."""
+        kill = pb.KillTask(framework_id=F, task_id=task_id, **more)
+        if grace_ms is not None:
+            kill.kill_policy.grace_ms = grace_ms
+        self.order(pb.Order(kill=kill))
+
+    def acknowledge(self, task_id: str, sequence: int, framework_id: str = F) -> None:
+        """Say that updates have arrived."""
+        self.order(_acknowledgement(framework_id, task_id, sequence))
+
+    def hang_up(self, error: CroupierError | None = None) -> None:
+        """End the newest session."""
+        if error is not None:
+            self.order(pb.Order(error=error_to_wire(error)))
+        self.session.orders.put_nowait(None)
+
+    def of(self, task_id: str) -> list[task_pb2.TaskStatus]:
+        """The updates of one task, without repetitions, by number."""
+        found = {s.sequence: s for s in self.statuses if s.task_id == task_id}
+        return [found[number] for number in sorted(found)]
+
+    def states(self, task_id: str) -> list[TaskState]:
+        """The states that one task went through."""
+        return [TaskState(status.state) for status in self.of(task_id)]
+
+    async def state(self, task_id: str, state: TaskState, timeout_s: float = 15.0) -> Any:
+        """Wait for a task to be in `state`; the update that says so."""
+        await eventually(
+            lambda: state in self.states(task_id),
+            timeout_s,
+            f"{task_id} {state.name} (it is {self.of(task_id)[-1:]})",
+        )
+        return next(s for s in self.of(task_id) if TaskState(s.state) is state)
+
+    # A coroutine that writes is the other shape of handler that grpc.aio takes.
+    async def Connect(  # type: ignore[override]  # noqa: N802 - as in the contract
+        self,
+        request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> None:
+        session = Session()
+        self.sessions.append(session)
+        reading = asyncio.create_task(self._read(session, request_iterator))
+        try:
+            while (orders := await session.orders.get()) is not None:
+                await context.write(pb.AgentServiceConnectResponse(orders=orders))
+        finally:
+            session.is_over = True
+            reading.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await reading
+
+    async def _read(
+        self, session: Session, requests: AsyncIterator[pb.AgentServiceConnectRequest]
+    ) -> None:
+        async for request in requests:
+            answers: list[pb.Order] = []
+            for report in request.reports:
+                session.reports.append(report)
+                answers += self._answer(session, report)
+            if answers:
+                session.orders.put_nowait(answers)
+        session.is_over = True
+        session.orders.put_nowait(None)
+
+    def _answer(self, session: Session, report: pb.Report) -> list[pb.Order]:
+        match report.WhichOneof("report"):
+            case "register":
+                session.register = report.register
+                return self._take_in(report.register)
+            case "updates":
+                self.statuses.extend(report.updates.statuses)
+                return self._acknowledged(report.updates.statuses)
+            case "heartbeat":
+                session.heartbeats += 1
+            case "goodbye":
+                session.goodbye = report.goodbye
+                session.orders.put_nowait(None)
+        return []
+
+    def _take_in(self, register: pb.Register) -> list[pb.Order]:
+        if self.refusal is not None:
+            return [pb.Order(error=error_to_wire(self.refusal))]
+        if self.is_silent:
+            return []
+        if not register.agent_id:
+            self._agents += 1
+        registered = pb.Registered(
+            agent_id=register.agent_id or f"A{self._agents}",
+            master_id="M1",
+            heartbeat_ms=self.heartbeat_ms,
+        )
+        answers = [pb.Order(registered=registered)]
+        for task in register.tasks:
+            self.statuses.extend(task.unacknowledged)
+            answers += self._acknowledged(task.unacknowledged)
+        return answers
+
+    def _acknowledged(self, statuses: Any) -> list[pb.Order]:
+        if not self.acknowledges:
+            return []
+        return [_acknowledgement(s.framework_id, s.task_id, s.sequence) for s in statuses]
+
+
+def beat() -> pb.Order:
+    """The master's heartbeat."""
+    return pb.Order(heartbeat=framework_pb2.Heartbeat())
+
+
+def resend(framework_id: str = F) -> pb.Order:
+    """The framework is back."""
+    return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
+
+
+def shell(task_id: str, line: str, resources: str = "cpus:0.1;mem:16", **more: Any) -> TaskInfo:
+    """A task that runs a shell line; `more` goes to TaskInfo, or to Command."""
+    command = _of_command(more)
+    return TaskInfo(
+        TaskId(task_id), Command(shell=line, **command), Resources.parse(resources), **more
+    )
+
+
+def program(task_id: str, *argv: str, resources: str = "cpus:0.1;mem:16", **more: Any) -> TaskInfo:
+    """A task that runs a program; `more` goes to TaskInfo, or to Command."""
+    command = _of_command(more)
+    return TaskInfo(
+        TaskId(task_id), Command(argv=argv, **command), Resources.parse(resources), **more
+    )
+
+
+def _of_command(more: dict[str, Any]) -> dict[str, Any]:
+    return {name: more.pop(name) for name in ("environment", "user") if name in more}
+
+
+def _acknowledgement(framework_id: str, task_id: str, sequence: int) -> pb.Order:
+    return pb.Order(
+        acknowledge=pb.AcknowledgeUpdate(
+            framework_id=framework_id, task_id=task_id, sequence=sequence
+        )
+    )

@@ -1,0 +1,102 @@
+"""A scripted master, and agents that serve it: in this process, and as one of their own."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.app import Agent
+from croupier.agent.config import AgentConfig
+from croupier.agent.probe import GivenResources
+from croupier.rpc.address import Address
+from tests.harness.agent_process import AgentProcess
+from tests.harness.scripted_master import ScriptedMaster
+
+RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
+
+
+@dataclass
+class Serving:
+    """An agent in this process, and what serves it."""
+
+    agent: Agent
+    stop: asyncio.Event
+    task: asyncio.Task[None]
+
+    async def end(self) -> None:
+        """Stop it as SIGTERM would, and see how that went."""
+        self.stop.set()
+        async with asyncio.timeout(15):
+            await self.task
+
+
+Start = Callable[..., Awaitable[Serving]]
+
+
+@pytest.fixture
+async def master() -> AsyncIterator[ScriptedMaster]:
+    scripted = ScriptedMaster()
+    await scripted.start()
+    yield scripted
+    await scripted.stop()
+
+
+@pytest.fixture
+async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
+    """Starts agents in this process; they are ended with the test."""
+    started: list[Serving] = []
+
+    async def begin(resources: str = RESOURCES, masters: tuple[Address, ...] = ()) -> Serving:
+        config = AgentConfig(
+            master=masters or (master.address,),
+            http=Address("127.0.0.1", 0),
+            work_dir=tmp_path / "work",
+            resources=GivenResources.parse(resources),
+            hostname="host-1",
+        )
+        agent = Agent(config)
+        try:
+            await agent.start()
+        except BaseException:
+            await agent.stop()
+            raise
+        stop = asyncio.Event()
+
+        async def serve() -> None:
+            try:
+                await agent.run(stop)
+            finally:
+                await agent.stop()
+
+        serving = Serving(agent, stop, asyncio.create_task(serve()))
+        started.append(serving)
+        return serving
+
+    yield begin
+    for serving in started:
+        serving.stop.set()
+    await asyncio.gather(*(serving.task for serving in started), return_exceptions=True)
+
+
+@pytest.fixture
+async def serving(start: Start, master: ScriptedMaster) -> Serving:
+    """An agent in this process, registered."""
+    serving = await start()
+    await master.agent()
+    return serving
+
+
+@pytest.fixture
+async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    """An agent in a process of its own, registered."""
+    agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
+    agent.start()
+    try:
+        await master.agent()
+        yield agent
+    finally:
+        agent.end()

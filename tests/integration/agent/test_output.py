@@ -1,0 +1,167 @@
+"""What tasks print, over HTTP, and the agent's own pages."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import aiohttp
+import pytest
+from yarl import URL
+
+from croupier.model.task import TaskState
+from tests.harness.eventually import eventually
+from tests.harness.promtool import NoPromtool, check_metrics
+from tests.harness.scripted_master import F, ScriptedMaster, program, shell
+from tests.integration.agent.conftest import Serving, Start
+
+FINISHED, RUNNING = TaskState.FINISHED, TaskState.RUNNING
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[aiohttp.ClientSession]:
+    timeout = aiohttp.ClientTimeout(total=20)
+    async with aiohttp.ClientSession(timeout=timeout) as session:
+        yield session
+
+
+def url(serving: Serving, path: str) -> URL:
+    return URL(f"http://{serving.agent.http_address}{path}", encoded=True)
+
+
+async def get(client: aiohttp.ClientSession, serving: Serving, path: str) -> tuple[int, str]:
+    async with client.get(url(serving, path)) as response:
+        return response.status, await response.text()
+
+
+async def test_output_of_a_finished_task_from_any_offset(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(shell("t1", "printf 0123456789; printf oops >&2"))
+    await master.state("t1", FINISHED)
+    assert await get(client, serving, f"/output/{F}/t1/stdout") == (200, "0123456789")
+    assert await get(client, serving, f"/output/{F}/t1/stdout?offset=7") == (200, "789")
+    assert await get(client, serving, f"/output/{F}/t1/stdout?offset=99") == (200, "")
+    assert await get(client, serving, f"/output/{F}/t1/stderr?follow=1") == (200, "oops")
+
+
+async def test_following_lasts_until_the_task_ends(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    master.launch(shell("t1", "echo one; while ! test -e go; do sleep 0.02; done; echo two"))
+    await master.state("t1", RUNNING)
+    async with client.get(url(serving, f"/output/{F}/t1/stdout?follow=1")) as response:
+        assert await response.content.readline() == b"one\n"
+        (tmp_path / "work" / "sandboxes" / F / "t1" / "go").touch()
+        assert await response.content.read() == b"two\n"
+    await master.state("t1", FINISHED)
+
+
+async def test_large_output_comes_whole(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(shell("t1", "head -c 3000000 /dev/zero"))
+    await master.state("t1", RUNNING)
+    _, body = await get(client, serving, f"/output/{F}/t1/stdout?follow=1")
+    assert len(body) == 3_000_000
+
+
+async def test_a_reader_that_leaves_is_let_go(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(shell("t1", "echo; sleep 60"))
+    await master.state("t1", RUNNING)
+    async with client.get(url(serving, f"/output/{F}/t1/stdout?follow=1")) as response:
+        await response.content.readline()
+        response.close()
+    async with asyncio.timeout(3):
+        await serving.end()
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (f"/output/{F}/none/stdout", 404),
+        (f"/output/{F}/none/stdout?follow=1", 404),
+        (f"/output/{F}/t1/secret", 404),
+        (f"/output/{F}/t1/stdout?offset=-1", 400),
+        (f"/output/{F}/t1/stdout?offset=x", 400),
+        (f"/output/{F}/%2e%2e/stdout", 400),
+        ("/output/..%2f..%2f/t1/stdout", 400),
+        (f"/output/{F}/t%0a1/stdout", 400),
+        (f"/output/{F}/..%2f{F}%2ft1/stdout", 400),
+    ],
+)
+async def test_what_is_not_there_or_not_to_be_had(
+    serving: Serving,
+    master: ScriptedMaster,
+    client: aiohttp.ClientSession,
+    path: str,
+    status: int,
+) -> None:
+    master.launch(program("t1", "true"))
+    await master.state("t1", FINISHED)
+    assert (await get(client, serving, path))[0] == status
+
+
+async def test_a_task_cannot_have_the_agent_read_other_files_for_it(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
+) -> None:
+    (tmp_path / "secret").write_text("secret")
+    master.launch(
+        shell(
+            "t1", f"rm stdout stderr; ln -s {tmp_path}/secret stdout; ln {tmp_path}/secret stderr"
+        ),
+        shell("t2", "rm stdout; mkfifo stdout"),
+    )
+    await master.state("t1", FINISHED)
+    await master.state("t2", FINISHED)
+    for path in ("t1/stdout", "t1/stderr", "t2/stdout"):
+        status, body = await get(client, serving, f"/output/{F}/{path}")
+        assert status == 404
+        assert "secret" not in body
+
+
+async def test_readiness_is_being_registered(
+    start: Start, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.is_silent = True
+    serving = await start()
+    assert await get(client, serving, "/readyz") == (503, "waiting for a master\n")
+    master.is_silent = False
+    master.hang_up()
+    await eventually(lambda: serving.agent.link.is_registered)
+    assert await get(client, serving, "/readyz") == (200, "ready\n")
+    assert (await get(client, serving, "/healthz"))[0] == 200
+
+
+async def test_metrics_tell_what_happened_and_are_well_named(
+    serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
+) -> None:
+    master.launch(
+        program("t1", "true"),
+        program("t2", "/no/such"),
+        program("t3", "sleep", "60", resources="cpus:1;mem:512MB;ports:[31000-31009]"),
+    )
+    await master.state("t1", FINISHED)
+    await master.state("t3", RUNNING)
+    await eventually(lambda: len(serving.agent.state.tasks) == 1)
+    _, text = await get(client, serving, "/metrics")
+    for line in (
+        "croupier_agent_registered 1.0",
+        'croupier_agent_resources{resource="mem",state="used"} 5.36870912e+08',
+        'croupier_agent_resources{resource="cpus",state="total"} 4.0',
+        'croupier_agent_resources{resource="ports",state="used"} 10.0',
+        'croupier_agent_tasks{state="RUNNING"} 1.0',
+        'croupier_agent_task_transitions_total{reason="NONE",state="FINISHED"} 1.0',
+        'croupier_agent_status_updates_total{outcome="sent"} 7.0',
+        'croupier_agent_container_errors_total{step="exec"} 1.0',
+        "croupier_agent_launch_seconds_count 2.0",
+        "croupier_agent_watchdog_restarts_total 0.0",
+    ):
+        assert line in text.splitlines()
+    try:
+        check_metrics(text)
+    except NoPromtool as none:
+        pytest.skip(str(none))

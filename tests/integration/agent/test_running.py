@@ -1,0 +1,233 @@
+"""Tasks as real processes of an agent in this process."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+
+import pytest
+
+from croupier.model.task import Reason, Source, TaskState
+from tests.harness.eventually import eventually
+from tests.harness.processes import descriptors, is_running, read_pid
+from tests.harness.scripted_master import F, ScriptedMaster, program, shell
+from tests.integration.agent.conftest import Serving, Start
+
+RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
+KILLED, DROPPED = TaskState.KILLED, TaskState.DROPPED
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+def sandbox(tmp_path: Path, task_id: str) -> Path:
+    return tmp_path / "work" / "sandboxes" / F / task_id
+
+
+async def test_registers_with_all_that_it_is(serving: Serving, master: ScriptedMaster) -> None:
+    register = master.session.register
+    assert register is not None
+    assert (register.agent_id, register.hostname) == ("", "host-1")
+    assert register.resources.cpus_milli == 4000
+    assert register.http_address == str(serving.agent.http_address)
+    assert register.boot_id
+    assert register.version
+
+
+async def test_echo_leaves_its_output_and_finishes(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(shell("t1", "echo out; echo err >&2"))
+    finished = await master.state("t1", FINISHED)
+    assert master.states("t1") == [TaskState.STARTING, RUNNING, FINISHED]
+    assert [s.sequence for s in master.of("t1")] == [1, 2, 3]
+    assert (finished.exit_code, finished.agent_id) == (0, "A1")
+    assert finished.source == Source.EXECUTOR
+    assert (sandbox(tmp_path, "t1") / "stdout").read_text() == "out\n"
+    assert (sandbox(tmp_path, "t1") / "stderr").read_text() == "err\n"
+    await eventually(lambda: not serving.agent.state.tasks, what="the task is forgotten")
+
+
+async def test_an_exit_code_is_reported(serving: Serving, master: ScriptedMaster) -> None:
+    master.launch(shell("t1", "exit 3"))
+    failed = await master.state("t1", FAILED)
+    assert (failed.exit_code, failed.message) == (3, "exited with code 3")
+    assert not failed.HasField("signal")
+
+
+async def test_a_signal_is_reported(serving: Serving, master: ScriptedMaster) -> None:
+    master.launch(shell("t1", "kill -SEGV $$"))
+    failed = await master.state("t1", FAILED)
+    assert (failed.signal, failed.message) == (11, "ended by signal 11 (SIGSEGV)")
+    assert not failed.HasField("exit_code")
+
+
+async def test_launches_that_fail_say_why(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    garbage = tmp_path / "garbage"
+    garbage.write_bytes(b"\x00\x01\x02")
+    garbage.chmod(0o755)
+    plain = tmp_path / "plain"
+    plain.write_text("#!/bin/sh\n")
+    (sandbox(tmp_path, "t4").parent).mkdir()
+    sandbox(tmp_path, "t4").write_text("in the way")
+    master.launch(
+        program("t1", "/no/such/program"),
+        program("t2", str(garbage)),
+        program("t3", str(plain)),
+        shell("t4", "true"),
+        shell("t5", "true", user="nobody-at-all"),
+    )
+    expected = {
+        "t1": "cannot run '/no/such/program': no such program, or its interpreter is missing",
+        "t2": f"cannot run '{garbage}': exec format error",
+        "t3": f"cannot run '{plain}': permission denied",
+        "t4": "cannot make the sandbox: File exists",
+        "t5": "there is no user 'nobody-at-all' on this agent",
+    }
+    for task_id, message in expected.items():
+        failed = await master.state(task_id, FAILED)
+        assert failed.message.startswith(message)
+        assert failed.reason == Reason.CONTAINER_LAUNCH_FAILED
+        assert failed.source == Source.AGENT
+        assert master.states(task_id) == [TaskState.STARTING, FAILED]
+    assert serving.agent.state.free == serving.agent.state.total
+
+
+async def test_what_does_not_fit_is_dropped(serving: Serving, master: ScriptedMaster) -> None:
+    master.launch(shell("t1", "sleep 60", "cpus:3"), shell("t2", "true", "cpus:2"))
+    dropped = await master.state("t2", DROPPED)
+    assert dropped.message.startswith("it takes cpus:2, but the agent has cpus:1;")
+
+
+async def test_the_environment_is_clean_and_holds_ports(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("A_SECRET_OF_THE_AGENT", "x")
+    mine = {"GREETING": "hello", "HOME": "/elsewhere", "CROUPIER_AGENT_RUN": "forged"}
+    ports = "cpus:0.1;ports:[31005-31006,31001]"
+    master.launch(shell("t1", "env; pwd", ports, environment=mine))
+    await master.state("t1", FINISHED)
+    lines = (sandbox(tmp_path, "t1") / "stdout").read_text().splitlines()
+    seen = dict(line.split("=", 1) for line in lines[:-1] if "=" in line)
+    assert lines[-1] == str(sandbox(tmp_path, "t1"))
+    wanted = {
+        "PORT0": "31001", "PORT1": "31005", "PORT2": "31006", "GREETING": "hello",
+        "HOME": "/elsewhere", "CROUPIER_TASK_ID": "t1", "CROUPIER_FRAMEWORK_ID": F,
+        "CROUPIER_AGENT_ID": "A1", "CROUPIER_SANDBOX": str(sandbox(tmp_path, "t1")),
+    }  # fmt: skip
+    assert wanted.items() <= seen.items()
+    assert "A_SECRET_OF_THE_AGENT" not in seen
+    assert "PORT3" not in seen
+    assert seen["CROUPIER_AGENT_RUN"] != "forged"
+
+
+async def test_a_task_inherits_nothing_but_its_own_files(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(program("t1", "sleep", "60"))
+    running = await master.state("t1", RUNNING)
+    home = sandbox(tmp_path, "t1")
+    assert descriptors(running.pid) == {
+        0: "/dev/null",
+        1: str(home / "stdout"),
+        2: str(home / "stderr"),
+    }
+
+
+class TestAKill:
+    async def test_lets_a_task_end_in_its_own_way(
+        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        master.launch(shell("t1", "trap 'exit 5' TERM; echo; while :; do sleep 0.05; done"))
+        await master.state("t1", RUNNING)
+        await self._printed(tmp_path, "t1")
+        master.kill("t1", grace_ms=20_000, reason=int(Reason.KILLED_BY_FRAMEWORK))
+        killed = await master.state("t1", KILLED)
+        assert killed.exit_code == 5
+        assert killed.reason == Reason.KILLED_BY_FRAMEWORK
+        assert master.states("t1")[2:] == [TaskState.KILLING, KILLED]
+
+    async def test_is_forced_on_a_task_that_will_not_listen(
+        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        master.launch(shell("t1", "trap '' TERM; echo; while :; do sleep 0.05; done"))
+        await self._printed(tmp_path, "t1")
+        master.kill("t1", grace_ms=100)
+        assert (await master.state("t1", KILLED)).signal == 9
+
+    async def test_reaches_all_that_the_task_has_started(
+        self, serving: Serving, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        deep = "sh -c 'sleep 61 & echo $! > pid; wait' & sleep 62 & wait"
+        master.launch(shell("t1", deep))
+        file = sandbox(tmp_path, "t1") / "pid"
+        await eventually(lambda: read_pid(file))
+        pid = read_pid(file)
+        assert pid is not None
+        master.kill("t1")
+        await master.state("t1", KILLED)
+        await eventually(lambda: not is_running(pid), what="the grandchild is gone")
+
+    async def test_of_a_task_that_is_not_there_is_answered(
+        self, serving: Serving, master: ScriptedMaster
+    ) -> None:
+        master.kill("ghost")
+        gone = await master.state("ghost", TaskState.GONE)
+        assert (gone.reason, gone.sequence) == (Reason.TASK_UNKNOWN, 1)
+        await eventually(lambda: not serving.agent.state.tasks)
+
+    async def _printed(self, tmp_path: Path, task_id: str) -> None:
+        out = sandbox(tmp_path, task_id) / "stdout"
+        await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
+
+
+async def test_what_a_task_leaves_in_its_group_ends_with_it(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(shell("t1", "sleep 60 & echo $! > pid"))
+    await master.state("t1", FINISHED)
+    pid = read_pid(sandbox(tmp_path, "t1") / "pid")
+    assert pid is not None
+    await eventually(lambda: not is_running(pid))
+
+
+async def test_three_hundred_quick_tasks_all_finish(start: Start, master: ScriptedMaster) -> None:
+    serving = await start(resources="cpus:400;mem:400GB")
+    await master.agent()
+    names = [f"t{n}" for n in range(300)]
+    master.launch(*(program(name, "/bin/true") for name in names))
+    await eventually(
+        lambda: sum(s.state == FINISHED.value for s in master.statuses) >= 300, 60, "300 finish"
+    )
+    assert all(master.states(n) == [TaskState.STARTING, RUNNING, FINISHED] for n in names)
+    await eventually(lambda: not serving.agent.state.tasks)
+    serving.agent.state.check()
+
+
+@AS_ROOT
+async def test_a_task_runs_as_the_user_it_asks_for(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    for folder in (tmp_path, *tmp_path.parents[:2]):
+        folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
+    # LD_PRELOAD must not be in force before the account has changed.
+    asked = {"LD_PRELOAD": "/no/such/lib.so", "GREETING": "hello"}
+    line = "id -un; echo $GREETING $USER; touch mine"
+    master.launch(shell("t1", line, user="nobody", environment=asked))
+    await master.state("t1", FINISHED)
+    home = sandbox(tmp_path, "t1")
+    assert (home / "stdout").read_text() == "nobody\nhello nobody\n"
+    assert (home / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+    assert home.stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+@AS_ROOT
+async def test_a_program_that_its_user_cannot_run_says_so_in_stderr(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(program("t1", "/no/such/program", user="nobody"))
+    assert (await master.state("t1", FAILED)).exit_code == 127
+    said = (sandbox(tmp_path, "t1") / "stderr").read_text()
+    assert said == "cannot run /no/such/program: No such file or directory\n"

@@ -1,0 +1,211 @@
+"""An agent and its master: silence, hanging up, refusal, and what is said again after."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from croupier.agent import link
+from croupier.model.errors import (
+    Conflict,
+    FailedOver,
+    InvalidRequest,
+    ProtocolViolation,
+    Removed,
+)
+from croupier.model.task import Reason, TaskState
+from tests.harness.eventually import eventually
+from tests.harness.processes import is_running
+from tests.harness.scripted_master import F, ScriptedMaster, beat, program, resend, shell
+from tests.integration.agent.conftest import Serving, Start
+
+RUNNING, FINISHED, KILLED = TaskState.RUNNING, TaskState.FINISHED, TaskState.KILLED
+
+
+async def test_the_id_outlives_the_agent(
+    start: Start, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    serving = await start()
+    await master.agent()
+    await eventually(lambda: serving.agent.state.agent_id == "A1")
+    await serving.end()
+    assert (tmp_path / "work" / "agent_id").read_text() == "A1\n"
+    await start()
+    again = await master.agent(sessions=2)
+    assert again.register is not None
+    assert again.register.agent_id == "A1"
+
+
+async def test_a_task_runs_on_while_the_master_is_away(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(shell("t1", "while ! test -e go; do sleep 0.02; done"))
+    running = await master.state("t1", RUNNING)
+    (task,) = serving.agent.state.tasks.values()
+    await eventually(lambda: not task.updates.waiting)
+    await master.stop()
+    await eventually(lambda: not serving.agent.link.is_registered)
+    (tmp_path / "work" / "sandboxes" / F / "t1" / "go").touch()
+    await eventually(lambda: not is_running(running.pid))
+    await master.start()
+    session = await master.agent(sessions=2)
+    assert session.register is not None
+    (told,) = session.register.tasks
+    assert (told.framework_id, told.task.task_id) == (F, "t1")
+    assert told.task.resources.cpus_milli == 100
+    assert told.latest.state == FINISHED.value
+    assert [s.sequence for s in told.unacknowledged] == [3]
+    await eventually(lambda: not serving.agent.state.tasks, what="its end is acknowledged")
+
+
+async def test_what_nobody_acknowledged_travels_with_register(
+    serving: Serving, master: ScriptedMaster
+) -> None:
+    master.acknowledges = False
+    master.launch(program("t1", "true"))
+    await master.state("t1", FINISHED)
+    master.hang_up()
+    session = await master.agent(sessions=2)
+    assert session.register is not None
+    (task,) = session.register.tasks
+    assert [s.sequence for s in task.unacknowledged] == [1, 2, 3]
+    master.acknowledge("t1", 3)
+    await eventually(lambda: not serving.agent.state.tasks)
+
+
+async def test_a_framework_that_is_back_is_told_again(
+    serving: Serving, master: ScriptedMaster
+) -> None:
+    master.acknowledges = False
+    master.launch(program("t1", "true"))
+    await master.state("t1", FINISHED)
+    before = len(master.statuses)
+    master.order(resend())
+    await eventually(lambda: len(master.statuses) == before + 3)
+
+
+async def test_a_launch_ordered_twice_runs_once(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    task = shell("t1", "echo ran; sleep 60")
+    master.launch(task, task)
+    await master.state("t1", RUNNING)
+    master.launch(task)
+    master.kill("t1", grace_ms=0)
+    await master.state("t1", KILLED)
+    assert (tmp_path / "work" / "sandboxes" / F / "t1" / "stdout").read_text() == "ran\n"
+    assert len(master.of("t1")) == 4
+
+
+async def test_heartbeats_go_as_often_as_the_master_asks(
+    start: Start, master: ScriptedMaster
+) -> None:
+    master.heartbeat_ms = 50
+    await start()
+    await master.agent()
+    await eventually(lambda: master.session.heartbeats >= 5)
+
+
+async def test_a_silent_master_is_left(
+    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "MIN_SILENCE_S", 0.3)
+    master.heartbeat_ms = 50
+    serving = await start()
+    first = await master.agent()
+    for _ in range(10):
+        # Any word counts.
+        master.order(beat())
+        await asyncio.sleep(0.05)
+    assert len(master.sessions) == 1
+    await master.agent(sessions=2)
+    await eventually(lambda: first.is_over)
+    await eventually(lambda: serving.agent.link.is_registered)
+
+
+async def test_a_master_that_does_not_answer_register_is_left(
+    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "JOIN_S", 0.2)
+    master.is_silent = True
+    serving = await start()
+    await master.agent(sessions=2)
+    assert not serving.agent.link.is_registered
+
+
+@pytest.mark.parametrize("error", [Conflict("no"), InvalidRequest("no"), ProtocolViolation("no")])
+async def test_after_most_errors_it_tries_again(
+    serving: Serving, master: ScriptedMaster, error: Exception
+) -> None:
+    assert isinstance(error, Conflict | InvalidRequest | ProtocolViolation)
+    master.hang_up(error)
+    again = await master.agent(sessions=2)
+    assert again.register is not None
+    assert again.register.agent_id == "A1"
+
+
+async def test_when_its_id_is_taken_over_it_ends(serving: Serving, master: ScriptedMaster) -> None:
+    master.launch(program("t1", "sleep", "60"))
+    running = await master.state("t1", RUNNING)
+    master.hang_up(FailedOver("a newer session of this agent has taken over"))
+    with pytest.raises(FailedOver, match="has taken over"):
+        async with asyncio.timeout(10):
+            await serving.task
+    assert not is_running(running.pid)
+
+
+async def test_once_removed_it_ends_its_tasks_and_registers_as_new(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(program("t1", "sleep", "60"))
+    running = await master.state("t1", RUNNING)
+    master.hang_up(Removed("the operator removed it"))
+    again = await master.agent(sessions=2)
+    assert again.register is not None
+    assert (again.register.agent_id, list(again.register.tasks)) == ("", [])
+    assert not is_running(running.pid)
+    kept = tmp_path / "work" / "agent_id"
+    await eventually(lambda: kept.exists() and kept.read_text() == "A2\n")
+
+
+async def test_it_looks_for_another_master_when_one_is_gone(
+    start: Start, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    other = ScriptedMaster()
+    await other.start()
+    try:
+        serving = await start(masters=(master.address, other.address))
+        await master.agent()
+        await master.stop()
+        await other.agent()
+        await eventually(lambda: serving.agent.link.is_registered)
+    finally:
+        await serving.end()
+        await other.stop()
+
+
+async def test_a_stop_ends_tasks_tells_of_it_and_says_goodbye(
+    serving: Serving, master: ScriptedMaster
+) -> None:
+    master.launch(program("t1", "sleep", "60"), shell("t2", "trap '' TERM; sleep 60", grace_ms=300))
+    await master.state("t1", RUNNING)
+    pid = (await master.state("t2", RUNNING)).pid
+    await serving.end()
+    for task_id in ("t1", "t2"):
+        killed = await master.state(task_id, KILLED)
+        assert killed.reason == Reason.AGENT_STOPPED
+    assert master.session.goodbye is not None
+    assert not is_running(pid)
+    # Goodbye is the last word.
+    assert master.session.reports[-1].HasField("goodbye")
+
+
+async def test_a_stop_without_a_master_waits_for_none(
+    serving: Serving, master: ScriptedMaster
+) -> None:
+    await master.stop()
+    await eventually(lambda: not serving.agent.link.is_registered)
+    async with asyncio.timeout(2.5):
+        await serving.end()

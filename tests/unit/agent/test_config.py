@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from croupier.agent.config import AgentConfig
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.address import Address
+
+
+def test_the_defaults_stay_on_this_machine() -> None:
+    config = AgentConfig()
+    assert config.http.is_loopback
+    assert config.master == (Address("127.0.0.1", 5050),)
+    assert config.hostname
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"http": Address("0.0.0.0", 5081)}, "give --insecure to accept that"),
+        ({"master": ()}, "--master names no master"),
+        ({"master": (Address("a", 0),)}, "port 0 cannot be connected to"),
+        ({"hostname": ""}, "--hostname must have 1 to 255 printable characters"),
+        ({"hostname": "a\nb"}, "--hostname"),
+        ({"hostname": "a" * 256}, "--hostname"),
+    ],
+)
+def test_bad_values_are_refused(values: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidRequest, match=message):
+        AgentConfig(**values)
+
+
+def test_beyond_loopback_is_a_choice() -> None:
+    assert AgentConfig(http=Address("0.0.0.0", 5081), insecure=True).insecure

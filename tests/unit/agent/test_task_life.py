@@ -1,0 +1,346 @@
+"""What a task goes through, and what is said about it; no processes, no network."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from croupier.agent.core import events as ev
+from croupier.agent.core.effects import (
+    Acknowledged,
+    Effect,
+    Force,
+    Forget,
+    Introduce,
+    KeepAgentId,
+    Moved,
+    SendUpdates,
+    Signal,
+    Spawn,
+)
+from croupier.agent.core.events import Event, Now
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.core.tasks import Key
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
+
+F = FrameworkId("F1")
+T = TaskId("t1")
+KEY: Key = (F, T)
+TOTAL = Resources.parse("cpus:4;mem:1GB;ports:[1-10]")
+
+
+def task(task_id: str = T, resources: str = "cpus:1;mem:100MB", grace_ms: int = 3000) -> TaskInfo:
+    return TaskInfo(
+        TaskId(task_id), Command(argv=("true",)), Resources.parse(resources), grace_ms=grace_ms
+    )
+
+
+class World:
+    """An agent's core, a clock that a test moves, and all effects since last asked."""
+
+    def __init__(self, registered: bool = True) -> None:
+        self.state = AgentState.of(TOTAL)
+        self.now = 100.0
+        self.effects: list[Effect] = []
+        if registered:
+            self.do(ev.Connected(1), ev.Registered(AgentId("A1")))
+            self.effects.clear()
+
+    def do(self, *events: Event) -> list[Effect]:
+        """Apply events; all their effects but the facts."""
+        done: list[Effect] = []
+        for event in events:
+            done += step(self.state, event, Now(self.now, 5000))
+            self.state.check()
+        self.effects += done
+        return [e for e in done if not isinstance(e, Moved | Acknowledged)]
+
+    def sleep(self, seconds: float) -> list[Effect]:
+        """Let time pass, with every deadline kept."""
+        until = self.now + seconds
+        done: list[Effect] = []
+        while (at := self.state.next_deadline()) is not None and at <= until:
+            self.now = max(self.now, at)
+            done += self.do(ev.Due())
+        self.now = until
+        return done
+
+    def running(self, **more: int) -> World:
+        """With a task that runs as pid 7."""
+        self.do(ev.Launch(F, task(**more)), ev.Started(KEY, 7))  # type: ignore[arg-type]
+        return self
+
+    def status(self) -> TaskStatus:
+        """The latest update of the task."""
+        status = self.state.tasks[KEY].status
+        assert status is not None
+        return status
+
+
+def sent(effects: Iterable[Effect]) -> list[tuple[str, int]]:
+    """State and number of each update in `effects`."""
+    return [
+        (status.state.name, status.sequence)
+        for effect in effects
+        if isinstance(effect, SendUpdates)
+        for status in effect.statuses
+    ]
+
+
+def kill(grace_ms: int | None = None, reason: Reason = Reason.KILLED_BY_FRAMEWORK) -> ev.Kill:
+    return ev.Kill(F, T, grace_ms, reason)
+
+
+class TestALifeThatGoesWell:
+    def test_starts_runs_and_finishes_with_numbered_updates(self) -> None:
+        world = World()
+        effects = world.do(ev.Launch(F, task()))
+        assert sent(effects) == [("STARTING", 1)]
+        assert effects[-1] == Spawn(KEY)
+        assert sent(world.do(ev.Started(KEY, 7))) == [("RUNNING", 2)]
+        assert world.status().pid == 7
+        assert sent(world.do(ev.Exited(KEY, exit_code=0))) == [("FINISHED", 3)]
+        assert world.status() == TaskStatus(
+            F, T, AgentId("A1"), TaskState.FINISHED, Source.EXECUTOR,
+            sequence=3, time_ms=5000, exit_code=0, pid=7,
+        )  # fmt: skip
+
+    def test_holds_its_resources_from_launch_to_end(self) -> None:
+        world = World()
+        world.do(ev.Launch(F, task(resources="cpus:1;ports:[3-4]")))
+        assert str(world.state.free) == "cpus:3;mem:1GB;ports:[1-2,5-10]"
+        world.do(ev.Started(KEY, 7), ev.Exited(KEY, exit_code=0))
+        assert world.state.free == TOTAL
+
+    def test_is_forgotten_when_its_last_update_is_acknowledged(self) -> None:
+        world = World().running()
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert world.do(ev.Acknowledge(F, T, 2)) == []
+        assert world.do(ev.Acknowledge(F, T, 3)) == [Forget(KEY)]
+        assert not world.state.tasks
+
+    def test_is_not_forgotten_while_it_runs(self) -> None:
+        world = World().running()
+        assert world.do(ev.Acknowledge(F, T, 2)) == []
+        assert world.state.is_live(KEY)
+
+    def test_a_second_launch_of_a_known_task_changes_nothing(self) -> None:
+        world = World().running()
+        assert world.do(ev.Launch(F, task())) == []
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert world.do(ev.Launch(F, task())) == []
+
+    def test_one_id_of_two_frameworks_is_two_tasks(self) -> None:
+        world = World().running()
+        other = FrameworkId("F2")
+        assert world.do(ev.Launch(other, task()))[-1] == Spawn((other, T))
+
+
+class TestALifeThatGoesWrong:
+    @pytest.mark.parametrize(
+        ("exited", "message"),
+        [
+            (ev.Exited(KEY, exit_code=3), "exited with code 3"),
+            (ev.Exited(KEY, signal=11), "ended by signal 11 (SIGSEGV)"),
+            (ev.Exited(KEY, signal=63), "ended by signal 63 (unnamed)"),
+        ],
+    )
+    def test_a_bad_end_is_failed(self, exited: ev.Exited, message: str) -> None:
+        world = World().running()
+        world.do(exited)
+        status = world.status()
+        assert (status.state, status.message) == (TaskState.FAILED, message)
+        assert (status.exit_code, status.signal) == (exited.exit_code, exited.signal)
+        assert (status.source, status.reason) == (
+            Source.EXECUTOR,
+            Reason.COMMAND_EXECUTOR_FAILED,
+        )
+
+    def test_a_failed_launch_is_failed_and_frees(self) -> None:
+        world = World()
+        world.do(ev.Launch(F, task()), ev.LaunchFailed(KEY, "no such program"))
+        status = world.status()
+        assert (status.state, status.reason) == (TaskState.FAILED, Reason.CONTAINER_LAUNCH_FAILED)
+        assert (status.source, status.message) == (Source.AGENT, "no such program")
+        assert world.state.free == TOTAL
+
+    @pytest.mark.parametrize(
+        ("resources", "message"),
+        [
+            ("cpus:4.001", "it takes cpus:4.001, but the agent has cpus:4;mem:1GB;ports:[1-10]"),
+            ("ports:[10-11]", "it takes ports:[10-11]"),
+            ("gpus:1", "it takes gpus:1"),
+        ],
+    )
+    def test_what_does_not_fit_is_dropped(self, resources: str, message: str) -> None:
+        world = World()
+        assert sent(world.do(ev.Launch(F, task(resources=resources)))) == [("DROPPED", 1)]
+        assert world.status().message.startswith(message)
+        assert world.status().reason is Reason.INVALID_OFFERS
+        assert world.do(ev.Acknowledge(F, T, 1)) == [Forget(KEY)]
+
+    def test_what_no_agent_could_run_is_dropped(self) -> None:
+        world = World()
+        broken = TaskInfo(T, Command(), Resources.parse("cpus:1"))
+        assert sent(world.do(ev.Launch(F, broken))) == [("DROPPED", 1)]
+        assert world.status().reason is Reason.TASK_INVALID
+
+
+class TestAKill:
+    def test_asks_first_and_forces_after_the_grace(self) -> None:
+        world = World().running()
+        effects = world.do(kill(grace_ms=2000))
+        assert sent(effects) == [("KILLING", 3)]
+        assert effects[-1] == Signal(KEY, 7, Force.ASK)
+        assert world.sleep(1.99) == []
+        assert world.sleep(0.02) == [Signal(KEY, 7, Force.MAKE)]
+
+    def test_ends_in_killed_however_the_process_ended(self) -> None:
+        for exited in (ev.Exited(KEY, signal=15), ev.Exited(KEY, exit_code=0)):
+            world = World().running()
+            world.do(kill(), exited)
+            status = world.status()
+            assert (status.state, status.reason) == (TaskState.KILLED, Reason.KILLED_BY_FRAMEWORK)
+            assert (status.exit_code, status.signal) == (exited.exit_code, exited.signal)
+
+    def test_without_a_grace_of_its_own_uses_the_tasks(self) -> None:
+        world = World().running(grace_ms=500)
+        world.do(kill())
+        assert world.sleep(0.51) == [Signal(KEY, 7, Force.MAKE)]
+
+    def test_a_second_one_may_shorten_the_grace_but_not_lengthen_it(self) -> None:
+        world = World().running()
+        world.do(kill(grace_ms=5000))
+        assert world.do(kill(grace_ms=60_000)) == []
+        assert world.do(kill(grace_ms=1000)) == []
+        assert world.sleep(1.01) == [Signal(KEY, 7, Force.MAKE)]
+        world.do(ev.Exited(KEY, signal=9))
+        assert world.sleep(5) == []
+
+    def test_of_a_task_that_is_not_started_yet_spares_the_process(self) -> None:
+        world = World()
+        world.do(ev.Launch(F, task()))
+        assert sent(world.do(kill())) == [("KILLED", 2)]
+        assert not world.state.wants_process(KEY)
+        assert world.state.free == TOTAL
+
+    def test_of_an_unknown_task_is_answered_with_gone_until_that_is_known(self) -> None:
+        world = World()
+        assert sent(world.do(kill())) == [("GONE", 1)]
+        assert world.status().reason is Reason.TASK_UNKNOWN
+        assert world.do(kill()) == []
+        assert sent(world.sleep(10)) == [("GONE", 1)]
+        assert world.do(ev.Acknowledge(F, T, 1)) == [Forget(KEY)]
+
+    def test_of_a_task_that_has_ended_changes_nothing(self) -> None:
+        world = World().running()
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert world.do(kill()) == []
+
+
+class TestUpdates:
+    def test_are_sent_again_after_10_s_doubling_to_10_min_for_ever(self) -> None:
+        world = World()
+        world.do(kill())
+        waits: list[float] = []
+        last = world.now
+        for _ in range(9):
+            at = world.state.next_deadline()
+            assert at is not None
+            waits.append(at - last)
+            last = at
+            assert sent(world.sleep(at - world.now)) == [("GONE", 1)]
+        assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600]
+
+    def test_all_that_wait_are_sent_again_together(self) -> None:
+        world = World().running()
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert sent(world.sleep(10)) == [("STARTING", 1), ("RUNNING", 2), ("FINISHED", 3)]
+
+    def test_an_acknowledgement_covers_what_came_before(self) -> None:
+        world = World().running()
+        world.do(ev.Exited(KEY, exit_code=0))
+        world.sleep(10)
+        world.do(ev.Acknowledge(F, T, 2))
+        assert world.effects[-1] == Acknowledged(2)
+        # Somebody reads: the wait begins anew with the shortest.
+        assert world.sleep(9.9) == []
+        assert sent(world.sleep(0.1)) == [("FINISHED", 3)]
+
+    def test_stale_and_foreign_acknowledgements_change_nothing(self) -> None:
+        world = World().running()
+        world.do(ev.Acknowledge(F, T, 1))
+        assert world.do(ev.Acknowledge(F, T, 1), ev.Acknowledge(F, TaskId("x"), 9)) == []
+        assert len(world.state.tasks[KEY].updates.waiting) == 1
+
+    def test_a_framework_that_is_back_gets_its_own_again_at_once(self) -> None:
+        world = World().running()
+        world.do(ev.Launch(FrameworkId("F2"), task()))
+        effects = world.do(ev.Resend(F))
+        assert sent(effects) == [("STARTING", 1), ("RUNNING", 2)]
+        assert all(isinstance(e, SendUpdates) and e.again for e in effects)
+        assert world.do(ev.Resend(FrameworkId("F3"))) == []
+
+    def test_nothing_is_sent_while_nobody_listens_and_nothing_is_lost(self) -> None:
+        world = World().running()
+        world.do(ev.Disconnected(1))
+        assert world.do(ev.Exited(KEY, exit_code=0)) == []
+        assert world.sleep(1000) == []
+        assert world.do(ev.Connected(2)) == [Introduce(2)]
+        assert len(world.state.tasks[KEY].updates.waiting) == 3
+        assert len(sent(world.sleep(10))) == 3
+
+    def test_new_ones_go_to_the_session_that_is_open(self) -> None:
+        world = World().running()
+        world.do(ev.Disconnected(1), ev.Connected(2))
+        effects = world.do(ev.Exited(KEY, exit_code=0))
+        assert [e.session for e in effects if isinstance(e, SendUpdates)] == [2]
+
+    def test_the_end_of_an_older_session_is_no_news(self) -> None:
+        world = World()
+        world.do(ev.Disconnected(1), ev.Connected(2), ev.Disconnected(1))
+        assert world.state.session == 2
+
+
+class TestTheAgentItself:
+    def test_keeps_the_id_that_it_is_given(self) -> None:
+        world = World(registered=False)
+        assert world.do(ev.Connected(1)) == [Introduce(1)]
+        assert world.do(ev.Registered(AgentId("A1"))) == [KeepAgentId(AgentId("A1"))]
+        assert world.do(ev.Registered(AgentId("A1"))) == []
+
+    def test_once_removed_kills_everything_and_comes_back_as_new_when_that_is_done(self) -> None:
+        world = World().running()
+        world.do(ev.Launch(F, task("t2")))
+        assert world.do(ev.Removed()) == [
+            KeepAgentId(AgentId("")),
+            Signal(KEY, 7, Force.MAKE),
+            Forget(KEY),
+            Forget((F, TaskId("t2"))),
+        ]
+        assert not world.state.wants_process((F, TaskId("t2")))
+        assert world.do(ev.Disconnected(1), ev.Connected(2)) == []
+        assert list(world.state.voided) == [KEY]
+        assert world.do(ev.Exited(KEY, signal=9)) == [Introduce(2)]
+        assert world.state.is_idle
+        assert world.state.free == TOTAL
+
+    def test_when_stopping_ends_all_with_at_most_5_s_of_grace_and_starts_no_more(self) -> None:
+        world = World().running(grace_ms=60_000)
+        world.do(ev.Launch(F, task("t2")))
+        effects = world.do(ev.StopAsked())
+        assert sent(effects) == [("KILLING", 3), ("KILLED", 2)]
+        assert world.sleep(5) == [Signal(KEY, 7, Force.MAKE)]
+        assert sent(world.do(ev.Launch(F, task("t3")))) == [("DROPPED", 1)]
+        world.do(ev.Exited(KEY, signal=9))
+        assert world.status().reason is Reason.AGENT_STOPPED
+        assert world.state.is_idle
+
+    def test_when_stopping_keeps_the_reason_of_an_earlier_kill(self) -> None:
+        world = World().running()
+        world.do(kill(), ev.StopAsked(), ev.Exited(KEY, signal=15))
+        assert world.status().reason is Reason.KILLED_BY_FRAMEWORK

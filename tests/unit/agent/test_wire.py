@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import pytest
+
+from croupier.agent.core import events as ev
+from croupier.agent.core.events import Now
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.wire import SLIM_BYTES, Identity, order_from_wire, register_to_wire
+from croupier.model.errors import ProtocolViolation
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, TaskInfo
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import task_pb2
+
+F, T = FrameworkId("F1"), TaskId("t1")
+WHO = Identity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
+
+
+def test_register_is_all_that_the_agent_knows() -> None:
+    state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
+    info = TaskInfo(T, Command(("sleep", "1")), Resources.parse("cpus:1"))
+    for event in (ev.Launch(F, info), ev.Started((F, T), 7), ev.Acknowledge(F, T, 1)):
+        step(state, event, Now(0, 0))
+    register = register_to_wire(WHO, state).register
+    (task,) = register.tasks
+    assert (register.agent_id, register.resources.cpus_milli) == ("A1", 4000)
+    assert list(task.task.command.argv) == ["sleep", "1"]
+    assert task.latest.state == task_pb2.TASK_RUNNING
+    assert [status.sequence for status in task.unacknowledged] == [2]
+
+
+def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
+    state = AgentState.of(Resources.parse("cpus:4"))
+    for n in range(20):
+        command = Command(shell="x" * 100_000)
+        info = TaskInfo(TaskId(f"t{n}"), command, Resources.parse("cpus:0.1"))
+        step(state, ev.Launch(F, info), Now(0, 0))
+    register = register_to_wire(WHO, state)
+    assert register.ByteSize() < SLIM_BYTES
+    assert len(register.register.tasks) == 20
+    assert register.register.tasks[0].task.resources.cpus_milli == 100
+
+
+def test_a_kill_may_leave_the_grace_to_the_task() -> None:
+    bare = pb.Order(kill=pb.KillTask(framework_id=F, task_id=T))
+    assert order_from_wire(bare) == ev.Kill(F, T, None, Reason.NONE)
+    at_once = pb.Order(
+        kill=pb.KillTask(framework_id=F, task_id=T, reason=task_pb2.Reason.ValueType(14))
+    )
+    at_once.kill.kill_policy.grace_ms = 0
+    assert order_from_wire(at_once) == ev.Kill(F, T, 0, Reason.KILLED_BY_FRAMEWORK)
+
+
+def test_an_order_that_nobody_knows_breaks_the_protocol() -> None:
+    with pytest.raises(ProtocolViolation, match="an order that is unknown: empty"):
+        order_from_wire(pb.Order())
