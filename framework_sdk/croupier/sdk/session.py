@@ -172,7 +172,6 @@ class Session:
         if error is None or (self._tearing_down and isinstance(error, Removed)):
             return
         if isinstance(error, CroupierError):
-            log.error("framework_ended", framework_id=self._standing.framework_id, error=str(error))
             _handling.set(self)
             await self._dispatcher.on_error(error)
         raise error

@@ -19,6 +19,7 @@ from croupier.sdk import (
     Conflict,
     CroupierError,
     FailedOver,
+    Framework,
     InvalidRequest,
     Offer,
     ProtocolViolation,
@@ -59,11 +60,9 @@ async def test_a_fatal_error_ends_the_framework_and_its_calls(error: type[Croupi
 async def test_a_framework_that_the_master_does_not_take_ends() -> None:
     async with FakeMaster() as master:
         master.refuse_next(InvalidRequest("no such role"))
-        framework = Recorder(master.address)
         with capture_logs() as logs, pytest.raises(InvalidRequest, match="no such role"):
-            await framework.run()
-        assert len(framework.errors) == 1
-        assert [log["event"] for log in logs] == ["framework_ended"]
+            await Framework(master=master.address).run()
+        assert [log["event"] for log in logs] == ["framework_failed"]
 
 
 async def test_a_master_that_is_not_ready_is_asked_again() -> None:
