@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import signal
 import sys
 from asyncio.subprocess import PIPE, Process
@@ -62,6 +63,27 @@ async def test_hello_runs_its_tasks_and_stops() -> None:
             f"hello-{n}: {state}" for n in range(5) for state in ("STARTING", "RUNNING", "FINISHED")
         )
         await master.next_call("teardown")
+
+
+async def test_the_first_framework_of_the_readme_runs(tmp_path: Path) -> None:
+    text = (EXAMPLES.parent / "README.md").read_text()
+    program = tmp_path / "readme.py"
+    program.write_text(text.partition("```python\n")[2].partition("```")[0])
+    async with FakeMaster(auto_run=True) as master:
+        environment = {**os.environ, "CROUPIER_MASTER": master.address}
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, str(program), stdout=PIPE, stderr=PIPE, env=environment
+        )
+        try:
+            await master.subscribed()
+            master.offer("cpus:4;mem:1GB")
+            code, out, err = await finished(process)
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        assert (code, err) == (0, "")
+        assert out.count("FINISHED") == 5
 
 
 async def test_word_count_is_right_though_a_task_fails(tmp_path: Path) -> None:
