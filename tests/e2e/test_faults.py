@@ -121,8 +121,7 @@ async def test_a_framework_is_stopped_and_does_not_read(tmp_path: Path) -> None:
                 await eventually(is_cut_off, 15)
         finally:
             hoarder.send_signal(signal.SIGKILL)
-            hoarder.wait()
-            hoarder.stdout.close()
+            hoarder.communicate()
         await eventually(cluster.conserved)
 
 

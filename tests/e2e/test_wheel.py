@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import venv
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from croupier.rpc.version import croupier_version
+from tests.harness.real_local import running_local
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -68,3 +70,23 @@ def test_the_wheel_holds_the_wire_contract_and_the_marks_of_typing(installed: Ru
     packages = ("agent", "ctl", "master", "model", "rpc", "sdk", "v1")
     assert {f"croupier/{package}/py.typed" for package in packages} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "proto", "deploy"))]
+
+
+def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
+    """Word for word, with nothing but the wheel, against a cluster of the wheel's own."""
+    text = (REPO / "README.md").read_text()
+    (code,) = re.findall(r"```python\n(from croupier\.sdk import.*?)```", text, re.DOTALL)
+    assert len([line for line in code.splitlines() if line.strip()]) <= 30
+    (tmp_path / "hello.py").write_text(code)
+    bin_dir = Path(installed("python", "-c", "import sys; print(sys.prefix)").strip()) / "bin"
+    with running_local(tmp_path, "--agents", "2", bin_dir=bin_dir) as local:
+        done = local.run(str(bin_dir / "python"), "hello.py", timeout_s=30)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("FINISHED") == 5
+
+
+def test_the_demo_comes_out_right() -> None:
+    told = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
+    assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in told
+    assert "equal to the count of one process" in told
+    assert "Both came out right" in told

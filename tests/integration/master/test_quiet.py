@@ -58,6 +58,4 @@ def is_refused(state: State) -> bool:
 
 
 def last_heard(state: State) -> dict[str, float]:
-    return {
-        framework.framework_id: framework.last_heard for framework in state.frameworks.values()
-    }
+    return {framework.framework_id: framework.last_heard for framework in state.frameworks.values()}

@@ -1,0 +1,117 @@
+"""A cluster on one machine, used as a person would use it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.harness.real_local import Local, running_local
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    with running_local(tmp_path_factory.mktemp("local"), "--agents", "3") as local:
+        yield local
+
+
+def holds(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    """Whether `predicate` comes true in time."""
+    deadline = time.monotonic() + timeout_s
+    while not predicate():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def test_a_commands_output_and_exit_code_are_its_own(local: Local) -> None:
+    done = local.croupier("run", "--", "sh", "-c", "echo hi; echo oh >&2; exit 3")
+    assert (done.returncode, done.stdout) == (3, "hi\n")
+    assert "oh\n" in done.stderr
+
+
+def test_two_hundred_instances_end_and_leave_nothing(local: Local) -> None:
+    done = local.croupier("run", "-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true")
+    assert done.returncode == 0, done.stderr
+    told = json.loads(local.croupier("tasks", "--json").stdout)
+    states = [task["state"] for task in told if task["task_id"].startswith("run-")]
+    assert states.count("FINISHED") >= 200
+    assert set(states) <= {"FINISHED", "FAILED"}
+    assert json.loads(local.croupier("frameworks", "--json").stdout) == []
+    agents = json.loads(local.croupier("agents", "--json").stdout)
+    assert len(agents) == 3
+    assert all(agent["tasks"] == 0 for agent in agents)
+
+
+def test_what_cannot_be_dealt_is_explained(local: Local) -> None:
+    process = local.run(
+        "timeout", "8", str(local.bin_dir / "croupier"), "run", "--cpus", "1000", "--", "true"
+    )
+    assert "cpus:1000" in process.stderr
+    assert json.loads(local.croupier("frameworks", "--json").stdout) == []
+
+
+def test_bad_words_are_one_line_and_exit_code_2(local: Local) -> None:
+    for words in (
+        ["run"],
+        ["run", "--cpus", "nan", "--", "true"],
+        ["run", "--mem", "-5", "--", "true"],
+        ["run", "-n", "0", "--", "true"],
+        ["run", "--role", "a//b", "--", "true"],
+        ["run", "--env", "novalue", "--", "true"],
+        ["frobnicate"],
+        ["tasks", "--bogus"],
+        ["--master", "nonsense:port:x", "tasks"],
+        ["local", "--agents", "0"],
+    ):
+        done = local.croupier(*words)
+        assert done.returncode == 2, (words, done)
+        assert len(done.stderr.strip().splitlines()) == 1, (words, done.stderr)
+
+
+def test_kill_of_an_unknown_task(local: Local) -> None:
+    done = local.croupier("kill", "nope")
+    assert done.returncode == 1
+    assert "no task 'nope'" in done.stderr
+
+
+def test_a_killed_agent_leaves_no_orphan_and_local_ends_everything(tmp_path: Path) -> None:
+    with running_local(tmp_path, "--agents", "2") as local:
+        done = local.run(
+            "timeout", "--signal=KILL", "4", str(local.bin_dir / "croupier"), "run", "-n", "2",
+            "--cpus", "0.5", "--", "sh", "-c", "setsid sleep 86399 & sleep 86399",
+        )  # fmt: skip
+        assert done.returncode != 0
+        agents = [pid for pid in local.leftovers() if b"croupier.agent" in cmdline(pid)]
+        assert len(agents) == 2
+        for pid in agents:
+            os.kill(pid, signal.SIGKILL)
+        assert holds(lambda: not sleepers(local))
+        assert local.end() == 0
+    assert holds(lambda: not local.leftovers())
+
+
+def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
+    with running_local(tmp_path, "--agents", "1") as local:
+        assert local.end(signal.SIGINT) == 0
+        assert not local.leftovers()
+
+
+def cmdline(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
+def sleepers(local: Local) -> list[int]:
+    """Processes of tasks: they carry the sandbox in their environment."""
+    return [pid for pid in local.leftovers() if b"86399" in cmdline(pid)]

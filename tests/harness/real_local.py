@@ -1,0 +1,90 @@
+"""`croupier local`, for real, and the `croupier` command against it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from croupier.rpc.transport import free_address
+from tests.harness.cluster import processes_with
+
+BIN = Path(sys.executable).parent
+READY_S = 40.0
+
+
+@dataclass
+class Local:
+    """A running `croupier local`."""
+
+    process: subprocess.Popen[str]
+    master: str
+    work_dir: Path
+    bin_dir: Path
+
+    def croupier(self, *words: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run the `croupier` command against it."""
+        return self.run(str(self.bin_dir / "croupier"), *words, timeout_s=timeout_s)
+
+    def run(self, *command: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run any program that finds the master in its environment."""
+        return subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            env={**os.environ, "CROUPIER_MASTER": self.master},
+            stdin=subprocess.DEVNULL,
+            cwd=self.work_dir,
+        )
+
+    def end(self, number: signal.Signals = signal.SIGTERM) -> int:
+        """Ask it to end and wait until it has."""
+        if self.process.poll() is None:
+            self.process.send_signal(number)
+        return self.process.wait(timeout=30)
+
+    def leftovers(self) -> list[int]:
+        """Processes that still know of its work directory: daemons, watchdogs, tasks."""
+        return processes_with(str(self.work_dir / "cluster"))
+
+
+@contextmanager
+def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[Local]:
+    """`croupier local` on free ports, ready; ended in the end."""
+    listen, http = free_address(), free_address()
+    process = subprocess.Popen(
+        [
+            str(bin_dir / "croupier"), "local", "--master-port", str(listen.port),
+            "--http-port", str(http.port), "--work-dir", str(work_dir / "cluster"), *flags,
+        ],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, text=True,
+    )  # fmt: skip
+    local = Local(process, str(listen), work_dir, bin_dir)
+    try:
+        wait_until_ready(process)
+        yield local
+    finally:
+        local.end()
+        assert process.stdout is not None
+        process.stdout.close()
+
+
+def wait_until_ready(process: subprocess.Popen[str]) -> None:
+    """Read what it says until it says that it is ready; it gives up by itself after 30 s."""
+    assert process.stdout is not None
+    deadline = time.monotonic() + READY_S
+    said: list[str] = []
+    while time.monotonic() < deadline:
+        line = process.stdout.readline()
+        said.append(line)
+        if "Ctrl-C ends everything" in line:
+            return
+        assert line, f"croupier local ended: {''.join(said)}"
+    raise AssertionError(f"croupier local is not ready: {''.join(said)}")
