@@ -14,6 +14,19 @@ def is_running(pid: int) -> bool:
     return state not in "ZX"
 
 
+def running_as(command: str) -> list[int]:
+    """The processes whose words, joined by blanks, are `command`."""
+    found: list[int] = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (entry / "cmdline").read_bytes().rstrip(b"\0").split(b"\0")
+        except (FileNotFoundError, ProcessLookupError):
+            continue
+        if b" ".join(words) == command.encode() and is_running(int(entry.name)):
+            found.append(int(entry.name))
+    return found
+
+
 def descriptors(pid: int) -> dict[int, str]:
     """What each open descriptor of a process stands for."""
     folder = Path(f"/proc/{pid}/fd")

@@ -129,17 +129,10 @@ class Agent:
         Raises:
             Exception: whatever ended one of the agent's own tasks.
         """
-        stopping = asyncio.create_task(stop.wait())
-        try:
-            mine = self._tasks.values()
-            await asyncio.wait([stopping, *mine], return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopping.cancel()
-        for task in self._tasks.values():
-            if task.done():
-                task.result()
+        await self._until(stop, None)
         _log.info("agent_stopping", tasks=self.state.live)
-        await self._leave()
+        await self._end_tasks()
+        await self._say_goodbye()
 
     async def stop(self) -> None:
         """Kill what still runs, and let go of everything."""
@@ -152,20 +145,34 @@ class Agent:
             self._supervisor.close()
         if self._http is not None:
             await self._http.stop()
-        if self._guard is not None:
-            await asyncio.to_thread(sweep, self._run_id, sessions)
+        if self._guard is not None and self._work_dir is not None:
+            await asyncio.to_thread(sweep, self._run_id, str(self._work_dir.sandboxes), sessions)
             await self._guard.stop()
         if self._work_dir is not None:
             self._work_dir.close()
 
-    async def _leave(self) -> None:
+    async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
+        """Wait for `event`, and raise what ends one of the agent's own tasks before."""
+        waiting = asyncio.create_task(event.wait())
+        mine = self._tasks.values()
+        try:
+            await asyncio.wait(
+                [waiting, *mine], timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            waiting.cancel()
+        for task in mine:
+            if task.done():
+                task.result()
+
+    async def _end_tasks(self) -> None:
         assert self._driver is not None
         self._inbox.put(StopAsked())
-        try:
-            async with asyncio.timeout(STOP_GRACE_MS / 1000 + END_MARGIN_S):
-                await self._driver.all_ended.wait()
-        except TimeoutError:
+        await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
+        if not self._driver.all_ended.is_set():
             _log.error("tasks_do_not_end", tasks=self.state.live)
+
+    async def _say_goodbye(self) -> None:
         if not self.link.is_registered:
             return
         self.link.leave("the agent was asked to stop")
@@ -178,6 +185,7 @@ class Agent:
         """Processes that end with the agent, however it ends."""
         self.guard = self._guard = Guard(
             self._run_id,
+            work_dir.sandboxes,
             work_dir.lock_fd,
             lambda: self._supervisor.pids() if self._supervisor else (),
             self._backoff(),

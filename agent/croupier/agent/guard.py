@@ -26,17 +26,21 @@ class Guard:
     def __init__(
         self,
         run_id: str,
+        sandboxes: Path,
         lock_fd: int,
         sessions: Callable[[], Iterable[int]],
         backoff: Backoff,
         on_restart: Callable[[], None],
     ) -> None:
-        """Guard what carries `run_id`, and the `sessions` that live when the watchdog starts.
+        """Guard what carries `run_id`, prints to `sandboxes`, or is of `sessions`.
+
+        `sessions` are asked for when a watchdog starts; it is told of later ones.
 
         The watchdog holds the work dir's lock too, so that no other agent begins there
         before the tasks of this one are gone.
         """
-        self._run_id, self._lock_fd, self._sessions = run_id, lock_fd, sessions
+        self._words = (run_id, str(sandboxes))
+        self._lock_fd, self._sessions = lock_fd, sessions
         self._backoff, self._on_restart = backoff, on_restart
         self._process: subprocess.Popen[bytes] | None = None
         self._pipe: int | None = None
@@ -57,7 +61,7 @@ class Guard:
         try:
             os.set_blocking(self._pipe, False)
             process = subprocess.Popen(
-                [sys.executable, "-I", "-S", watchdog.__file__, str(reading), self._run_id],
+                [sys.executable, "-I", "-S", watchdog.__file__, str(reading), *self._words],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,

@@ -2,15 +2,20 @@
 
 One such process runs beside each agent, with nothing but the standard library in it:
 
-    python -I -S watchdog.py FD RUN
+    python -I -S watchdog.py FD RUN SANDBOXES
 
 Rule: it holds the reading end FD of a pipe of which the agent alone holds the other. The
 end of that file is the end of the agent, however that came about.
 
-What belongs to the agent's tasks is known in two ways. Each task gets a variable that
-carries RUN, and what it starts inherits it, even what makes itself a daemon. And the agent
-writes `+PID` and `-PID` lines for the sessions that its tasks lead, since a program can
-scrub its environment. What does both, scrub it and leave its session, gets away.
+What belongs to the agent's tasks is known in three ways, for a program can shed each:
+
+- each task gets a variable that carries RUN, and what it starts inherits it, even what
+  makes itself a daemon; `env -i` sheds it;
+- its output goes to a file below SANDBOXES, until it is sent elsewhere;
+- the agent writes `+PID` and `-PID` lines for the sessions that its tasks lead, but it may
+  be killed between a start and the line.
+
+What sheds all three, with a session of its own, gets away.
 """
 
 from __future__ import annotations
@@ -29,8 +34,8 @@ _LOOK_AGAIN_S = 0.02
 _LIMIT_S = 10.0
 
 
-def sweep(run: str, sessions: set[int], limit_s: float = _LIMIT_S) -> int:
-    """SIGKILL what carries `run` or belongs to one of `sessions`, until nothing does.
+def sweep(run: str, sandboxes: str, sessions: set[int], limit_s: float = _LIMIT_S) -> int:
+    """SIGKILL what carries `run`, prints to `sandboxes` or is of `sessions`, until nothing is.
 
     Takes at least 20 ms, at most about `limit_s`. The number of signals sent is returned.
     """
@@ -39,7 +44,7 @@ def sweep(run: str, sessions: set[int], limit_s: float = _LIMIT_S) -> int:
     found = set(sessions) - spared
     sent = empty_looks = 0
     while empty_looks < 2 and time.monotonic() < deadline:
-        victims = _look(run, found, spared)
+        victims = _look(run, sandboxes, found, spared)
         for pid in victims:
             sent += _kill(pid)
         empty_looks = 0 if victims else empty_looks + 1
@@ -47,8 +52,8 @@ def sweep(run: str, sessions: set[int], limit_s: float = _LIMIT_S) -> int:
     return sent
 
 
-def _look(run: str, found: set[int], spared: set[int]) -> list[int]:
-    """The processes to end now; adds the sessions of those that carry `run` to `found`."""
+def _look(run: str, sandboxes: str, found: set[int], spared: set[int]) -> list[int]:
+    """The processes to end now; adds the sessions of those that are marked to `found`."""
     mark = f"{VARIABLE}={run}".encode()
     session_of: dict[int, int] = {}
     marked: set[int] = set()
@@ -59,10 +64,22 @@ def _look(run: str, found: set[int], spared: set[int]) -> list[int]:
         if session is None or session in spared:
             continue
         session_of[int(name)] = session
-        if mark in _read(f"/proc/{name}/environ").split(b"\0"):
+        carries = mark in _read(f"/proc/{name}/environ").split(b"\0")
+        if carries or _prints_to(name, sandboxes):
             marked.add(int(name))
             found.add(session)
     return [pid for pid, session in session_of.items() if pid in marked or session in found]
+
+
+def _prints_to(pid: str, sandboxes: str) -> bool:
+    for fd in (1, 2):
+        try:
+            target = os.readlink(f"/proc/{pid}/fd/{fd}")  # noqa: PTH115 - spares the import
+        except OSError:
+            continue
+        if target.startswith(f"{sandboxes}/"):
+            return True
+    return False
 
 
 def _session(pid: str) -> int | None:
@@ -115,8 +132,8 @@ def main() -> None:
     """Wait for the agent's end, and sweep."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
-    fd, run = int(sys.argv[1]), sys.argv[2]
-    sweep(run, _follow(fd))
+    fd, run, sandboxes = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+    sweep(run, sandboxes, _follow(fd))
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ class WorkDir:
 
 def _prepare(path: Path) -> tuple[Path, int]:
     """Make what is missing; the absolute path, and a descriptor of the lock file."""
-    path = path.expanduser().absolute()
+    path = path.expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True)
         (path / "sandboxes").mkdir(mode=0o711, exist_ok=True)

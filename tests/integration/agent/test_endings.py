@@ -12,18 +12,19 @@ from croupier.model.errors import Conflict, FailedOver
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
-from tests.harness.processes import is_running, read_pid
+from tests.harness.processes import is_running, read_pid, running_as
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
 from tests.integration.agent.conftest import Serving, Start
 
 RUNNING, KILLED = TaskState.RUNNING, TaskState.KILLED
 
-# A child in the group, one that made a session of its own, one that is a daemon of init,
-# and, in the last, a task that hides its environment.
+# A child in the group, one that made a session of its own, one that is a daemon of init, and
+# a daemon that shed its environment.
 CHILDREN = """
 sleep 71 & echo $! > child
 setsid sh -c 'echo $$ > daemon; exec sleep 72' &
 sh -c 'setsid sh -c "echo \\$\\$ > orphan; exec sleep 73" & exit 0'
+env -i setsid sh -c 'echo $$ > bare; exec sleep 75' &
 wait
 """
 
@@ -37,11 +38,11 @@ async def _family(master: ScriptedMaster, work_dir: Path) -> list[int]:
     """Tasks of all kinds; the pids of all that they have started."""
     master.launch(
         shell("t1", CHILDREN),
-        program("t2", "env", "-i", "/bin/sleep", "74"),
+        shell("t2", "exec env -i /bin/sleep 74 > /dev/null 2>&1"),
         shell("t3", "trap '' TERM HUP INT; while :; do sleep 0.1; done", grace_ms=60_000),
     )
     tasks = [(await master.state(name, RUNNING)).pid for name in ("t1", "t2", "t3")]
-    children = await _pids(work_dir / "sandboxes" / F / "t1", "child", "daemon", "orphan")
+    children = await _pids(work_dir / "sandboxes" / F / "t1", "child", "daemon", "orphan", "bare")
     assert all(is_running(pid) for pid in (*tasks, *children))
     return tasks + children
 
@@ -53,6 +54,19 @@ async def test_an_agent_that_is_killed_leaves_nothing(
     process.signal(signal.SIGKILL)
     assert await process.ended() == -signal.SIGKILL
     await eventually(lambda: not any(is_running(pid) for pid in family), what="all are gone")
+
+
+async def test_an_agent_that_is_killed_amid_launches_leaves_nothing(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    seconds = f"600.{os.getpid()}"
+    bare = ("env", "-i", "/bin/sleep", seconds)
+    master.launch(*(program(f"t{n}", *bare, resources="cpus:0.001") for n in range(300)))
+    await eventually(lambda: len(master.statuses) > 200)
+    assert running_as(f"/bin/sleep {seconds}")
+    process.signal(signal.SIGKILL)
+    await process.ended()
+    await eventually(lambda: not running_as(f"/bin/sleep {seconds}"), what="all are gone")
 
 
 async def test_an_agent_that_is_asked_to_end_leaves_nothing(
