@@ -128,6 +128,7 @@ async def test_readiness_is_being_registered(
 ) -> None:
     master.is_silent = True
     serving = await start()
+    await master.agent()
     assert await get(client, serving, "/readyz") == (503, "waiting for a master\n")
     master.is_silent = False
     master.hang_up()
