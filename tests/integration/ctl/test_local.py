@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.local.children import descendants
+from croupier.ctl.signals import SAME_WISH_S
 from tests.harness.command import croupier, environment
 from tests.harness.eventually import eventually
 
@@ -152,6 +153,7 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
+        await asyncio.sleep(SAME_WISH_S)
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.communicate(), 8)
         assert process.returncode == 0

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from croupier.ctl.signals import SAME_WISH_S
 from croupier.model.errors import Conflict, InvalidRequest, Removed
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.testing import FakeMaster
@@ -272,6 +273,7 @@ async def test_a_signal_ends_the_tasks(
         await master.next_call("teardown")
         done = await ended(run)
     assert (done.code, done.out) == (code, "")
+    assert "last words\n" in done.err
 
 
 async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutputs) -> None:
@@ -282,9 +284,44 @@ async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutp
         await master.update("run-0", TaskState.RUNNING)
         run.send_signal(signal.SIGINT)
         await master.next_call("kill")
+        await asyncio.sleep(SAME_WISH_S)
         run.send_signal(signal.SIGINT)
         await master.next_call("teardown")
         assert (await ended(run, timeout_s=5.0)).code == 130
+
+
+async def test_a_signal_that_is_sent_twice_at_once_is_one(
+    master: Master, agent: TaskOutputs
+) -> None:
+    """As by `timeout`, which signals a process and then its group."""
+    agent.open_ended = {"run-0"}
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        run.send_signal(signal.SIGTERM)
+        run.send_signal(signal.SIGINT)
+        await master.next_call("kill")
+        agent.texts = {("run-0", "stdout"): b"bye\n"}
+        agent.open_ended = set()
+        await master.update("run-0", TaskState.KILLED, exit_code=0)
+        done = await ended(run)
+    assert done.out == "bye\n"
+
+
+async def test_a_master_that_goes_while_a_task_runs_is_told(agent: TaskOutputs) -> None:
+    agent.open_ended = {"run-0"}
+    async with Master() as master, started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        await master.__aexit__()
+        assert run.stderr is not None
+        line = (await asyncio.wait_for(run.stderr.readline(), 20)).decode()
+        assert "cannot reach a master" in line
+        assert "what runs goes on" in line
+        run.send_signal(signal.SIGINT)
+        assert (await ended(run)).code == 130
 
 
 async def test_ctrl_c_works_without_a_master() -> None:

@@ -10,7 +10,9 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Coroutine
 from pathlib import Path
+from typing import Any
 
 from croupier.ctl.connection import connected
 from croupier.ctl.local.children import Child, Children
@@ -73,10 +75,10 @@ class Cluster:
                 wait.cancel()
             await asyncio.gather(*waits, return_exceptions=True)
 
-    async def take_down(self, at_once: asyncio.Event) -> None:
-        """Ask the agents, and then the master, to stop; `at_once` cuts the wait for them short."""
+    async def take_down(self, hurry: Coroutine[Any, Any, None]) -> None:
+        """Ask the agents, and then the master, to stop; `hurry` cuts the wait for them short."""
         stopping = asyncio.create_task(self._ask_to_stop())
-        hurried = asyncio.create_task(at_once.wait())
+        hurried = asyncio.create_task(hurry)
         try:
             await asyncio.wait(
                 (stopping, hurried), timeout=STOP_S, return_when=asyncio.FIRST_COMPLETED

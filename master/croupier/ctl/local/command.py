@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import signal
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,10 +14,10 @@ from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.follow import follow
 from croupier.ctl.local.machine import port_to_use, this_machine
 from croupier.ctl.local.plan import Plan, Wishes, make_plan
+from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import DEFAULT_PORT
 from croupier.model.errors import InvalidRequest
-
-_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from croupier.model.resources import Resources
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +46,7 @@ def run_local(wishes: Wishes, place: Place) -> int:
 
 def welcome(plan: Plan, directory: Path, passes: bool) -> str:
     """What the user is told once everything is ready."""
-    count, each = len(plan.agents), plan.each[0]
+    count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == DEFAULT_PORT else f" --master {plan.master_address}"
     return f"""\
 Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
@@ -71,12 +70,12 @@ async def live(plan: Plan, place: Place, directory: Path) -> int:
     Raises:
         Unavailable: if the cluster does not come up.
     """
-    asked, at_once = _signals()
+    signals = EndSignals()
     children = Children()
     cluster = Cluster(plan, directory, children)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
     living = asyncio.create_task(_serve(cluster, plan, place, directory))
-    ending = asyncio.create_task(asked.wait())
+    ending = asyncio.create_task(signals.asked())
     try:
         await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
         return living.result() if living.done() else 0
@@ -84,13 +83,14 @@ async def live(plan: Plan, place: Place, directory: Path) -> int:
         for task in (living, ending):
             task.cancel()
         await asyncio.gather(living, ending, return_exceptions=True)
-        await cluster.take_down(at_once)
+        await cluster.take_down(signals.hurried())
         left = await children.end_all()
         if left:
             report(f"could not kill {', '.join(map(str, left))}")
         if following is not None:
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)
+        signals.close()
 
 
 async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) -> int:
@@ -98,18 +98,6 @@ async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) ->
     print(welcome(plan, directory, passes=place.work_dir is None), flush=True)
     await cluster.watch()
     return 1
-
-
-def _signals() -> tuple[asyncio.Event, asyncio.Event]:
-    """Set by the first and the second signal that asks for the end."""
-    asked, at_once = asyncio.Event(), asyncio.Event()
-
-    def on_signal() -> None:
-        (at_once if asked.is_set() else asked).set()
-
-    for number in _END_SIGNALS:
-        asyncio.get_running_loop().add_signal_handler(number, on_signal)
-    return asked, at_once
 
 
 @contextmanager

@@ -17,14 +17,14 @@ from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.run.progress import SIGNAL_BASE
-from croupier.ctl.run.waiting import tell_why
+from croupier.ctl.run.waiting import Watch
+from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.daemon import raise_file_limit
 
 # How long tasks may take to end after Ctrl-C; their own grace is 3 s.
 KILL_S: Final = 8.0
-_END_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 T = TypeVar("T")
 
@@ -59,16 +59,13 @@ class Run:
         self._job, self._target = job, target
         self._launcher, self._outputs = launcher, outputs
         self._tasks: list[asyncio.Task[Any]] = []
-        self._signalled: asyncio.Queue[signal.Signals] = asyncio.Queue()
+        self._signals = EndSignals()
 
     async def to_the_end(self) -> int:
         """Run until the job has ended, or a signal or an error ends it; the exit code."""
-        loop = asyncio.get_running_loop()
-        for number in _END_SIGNALS:
-            loop.add_signal_handler(number, self._signalled.put_nowait, number)
         session = self._own(self._launcher.run())
-        telling = self._own(tell_why(self._job, self._launcher, self._target, _tell))
-        interrupt = self._own(self._signalled.get())
+        telling = self._own(Watch(self._job, self._launcher, self._target, _tell).run())
+        interrupt = self._own(self._signals.asked())
         try:
             await self._first(session, telling, interrupt, self._launcher.over)
             if interrupt.done():
@@ -80,22 +77,20 @@ class Run:
             if session.done():
                 raise Unavailable("the session with the master ended")
             await self._first(interrupt, self._own(self._outputs.drained()))
-            return SIGNAL_BASE + interrupt.result() if interrupt.done() else self._exit_code()
+            if interrupt.done():
+                return SIGNAL_BASE + interrupt.result()
+            return self._launcher.progress.exit_code
         except OutputClosed:
             return SIGNAL_BASE + signal.SIGPIPE
         finally:
             telling.cancel()
             await self._tear_down(session)
-            for number in _END_SIGNALS:
-                loop.remove_signal_handler(number)
-
-    def _exit_code(self) -> int:
-        return self._launcher.progress.exit_code
+            self._signals.close()
 
     async def _interrupted(self) -> None:
         """Have the tasks end and show their last words; a second signal cuts that short."""
         self._launcher.give_up()
-        again = self._own(self._signalled.get())
+        again = self._own(self._signals.hurried())
         ending = self._own(self._end_tasks())
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):

@@ -15,7 +15,10 @@ from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 
 PATIENCE_S: Final = 2.0
+# While nothing is pending only the master's presence is looked after, and less often.
+PRESENCE_S: Final = 5.0
 _LOOK_S: Final = 1.0
+_ABSENT: Final = "absent"
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,22 +29,45 @@ class Hindrance:
     text: str
 
 
-async def tell_why(
-    job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
-) -> None:
-    """Watch until cancelled; tell why copies are pending that have been for 2 s."""
-    loop = asyncio.get_running_loop()
-    waiting_since, told = loop.time(), ""
-    while True:
-        await asyncio.sleep(_LOOK_S)
-        pending = launcher.progress.pending
-        waiting_since = max(waiting_since, launcher.launched_at)
-        if not pending or loop.time() - waiting_since < PATIENCE_S:
-            continue
-        found = await hindrance(target, launcher.framework_id)
-        if found.kind != told and launcher.progress.pending:
-            told = found.kind
-            tell(f"{wish(job, launcher.progress.pending)}: {found.text}")
+class Watch:
+    """Tells why copies are pending that have been for 2 s, and when the master is gone."""
+
+    def __init__(
+        self, job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
+    ) -> None:
+        """Watch over `launcher`; `tell` the user."""
+        self._job, self._launcher, self._target, self._tell = job, launcher, target, tell
+        self._told = ""
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        loop = asyncio.get_running_loop()
+        begun = looked_at = loop.time()
+        while True:
+            await asyncio.sleep(_LOOK_S)
+            now = loop.time()
+            if not self._launcher.progress.pending:
+                if now - looked_at >= PRESENCE_S:
+                    looked_at = now
+                    await self._look_after_master()
+            elif now - max(begun, self._launcher.launched_at) >= PATIENCE_S:
+                await self._look_after_pending()
+
+    async def _look_after_pending(self) -> None:
+        found = await hindrance(self._target, self._launcher.framework_id)
+        pending = self._launcher.progress.pending
+        if pending and found.kind != self._told:
+            self._told = found.kind
+            self._tell(f"{wish(self._job, pending)}: {found.text}")
+
+    async def _look_after_master(self) -> None:
+        try:
+            async with connected(self._target):
+                self._told = ""
+        except CroupierError as error:
+            if self._told != _ABSENT:
+                self._told = _ABSENT
+                self._tell(f"{error}; waiting for it, what runs goes on")
 
 
 async def hindrance(target: Target, framework_id: str | None) -> Hindrance:
