@@ -173,7 +173,8 @@ class Agent:
             _log.error("tasks_do_not_end", tasks=self.state.live)
 
     async def _say_goodbye(self) -> None:
-        if not self.link.is_registered:
+        # A master may have taken the agent in without its having heard of that.
+        if not self.link.is_open:
             return
         self.link.leave("the agent was asked to stop")
         link = self._tasks["link"]

@@ -75,6 +75,11 @@ class Link:
         self.is_registered = False
         """Whether a master has taken the agent in and is heard of."""
 
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a session, even if the master has not answered in it yet."""
+        return not self._outbox.is_closed
+
     async def run(self) -> None:
         """Stay connected until `leave`.
 
@@ -89,6 +94,8 @@ class Link:
             except FailedOver:
                 raise
             except CroupierError as error:
+                if self._leaving:
+                    return
                 wait_s = self._backoff.next_s()
                 log.warning(
                     "master_lost",
