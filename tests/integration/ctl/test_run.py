@@ -273,7 +273,7 @@ async def test_a_signal_ends_the_tasks(
         await master.next_call("teardown")
         done = await ended(run)
     assert (done.code, done.out) == (code, "")
-    assert "last words\n" in done.err
+    assert done.err == "last words\n"
 
 
 async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutputs) -> None:

@@ -139,3 +139,12 @@ def test_after_giving_up_nothing_is_pending_any_more() -> None:
     progress.on_status(status(TaskState.DROPPED, "run-0"))
     assert is_over(progress)
     assert progress.pending == 0
+
+
+def test_a_kill_that_was_asked_for_is_not_told() -> None:
+    progress = Progress(2)
+    progress.launch(2)
+    assert progress.on_status(status(TaskState.KILLED, "run-1", signal=15)) == "run-1: KILLED"
+    progress.give_up()
+    assert progress.on_status(status(TaskState.KILLED, signal=15)) is None
+    assert progress.exit_code == 143

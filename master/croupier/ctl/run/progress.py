@@ -122,7 +122,8 @@ class Progress:
             return f"{copy.task_id}: its agent {status.agent_id} is unreachable; waiting for it"
         elif status.state.is_terminal:
             self._end(copy, exit_code_of(status))
-            return complaint(copy.task_id, status)
+            wanted = self._is_given_up and status.state is TaskState.KILLED
+            return None if wanted else complaint(copy.task_id, status)
         return None
 
     def _on_dropped(self, copy: Copy, status: TaskStatus) -> str | None:
