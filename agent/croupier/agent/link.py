@@ -86,7 +86,7 @@ class Link:
         Raises:
             FailedOver: if another agent has taken over this one's id.
         """
-        while not self._leaving:
+        while True:
             address = next(self._masters)
             log = _log.bind(master=str(address))
             try:
@@ -104,6 +104,8 @@ class Link:
                     retry_in_s=round(wait_s, 3),
                 )
                 await asyncio.sleep(wait_s)
+            else:
+                return
 
     def introduce(self, session: int, state: AgentState) -> None:
         """Say REGISTER as the first thing in the session."""
