@@ -105,6 +105,13 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
         assert not local.leftovers()
 
 
+def test_a_killed_local_takes_its_daemons_along(tmp_path: Path) -> None:
+    with running_local(tmp_path, "--agents", "2") as local:
+        assert len(local.leftovers()) >= 4
+        local.end(signal.SIGKILL)
+        assert holds(lambda: not local.leftovers())
+
+
 def cmdline(pid: int) -> bytes:
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()

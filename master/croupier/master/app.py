@@ -139,7 +139,9 @@ class Master:
             FrameworkService(self._sessions, inbox), self._server
         )
         add_AgentServiceServicer_to_server(AgentService(self._sessions, inbox), self._server)
-        operator = OperatorService(self.driver, croupier_version(), lambda: self._leader.is_me)
+        operator = OperatorService(
+            self.driver, self._clock, croupier_version(), lambda: self._leader.is_me
+        )
         add_OperatorServiceServicer_to_server(operator, self._server)
 
 

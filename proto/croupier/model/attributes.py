@@ -19,7 +19,7 @@ MAX_TEXT = 1024
 MAX_CONSTRAINTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
-_NUMBER = re.compile(r"\d+(\.\d+)?\Z", re.ASCII)
+_NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
 class Operator(Enum):
@@ -110,6 +110,8 @@ def check_attribute_name(name: str) -> str:
 def parse_attributes(text: str) -> dict[str, AttributeValue]:
     """Read `rack:r1;zone:a;cores:8;slots:[1-4]`.
 
+    What is not written as this program would write a number is text: `version:1.10`.
+
     Raises:
         InvalidRequest: if it is not that.
     """
@@ -122,11 +124,16 @@ def parse_attributes(text: str) -> dict[str, AttributeValue]:
             raise InvalidRequest(f"attribute {name} is given twice")
         if value.startswith("["):
             attributes[name] = parse_ranges(value)
-        elif _NUMBER.match(value):
-            attributes[name] = parse_scalar(name, value)
         else:
-            attributes[name] = value
+            attributes[name] = _number_or_text(name, value)
     return attributes
+
+
+def _number_or_text(name: str, value: str) -> AttributeValue:
+    if not _NUMBER.match(value):
+        return value
+    milli = parse_scalar(name, value)
+    return milli if format_milli(milli) == value else value
 
 
 def attribute_text(value: AttributeValue) -> str:
@@ -138,4 +145,4 @@ def attribute_text(value: AttributeValue) -> str:
 
 def facts_of(hostname: str, attributes: Attributes) -> dict[str, str]:
     """What constraints see of an agent: its attributes as text, and its hostname."""
-    return {"hostname": hostname} | {n: attribute_text(v) for n, v in attributes.items()}
+    return {n: attribute_text(v) for n, v in attributes.items()} | {"hostname": hostname}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
+import os
 import resource
 import signal
 import sys
@@ -12,6 +14,11 @@ from croupier.model.errors import CroupierError
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
+# The pid of a parent without which the daemon is of no use: it gets SIGTERM when that ends.
+PARENT_VARIABLE = "CROUPIER_PARENT"
+
+_PR_SET_PDEATHSIG = 1
+
 
 def run_daemon(name: str, main: Main) -> int:
     """Run `main` with an event that SIGTERM and SIGINT set; return the exit code.
@@ -20,6 +27,7 @@ def run_daemon(name: str, main: Main) -> int:
     process at once.
     """
     raise_file_limit()
+    end_with_parent()
     try:
         asyncio.run(_run(main))
     except CroupierError as error:
@@ -47,3 +55,16 @@ def raise_file_limit() -> None:
     """Ten thousand peers are ten thousand sockets: use all that the hard limit allows."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def end_with_parent() -> None:
+    """Have SIGTERM sent to us when the parent that `CROUPIER_PARENT` names ends, however.
+
+    Nothing happens if it is not set; if that parent has ended already, SIGTERM comes now.
+    """
+    parent = os.environ.pop(PARENT_VARIABLE, "")
+    if not parent:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if str(os.getppid()) != parent:
+        signal.raise_signal(signal.SIGTERM)

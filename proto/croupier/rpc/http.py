@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 
 from aiohttp import web
@@ -59,7 +60,8 @@ class HttpServer:
             await site.start()
         except OSError as error:
             await self._runner.cleanup()
-            raise Unavailable(f"cannot listen on {address}: {error.strerror}") from error
+            why = os.strerror(error.errno) if error.errno else str(error)
+            raise Unavailable(f"cannot listen on {address}: {why}") from error
         return int(self._runner.addresses[0][1])
 
     async def stop(self) -> None:

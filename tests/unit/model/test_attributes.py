@@ -34,7 +34,7 @@ def test_attributes_are_read_as_text_numbers_or_ranges() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["rack", "rack:", ":r1", "rack:a;rack:b", "1rack:a", "r ack:a", "slots:[4-1]", "n:1.0001",
+    ["rack", "rack:", ":r1", "rack:a;rack:b", "1rack:a", "r ack:a", "slots:[4-1]",
      "x:" + "a" * (MAX_TEXT + 1)],
 )  # fmt: skip
 def test_malformed_attributes_are_refused(text: str) -> None:
@@ -86,3 +86,18 @@ def test_the_number_of_constraints_is_bounded() -> None:
     assert len(check_constraints([exists("a")] * MAX_CONSTRAINTS)) == MAX_CONSTRAINTS
     with pytest.raises(InvalidRequest, match="more than"):
         check_constraints([exists("a")] * (MAX_CONSTRAINTS + 1))
+
+
+def test_a_number_that_would_be_written_otherwise_is_text() -> None:
+    told = parse_attributes("version:1.10;build:1.0001;cores:8;load:0.5;big:99999999999999")
+    assert told == {
+        "version": "1.10",
+        "build": "1.0001",
+        "cores": 8000,
+        "load": 500,
+        "big": "99999999999999",
+    }
+
+
+def test_an_attribute_cannot_pass_for_the_hostname() -> None:
+    assert facts_of("h1", {"hostname": "h2"}) == {"hostname": "h1"}

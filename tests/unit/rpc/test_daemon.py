@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -100,3 +101,28 @@ def test_log_lines_can_be_text_without_colours() -> None:
     assert "agent_registered" in lines[0]
     assert "\x1b" not in "".join(lines)
     assert "ZeroDivisionError: division by zero" in lines
+
+
+def test_it_ends_with_the_parent_that_it_was_given() -> None:
+    """Even if that is killed and can ask nobody to stop."""
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
+        " env={**os.environ, 'CROUPIER_PARENT': str(os.getpid())})\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent, PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        # The pipe's end is the daemon's end: it holds the other side.
+        assert process.stdout.read() == "asked to stop\n"
+
+
+def test_a_parent_that_has_ended_already_is_not_waited_for() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, "CROUPIER_PARENT": "1"}
+    ) as process:
+        assert process.wait(timeout=20) == -signal.SIGTERM

@@ -19,6 +19,7 @@ from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.daemon import PARENT_VARIABLE
 from croupier.v1 import operator_pb2 as pb
 
 READY_S = 30.0
@@ -102,6 +103,7 @@ class Cluster:
     def _start(self, daemon: Daemon) -> None:
         # What is set for commands of people must not reach into the daemons.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
+        environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"
         self._started.append(self._children.start(daemon, log, environment))
 

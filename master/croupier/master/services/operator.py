@@ -11,6 +11,7 @@ from croupier.master.core.tasks import Task
 from croupier.master.driver import Driver
 from croupier.master.services import views
 from croupier.master.services.stream import Context
+from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotFound
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.rpc.wire_errors import STATUS
@@ -23,9 +24,12 @@ T = TypeVar("T")
 class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
-    def __init__(self, driver: Driver, version: str, is_leader: Callable[[], bool]) -> None:
+    def __init__(
+        self, driver: Driver, clock: Clock, version: str, is_leader: Callable[[], bool]
+    ) -> None:
         """Ask `driver`."""
-        self._driver, self._version, self._is_leader = driver, version, is_leader
+        self._driver, self._clock = driver, clock
+        self._version, self._is_leader = version, is_leader
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
@@ -57,7 +61,8 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
         """Outstanding offers."""
-        return await self._read(context, views.view_offers)
+        clock = self._clock
+        return await self._read(context, lambda state: views.view_offers(state, clock.now()))
 
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context

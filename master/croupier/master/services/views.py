@@ -53,8 +53,8 @@ def view_roles(state: State) -> pb.ListRolesResponse:
     )
 
 
-def view_offers(state: State) -> pb.ListOffersResponse:
-    """All outstanding offers, oldest first. The lease is what was promised, not what is left."""
+def view_offers(state: State, now: float) -> pb.ListOffersResponse:
+    """All outstanding offers, oldest first, each with what is left of its lease."""
     wire = pb.ListOffersResponse()
     for offer in state.offers.values():
         offered = Offered(
@@ -62,7 +62,7 @@ def view_offers(state: State) -> pb.ListOffersResponse:
             state.agents[offer.agent_id].describe(),
             state.frameworks[offer.framework_id].role,
             offer.resources,
-            offer.expires_at - offer.made_at,
+            max(offer.expires_at - now, 0.0),
         )
         wire.offers.add(offer=offer_to_wire(offered), framework_id=offer.framework_id)
     return wire
