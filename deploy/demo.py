@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from croupier.rpc.transport import free_address, make_channel
+from croupier.rpc.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
@@ -80,7 +80,7 @@ class Processes:
 async def cluster(work_dir: Path) -> AsyncIterator[tuple[Processes, OperatorServiceStub, str]]:
     """A master on free ports; agents and frameworks are added by the caller."""
     processes = Processes(work_dir)
-    listen, http = free_address(), free_address()
+    listen, http = free_addresses(2)
     channel = make_channel(listen)
     try:
         processes.start(

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 import grpc
 
 from croupier.rpc.address import Address
-from croupier.rpc.transport import free_address, make_channel
+from croupier.rpc.transport import free_addresses, make_channel
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -77,9 +77,9 @@ def main() -> int:
     rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 500
     with ExitStack() as stack:
         work_dir = stack.enter_context(tempfile.TemporaryDirectory())
-        listen = str(free_address())
+        listen, http = map(str, free_addresses(2))
         for command in (
-            ["croupier.master", "--listen", listen, "--http", str(free_address()), "--store",
+            ["croupier.master", "--listen", listen, "--http", http, "--store",
              "memory", "--log-level", "warning"],
             ["croupier.agent", "--master", listen, "--http", "127.0.0.1:0", "--work-dir", work_dir,
              "--resources", "cpus:1;mem:64MB;disk:1GB", "--log-level", "warning"],

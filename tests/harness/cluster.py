@@ -17,7 +17,7 @@ from typing import Any
 import grpc.aio
 
 from croupier.rpc.address import Address
-from croupier.rpc.transport import free_address, make_channel
+from croupier.rpc.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.eventually import eventually
@@ -30,8 +30,7 @@ class Cluster:
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
-        self.listen = free_address()
-        self.http = free_address()
+        self.listen, self.http = free_addresses(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
         self._channel: grpc.aio.Channel = make_channel(self.listen)
         self.operator = OperatorServiceStub(self._channel)

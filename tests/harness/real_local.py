@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.rpc.transport import free_address
+from croupier.rpc.transport import free_addresses
 from tests.harness.cluster import processes_with
 
 BIN = Path(sys.executable).parent
@@ -58,7 +58,7 @@ class Local:
 @contextmanager
 def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[Local]:
     """`croupier local` on free ports, ready; ended in the end."""
-    listen, http = free_address(), free_address()
+    listen, http = free_addresses(2)
     process = subprocess.Popen(
         [
             str(bin_dir / "croupier"), "local", "--master-port", str(listen.port),

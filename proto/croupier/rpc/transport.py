@@ -9,7 +9,9 @@
 
 from __future__ import annotations
 
+import random
 import socket
+from contextlib import ExitStack, suppress
 
 import grpc.aio
 
@@ -71,8 +73,18 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
     return port
 
 
-def free_address() -> Address:
-    """An address on loopback that nobody listens on now; somebody may a moment later."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return Address("127.0.0.1", probe.getsockname()[1])
+def free_addresses(number: int) -> list[Address]:
+    """Different addresses on loopback that nobody listens on now.
+
+    Their ports are below those that Linux gives to outgoing connections, so that none of
+    these takes one before it is used.
+    """
+    found: list[Address] = []
+    with ExitStack() as held:
+        while len(found) < number:
+            probe = held.enter_context(socket.socket())
+            port = random.randrange(10_000, 32_000)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(Address("127.0.0.1", port))
+    return found

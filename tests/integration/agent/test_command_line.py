@@ -46,7 +46,7 @@ def test_a_port_in_use_is_one_line_and_code_1(tmp_path: Path) -> None:
         code, (line,) = run("--http", f"127.0.0.1:{port}", "--work-dir", str(tmp_path))
     assert code == 1
     assert line.startswith(f"croupier-agent: cannot listen on 127.0.0.1:{port}: ")
-    assert line.endswith("address already in use")
+    assert line.endswith("Address already in use")
 
 
 def test_a_work_dir_that_cannot_be_is_one_line_and_code_1(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from croupier.ctl.local.children import descendants
 from croupier.ctl.signals import SAME_WISH_S
+from croupier.rpc.transport import free_addresses
 from tests.harness.command import croupier, environment
 from tests.harness.eventually import eventually
 
@@ -27,7 +28,7 @@ async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subproc
         "-m",
         "tests.harness.local_cluster",
         str(work_dir),
-        str(free_port()),
+        str(free_addresses(1)[0].port),
         *agents,
         env=environment(),
         stdout=asyncio.subprocess.PIPE,
@@ -42,12 +43,6 @@ async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subproc
         for pid in left:
             os.kill(pid, signal.SIGKILL)
         await process.communicate()
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def welcomed(process: asyncio.subprocess.Process, work_dir: Path) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
-from croupier.rpc.transport import bind, make_channel, make_server
+from croupier.rpc.transport import bind, free_addresses, make_channel, make_server
 
 
 async def test_the_system_chooses_a_free_port() -> None:
@@ -40,3 +40,9 @@ async def test_a_proxy_for_the_web_is_not_asked(monkeypatch: pytest.MonkeyPatch)
             await asyncio.wait_for(channel.channel_ready(), 10)
     finally:
         await server.stop(None)
+
+
+def test_free_addresses_are_different_and_free() -> None:
+    addresses = free_addresses(50)
+    assert len(set(addresses)) == 50
+    assert all(address.is_loopback and 10_000 <= address.port < 32_000 for address in addresses)
