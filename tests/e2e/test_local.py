@@ -77,6 +77,16 @@ def test_bad_words_are_one_line_and_exit_code_2(local: Local) -> None:
         assert len(done.stderr.strip().splitlines()) == 1, (words, done.stderr)
 
 
+def test_the_master_may_be_named_on_either_side_of_the_command(local: Local) -> None:
+    for words in (
+        ["--master", local.master, "agents", "--json"],
+        [f"--master={local.master}", "agents", "--json"],
+        ["agents", "--json", "--master", local.master],
+        ["agents", "--json", "--master", f"{local.master},127.0.0.1:1"],
+    ):
+        assert len(json.loads(local.croupier(*words).stdout)) == 3
+
+
 def test_kill_of_an_unknown_task(local: Local) -> None:
     done = local.croupier("kill", "nope")
     assert done.returncode == 1

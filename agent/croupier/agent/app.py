@@ -12,12 +12,11 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.agent.config import AgentConfig
-from croupier.agent.core.events import StopAsked
+from croupier.agent.core.events import Event, StopAsked
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.guard import Guard
-from croupier.agent.inbox import Inbox
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.link import Link
@@ -35,6 +34,7 @@ from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
+from croupier.rpc.inbox import Inbox
 from croupier.rpc.version import croupier_version
 
 _log = structlog.get_logger("croupier.agent")
@@ -67,7 +67,7 @@ class Agent:
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
         self._run_id = secrets.token_hex(16)
-        self._inbox = Inbox()
+        self._inbox: Inbox[Event] = Inbox()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work_dir: WorkDir | None = None
         self._guard: Guard | None = None
@@ -167,7 +167,7 @@ class Agent:
 
     async def _end_tasks(self) -> None:
         assert self._driver is not None
-        self._inbox.put(StopAsked())
+        self._inbox.put_now(StopAsked())
         await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
         if not self._driver.all_ended.is_set():
             _log.error("tasks_do_not_end", tasks=self.state.live)
@@ -196,7 +196,7 @@ class Agent:
             self._guard.start()
         except OSError as error:
             raise Unavailable(f"cannot start the watchdog: {error.strerror}") from error
-        self._supervisor = Supervisor(self._guard, self._inbox.put)
+        self._supervisor = Supervisor(self._guard, self._inbox.put_now)
         return self._supervisor
 
     def _identity(self) -> Identity:

@@ -29,17 +29,18 @@ from croupier.agent.core.events import Event, Now
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
-from croupier.agent.inbox import Inbox
 from croupier.agent.launcher import CannotLaunch, Launcher
 from croupier.agent.link import Link
 from croupier.agent.supervisor import Supervisor
 from croupier.model.clock import Clock
 from croupier.model.ids import AgentId
 from croupier.model.task import TaskStatus
+from croupier.rpc.inbox import Inbox
 
 # To start a process stops the loop for about half a millisecond. After so many seconds of
 # it everybody else has a turn.
 SPAWN_BUDGET_S = 0.005
+BATCH = 1000
 
 _SIGNALS = {Force.ASK: SIGTERM, Force.MAKE: SIGKILL}
 
@@ -79,7 +80,7 @@ class Driver:
     def __init__(
         self,
         state: AgentState,
-        inbox: Inbox,
+        inbox: Inbox[Event],
         link: Link,
         launcher: Launcher,
         supervisor: Supervisor,
@@ -119,7 +120,7 @@ class Driver:
         return None if deadline is None else deadline - self._clock.now()
 
     def _decide(self) -> None:
-        for event in self._inbox.take():
+        for event in self._inbox.take(BATCH):
             self._step(event)
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self._clock.now():

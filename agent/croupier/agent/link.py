@@ -13,9 +13,8 @@ from itertools import count, cycle
 import grpc.aio
 import structlog
 
-from croupier.agent.core.events import Connected, Disconnected, Registered, Removed
+from croupier.agent.core.events import Connected, Disconnected, Event, Registered, Removed
 from croupier.agent.core.state import AgentState
-from croupier.agent.inbox import Inbox
 from croupier.agent.wire import (
     Identity,
     goodbye_to_wire,
@@ -30,6 +29,7 @@ from croupier.model.ids import AgentId, check_id
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
+from croupier.rpc.inbox import Inbox
 from croupier.rpc.outbox import Outbox
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc, error_from_wire
@@ -60,7 +60,7 @@ class Link:
         self,
         masters: Sequence[Address],
         identity: Identity,
-        inbox: Inbox,
+        inbox: Inbox[Event],
         backoff: Backoff,
     ) -> None:
         """Feed `inbox`; nothing happens before `run`."""
@@ -139,7 +139,7 @@ class Link:
         session = self._session = next(self._numbers)
         self._known_as = None
         call = AgentServiceStub(channel).Connect(_requests(outbox))
-        self._inbox.put(Connected(session))
+        self._inbox.put_now(Connected(session))
         try:
             await self._listen(call, log)
         except grpc.aio.AioRpcError as error:
@@ -152,7 +152,7 @@ class Link:
                 self._beat = None
             outbox.drop()
             outbox.close()
-            self._inbox.put(Disconnected(session))
+            self._inbox.put_now(Disconnected(session))
             call.cancel()
             await channel.close()
 
@@ -185,7 +185,7 @@ class Link:
         if self._known_as and agent_id != self._known_as:
             raise ProtocolViolation(f"registered as {agent_id}, but this is {self._known_as}")
         heartbeat_s = max(registered.heartbeat_ms / 1000, MIN_HEARTBEAT_S)
-        self._inbox.put(Registered(agent_id))
+        self._inbox.put_now(Registered(agent_id))
         self._backoff.reset()
         self.is_registered = True
         log.info("registered", agent_id=agent_id, master_id=registered.master_id)
@@ -199,10 +199,10 @@ class Link:
             case "error":
                 error = error_from_wire(order.error)
                 if isinstance(error, errors.Removed):
-                    self._inbox.put(Removed())
+                    self._inbox.put_now(Removed())
                 raise error
             case _:
-                self._inbox.put(order_from_wire(order))
+                self._inbox.put_now(order_from_wire(order))
 
     def _beat_every(self, interval_s: float) -> None:
         if self._beat is not None:

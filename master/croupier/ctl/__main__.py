@@ -27,7 +27,9 @@ JsonFlag = Annotated[
 # The environment of a task names its ids by CROUPIER_..., which are not meant as flags.
 app = make_app(
     "croupier",
-    "Look at and use a Croupier cluster; `croupier local` starts one on this machine.",
+    "Look at and use a Croupier cluster; `croupier local` starts one on this machine.\n\n"
+    "--master HOST:PORT[,...], before or after the command, or CROUPIER_MASTER in the"
+    " environment says which; 127.0.0.1:5050 if neither does.",
     reads_environment=False,
 )
 
@@ -210,10 +212,20 @@ def local(
     )
 
 
+def master_after_command(argv: Sequence[str]) -> list[str]:
+    """`--master M COMMAND ...` as `COMMAND --master M ...`: the flag may stand on either side."""
+    words = list(argv)
+    if words[:1] == ["--master"] and len(words) > 2:
+        return [words[2], *words[:2], *words[3:]]
+    if words and words[0].startswith("--master=") and len(words) > 1:
+        return [words[1], words[0], *words[2:]]
+    return words
+
+
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that `argv`, or the process's own, asks for; the exit code."""
     try:
-        code = run_app(app, argv)
+        code = run_app(app, master_after_command(sys.argv[1:] if argv is None else argv))
         sys.stdout.flush()
     except KeyboardInterrupt:
         return INTERRUPTED

@@ -16,10 +16,10 @@ from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
 from croupier.master.core.step import step
-from croupier.master.inbox import Inbox
 from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.inbox import Inbox
 
 COALESCE_S = 0.020
 # About 10 ms of work: between slices everybody else has a turn.
@@ -64,7 +64,7 @@ class Driver:
     ) -> None:
         """Own `state` from now on."""
         self.state = state
-        self.inbox = Inbox()
+        self.inbox: Inbox[Event] = Inbox()
         self._store, self._outside = store, outside
         self._watcher, self._clock = watcher, clock
         self._requests = count(1)

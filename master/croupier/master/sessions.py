@@ -11,12 +11,12 @@ from itertools import count
 from typing import Final, Generic, TypeVar, cast
 
 from croupier.master.core.effects import Close, Send, SessionId
-from croupier.master.core.events import SessionEnded
+from croupier.master.core.events import Event, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
-from croupier.master.inbox import Inbox
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import AgentsTold, event_to_wire
 from croupier.model.errors import CroupierError, TooSlow
+from croupier.rpc.inbox import Inbox
 from croupier.rpc.outbox import Outbox
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2, framework_pb2
@@ -97,10 +97,10 @@ class Sessions:
         """None stands yet."""
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
         self._numbers = count(1)
-        self._inbox: Inbox | None = None
+        self._inbox: Inbox[Event] | None = None
         self.dropped = 0
 
-    def report_to(self, inbox: Inbox) -> None:
+    def report_to(self, inbox: Inbox[Event]) -> None:
         """Have the core told of sessions that had to be cut off."""
         self._inbox = inbox
 

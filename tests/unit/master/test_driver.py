@@ -10,18 +10,18 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Close, Send, SessionId
-from croupier.master.core.events import Heard, Register, Subscribe
+from croupier.master.core.events import Event, Heard, Register, Subscribe
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver
-from croupier.master.inbox import LIMIT, Inbox
 from croupier.model.errors import NotFound, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.rpc.clock import SystemClock
+from croupier.rpc.inbox import LIMIT, Inbox
 from tests.harness.eventually import eventually
 
 
@@ -146,7 +146,7 @@ async def test_answers_come_in_order_with_events() -> None:
 
 
 async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
-    inbox = Inbox()
+    inbox: Inbox[Event] = Inbox()
     event = Heard(SessionId(1))
     for _ in range(LIMIT):
         await inbox.put(event)

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from croupier.master.inbox import Inbox
+from croupier.master.core.events import Event
 from croupier.master.services.stream import Context, serve_stream
 from croupier.master.sessions import Sessions
 from croupier.master.wire.from_agent import report_from_wire
+from croupier.rpc.inbox import Inbox
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 
@@ -15,7 +16,7 @@ from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(self, sessions: Sessions, inbox: Inbox) -> None:
+    def __init__(self, sessions: Sessions, inbox: Inbox[Event]) -> None:
         """Feed `inbox`."""
         self._sessions, self._inbox = sessions, inbox
 

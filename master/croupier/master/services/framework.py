@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from croupier.master.core.events import Heard
-from croupier.master.inbox import Inbox
+from croupier.master.core.events import Event, Heard
 from croupier.master.services.stream import Context, serve_stream
 from croupier.master.sessions import FrameworkSession, Sessions
 from croupier.master.wire.from_framework import call_from_wire, subscribe_from_wire
+from croupier.rpc.inbox import Inbox
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 
@@ -16,7 +16,7 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
-    def __init__(self, sessions: Sessions, inbox: Inbox) -> None:
+    def __init__(self, sessions: Sessions, inbox: Inbox[Event]) -> None:
         """Feed `inbox`."""
         self._sessions, self._inbox = sessions, inbox
 

@@ -9,10 +9,10 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.master.core.events import SessionEnded
-from croupier.master.inbox import Inbox
+from croupier.master.core.events import Event, SessionEnded
 from croupier.master.sessions import Session, WireT
 from croupier.model.errors import CroupierError, TooSlow
+from croupier.rpc.inbox import Inbox
 from croupier.rpc.wire_errors import STATUS
 
 # A peer that takes nothing for this long is cut off.
@@ -29,7 +29,7 @@ async def serve_stream(
     handle: Callable[[RequestT], Awaitable[None]],
     write: Callable[[list[WireT]], Awaitable[None]],
     context: Context,
-    inbox: Inbox,
+    inbox: Inbox[Event],
 ) -> None:
     """Serve a session until its stream ends or the core closes it.
 

@@ -1,21 +1,22 @@
-"""What waits for the driver: events in order, bounded, taken in batches."""
+"""What waits for the task that owns the state: events in order, bounded, taken in batches."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-
-from croupier.master.core.events import Event
+from typing import Generic, TypeVar
 
 LIMIT = 10_000
 
+EventT = TypeVar("EventT")
 
-class Inbox:
+
+class Inbox(Generic[EventT]):
     """Many writers, one reader, one loop."""
 
     def __init__(self) -> None:
         """Begin empty."""
-        self._events: deque[Event] = deque()
+        self._events: deque[EventT] = deque()
         self._waiter: asyncio.Future[None] | None = None
         self._room = asyncio.Event()
         self._room.set()
@@ -23,31 +24,31 @@ class Inbox:
     def __len__(self) -> int:
         return len(self._events)
 
-    async def put(self, event: Event) -> None:
+    async def put(self, event: EventT) -> None:
         """Queue an event, waiting while there are too many: the peer's stream waits with us."""
         while not self._room.is_set():
             await self._room.wait()
         self.put_now(event)
 
-    def put_now(self, event: Event) -> None:
+    def put_now(self, event: EventT) -> None:
         """Queue an event that must not be lost or delayed, such as a session's end."""
         self._events.append(event)
         if len(self._events) >= LIMIT:
             self._room.clear()
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
+        if self._waiter is not None:
+            _wake(self._waiter)
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait until there is an event, at most `timeout_s` seconds; None has no end."""
-        if self._events:
-            # Let those who write and those who send have their turn.
+        """Wait until there is an event, at most `timeout_s` seconds; None has no end.
+
+        Everybody else has a turn in any case.
+        """
+        if self._events or (timeout_s is not None and timeout_s <= 0):
             await asyncio.sleep(0)
             return
         loop = asyncio.get_running_loop()
         waiter = self._waiter = loop.create_future()
-        alarm = None
-        if timeout_s is not None:
-            alarm = loop.call_later(max(timeout_s, 0.0), _wake, waiter)
+        alarm = None if timeout_s is None else loop.call_later(timeout_s, _wake, waiter)
         try:
             await waiter
         finally:
@@ -55,7 +56,7 @@ class Inbox:
             if alarm is not None:
                 alarm.cancel()
 
-    def take(self, most: int) -> list[Event]:
+    def take(self, most: int) -> list[EventT]:
         """Take out up to `most` events."""
         batch = [self._events.popleft() for _ in range(min(most, len(self._events)))]
         if len(self._events) < LIMIT:
