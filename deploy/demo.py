@@ -26,6 +26,7 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
+from croupier.rpc.daemon import PARENT_VARIABLE
 from croupier.rpc.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -52,8 +53,14 @@ class Processes:
     def start(self, name: str, *command: str) -> None:
         """Start a process of ours; its output goes to a file."""
         with (self._work_dir / f"{name}.log").open("wb") as log:
+            # In a session of its own: Ctrl-C is for the demo, which ends things in order.
             process = subprocess.Popen(
-                [sys.executable, *command], stdout=log, stderr=log, stdin=subprocess.DEVNULL
+                [sys.executable, *command],
+                stdout=log,
+                stderr=log,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+                env={**os.environ, PARENT_VARIABLE: str(os.getpid())},
             )
         self._running.append((name, process))
 
@@ -178,7 +185,7 @@ async def word_count(work_dir: Path) -> None:
         job = await asyncio.create_subprocess_exec(
             sys.executable, str(EXAMPLES / "word_count.py"), "--master", master,
             "--maps", "6", "--output", str(work_dir / "counts"), *map(str, files),
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
             code = await asyncio.wait_for(job.wait(), DEADLINE_S)
