@@ -212,9 +212,12 @@ class Story:
             case Verdict(_, error, tasks):
                 bad = [f"{task.task_id}: {task.error}" for task in tasks if task.error]
                 return "; ".join([f"refused: {error}"] if error else bad) or None
-            case Updated(status):
-                text = f" ({status.message})" if status.message else ""
-                return f"{status.task_id} {status.state.name}{text}"
+            case Updated(statuses):
+                return ", ".join(
+                    f"{status.task_id} {status.state.name}"
+                    + (f" ({status.message})" if status.message else "")
+                    for status in statuses
+                )
             case AgentFailed(_, hostname, text):
                 return f"lost {hostname}: {text}"
             case LaunchTask(_, task):

@@ -226,7 +226,8 @@ class World:
 
     def updates(self, session: SessionId) -> list[TaskStatus]:
         """The updates that were sent on this session."""
-        return [m.status for m in self.sent.get(session, ()) if isinstance(m, Updated)]
+        told = [m.statuses for m in self.sent.get(session, ()) if isinstance(m, Updated)]
+        return [status for statuses in told for status in statuses]
 
     def launches(self, session: SessionId) -> list[TaskInfo]:
         """The tasks that this agent was told to launch."""

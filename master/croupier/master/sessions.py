@@ -160,7 +160,7 @@ class Sessions:
         session = self._sessions.get(session_id)
         if session is None or session.outbox.is_closed:
             return
-        error = TooSlow(f"{OUTBOX_LIMIT} messages were left unread")
+        error = TooSlow(f"{len(session.outbox)} messages were left unread")
         session.outbox.drop()
         session.end(error)
         if self._inbox is not None:

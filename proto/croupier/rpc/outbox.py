@@ -25,10 +25,14 @@ MessageT = TypeVar("MessageT", bound=Sized)
 class Outbox(Generic[MessageT]):
     """A queue of messages for one peer. One reader, any number of writers, one loop."""
 
-    def __init__(self, limit: int, batch_bytes: int = 512 * 1024) -> None:
-        """Hold at most `limit` messages; hand out about `batch_bytes` of them at once."""
-        self._limit, self._batch_bytes = limit, batch_bytes
-        self._queue: deque[MessageT] = deque()
+    def __init__(
+        self, limit: int, batch_bytes: int = 512 * 1024, limit_bytes: int = 32 * 1024 * 1024
+    ) -> None:
+        """Hold at most `limit` messages and about `limit_bytes`; hand out `batch_bytes` at once."""
+        self._limit, self._limit_bytes, self._batch_bytes = limit, limit_bytes, batch_bytes
+        # Each message with its size, which costs about as much to find as to queue it.
+        self._queue: deque[tuple[MessageT, int]] = deque()
+        self._bytes = 0
         self._wake = asyncio.Event()
         self._closed = False
 
@@ -42,22 +46,24 @@ class Outbox(Generic[MessageT]):
 
     def put(self, message: MessageT) -> bool:
         """Queue `message`; False, and nothing is queued, if the outbox is full or closed."""
-        if self._closed or len(self._queue) >= self._limit:
+        full = len(self._queue) >= self._limit or self._bytes >= self._limit_bytes
+        if self._closed or full:
             return False
-        self._queue.append(message)
+        self._append(message)
         self._wake.set()
         return True
 
     def close(self, last: MessageT | None = None) -> None:
         """Take in nothing more; what is queued, and then `last`, may still be taken out."""
         if last is not None and not self._closed:
-            self._queue.append(last)
+            self._append(last)
         self._closed = True
         self._wake.set()
 
     def drop(self) -> None:
         """Forget what is queued."""
         self._queue.clear()
+        self._bytes = 0
 
     async def take(self) -> list[MessageT]:
         """Wait for messages and take a batch, at least one; empty once closed and drained."""
@@ -68,7 +74,14 @@ class Outbox(Generic[MessageT]):
             await self._wake.wait()
         batch: list[MessageT] = []
         size = 0
-        while self._queue and (not batch or size + self._queue[0].ByteSize() <= self._batch_bytes):
-            size += self._queue[0].ByteSize()
-            batch.append(self._queue.popleft())
+        while self._queue and (not batch or size + self._queue[0][1] <= self._batch_bytes):
+            message, its_size = self._queue.popleft()
+            size += its_size
+            batch.append(message)
+        self._bytes -= size
         return batch
+
+    def _append(self, message: MessageT) -> None:
+        size = message.ByteSize()
+        self._queue.append((message, size))
+        self._bytes += size

@@ -10,6 +10,7 @@ import pytest
 from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
+    ForgetFramework,
     FrameworkRecord,
     MasterRecord,
     Record,
@@ -34,6 +35,10 @@ async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> No
     await store.commit(RECORDS)
     await store.commit([ForgetAgent(AgentId("a1")), AgentRecord(AgentId("a2"), "renamed")])
     await store.close()
+    again = SqliteStore(path)
+    await again.load()
+    await again.commit([ForgetFramework(FrameworkId("f9"))])
+    await again.close()
     again = SqliteStore(path)
     registry = await again.load()
     await again.close()

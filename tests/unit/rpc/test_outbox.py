@@ -91,3 +91,12 @@ async def test_what_is_dropped_is_not_sent() -> None:
     outbox.drop()
     assert outbox.put(Letter(2))
     assert numbers(await outbox.take()) == [2]
+
+
+async def test_it_is_bounded_in_bytes_too() -> None:
+    outbox: Outbox[Letter] = Outbox(limit=100, limit_bytes=25)
+    assert [outbox.put(Letter(i)) for i in range(5)] == [True, True, True, False, False]
+    assert numbers(await outbox.take()) == [0, 1, 2]
+    assert outbox.put(Letter(5))
+    outbox.drop()
+    assert [outbox.put(Letter(i)) for i in range(4)] == [True, True, True, False]

@@ -68,9 +68,9 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """A task's new state."""
+    """Tasks' states."""
 
-    status: TaskStatus
+    statuses: tuple[TaskStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,6 +32,8 @@ from croupier.model.task import Reason, TaskState, TaskStatus
 # More answers than this unseen, and the framework does not read.
 MAX_VERDICTS = 4096
 MAX_REASON = 256
+# A message is far below what gRPC takes, and one of few.
+RECONCILED_AT_ONCE = 500
 
 # A handler yields effects and returns the verdicts on tasks; it raises to refuse.
 Handling = Generator[Effect, None, tuple[TaskVerdict, ...]]
@@ -156,10 +158,13 @@ def _on_acknowledged(
 
 def _reconcile(framework: Framework, task_ids: tuple[TaskId, ...]) -> Iterator[Effect]:
     assert framework.session is not None
+    statuses = []
     for task_id in task_ids or list(framework.tasks):
         task = framework.tasks.get(task_id)
-        status = _reconciled(framework, task_id, task.status if task else None)
-        yield Send(framework.session, Updated(status))
+        statuses.append(_reconciled(framework, task_id, task.status if task else None))
+    for start in range(0, len(statuses), RECONCILED_AT_ONCE):
+        part = tuple(statuses[start : start + RECONCILED_AT_ONCE])
+        yield Send(framework.session, Updated(part))
 
 
 def _reconciled(framework: Framework, task_id: TaskId, latest: TaskStatus | None) -> TaskStatus:

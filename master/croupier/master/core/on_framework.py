@@ -12,7 +12,7 @@ from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import ResendUpdates, Subscribed, Updated
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import acknowledge, forget_removed, kill
-from croupier.master.core.records import FrameworkRecord
+from croupier.master.core.records import ForgetFramework, FrameworkRecord
 from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
 from croupier.model.errors import (
@@ -92,8 +92,10 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
         yield from disconnect(state, framework, message, now)
     state.deadlines.cancel(("framework", framework.framework_id))
     framework.move(FrameworkState.REMOVED)
-    state.forget_framework_id(framework.framework_id)
     yield Save(_record(framework))
+    forgotten = state.spend_framework_id(framework.framework_id)
+    if forgotten is not None:
+        yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
         if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
             yield from acknowledge(state, task.status)
@@ -171,7 +173,7 @@ def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
     for task in list(framework.tasks.values()):
         if task.is_orphan:
-            yield Send(framework.session, Updated(_without_number(task.status)))
+            yield Send(framework.session, Updated((_without_number(task.status),)))
             state.drop_task(task)
 
 

@@ -43,7 +43,7 @@ def tell(
     yield from _take(state, task, status)
     session = state.frameworks[task.framework_id].session
     if session is not None:
-        yield Send(session, Updated(status))
+        yield Send(session, Updated((status,)))
 
 
 def kill(state: State, task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
@@ -120,5 +120,5 @@ def _pass_on(
     elif framework.session is None:
         yield Happened(UpdateHandled("waiting"))
     else:
-        yield Send(framework.session, Updated(status))
+        yield Send(framework.session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))

@@ -46,7 +46,14 @@ class ForgetAgent:
     agent_id: AgentId
 
 
-Record = MasterRecord | AgentRecord | FrameworkRecord | ForgetAgent
+@dataclass(frozen=True, slots=True)
+class ForgetFramework:
+    """So many frameworks were removed since that this one's id need not be remembered."""
+
+    framework_id: FrameworkId
+
+
+Record = MasterRecord | AgentRecord | FrameworkRecord | ForgetAgent | ForgetFramework
 
 
 @dataclass(slots=True)
@@ -68,3 +75,5 @@ class Registry:
                 self.frameworks[record.framework_id] = record
             case ForgetAgent():
                 self.agents.pop(record.agent_id, None)
+            case ForgetFramework():
+                self.frameworks.pop(record.framework_id, None)

@@ -23,6 +23,7 @@ class Settings:
         completed_tasks: how many ended tasks are kept to be looked at.
         spent_ids: how many ended task ids are remembered for each framework, so that
             none is used twice.
+        spent_frameworks: how many removed frameworks are remembered, so that none returns.
     """
 
     heartbeat_s: float = 15.0
@@ -33,3 +34,4 @@ class Settings:
     refuse_s: float = 5.0
     completed_tasks: int = 10_000
     spent_ids: int = 100_000
+    spent_frameworks: int = 10_000

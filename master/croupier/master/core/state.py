@@ -16,14 +16,12 @@ from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
-from croupier.master.core.tasks import EndedTask, Task
+from croupier.master.core.tasks import Task, TaskRecord
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources, total_of
 
 DeadlineKey = tuple[Literal["offer", "framework", "agent", "silence"], str]
-
-MAX_REMOVED = 10_000
 
 
 class State:
@@ -45,7 +43,7 @@ class State:
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
-        self.ended: deque[EndedTask] = deque(maxlen=settings.completed_tasks)
+        self.ended: deque[TaskRecord] = deque(maxlen=settings.completed_tasks)
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
         self._counts = {"A": 0, "F": 0, "O": 0}
 
@@ -66,7 +64,7 @@ class State:
             state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
         for known in registry.frameworks.values():
             if known.removed:
-                state.forget_framework_id(known.framework_id)
+                state.spend_framework_id(known.framework_id)
                 continue
             state.add_framework(
                 known.framework_id, known.name, known.role, known.failover_timeout_s
@@ -99,11 +97,12 @@ class State:
         self.allocator.add_framework(framework_id, role)
         return framework
 
-    def forget_framework_id(self, framework_id: FrameworkId) -> None:
-        """Remember that the id is spent; of very many the oldest is forgotten."""
+    def spend_framework_id(self, framework_id: FrameworkId) -> FrameworkId | None:
+        """Remember that the id is spent; of very many the oldest is forgotten, and returned."""
         self.removed[framework_id] = None
-        if len(self.removed) > MAX_REMOVED:
-            self.removed.popitem(last=False)
+        if len(self.removed) > self.settings.spent_frameworks:
+            return self.removed.popitem(last=False)[0]
+        return None
 
     def add_task(self, task: Task) -> None:
         """Take in a task; charging it is a step of its own."""
@@ -136,7 +135,7 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.append(EndedTask(task.info, task.framework_id, task.role, task.status))
+        self.ended.append(task.record())
 
     def used(self, agent: Agent) -> Resources:
         """What tasks hold of an agent."""

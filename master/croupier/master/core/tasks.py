@@ -44,6 +44,10 @@ class Task:
         """The latest state that is known."""
         return self.status.state
 
+    def record(self) -> TaskRecord:
+        """The task as it stands now."""
+        return TaskRecord(self.info, self.framework_id, self.role, self.status)
+
     def move(self, status: TaskStatus) -> None:
         """Take on a new status.
 
@@ -57,8 +61,8 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class EndedTask:
-    """A task that is over and done with, for people to look at."""
+class TaskRecord:
+    """A task as it stood at one moment, for people to look at; it never changes."""
 
     info: TaskInfo
     framework_id: FrameworkId

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from itertools import chain
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.state import State
-from croupier.master.core.tasks import EndedTask, Task
+from croupier.master.core.tasks import Task, TaskRecord
 from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.resources import Resources, total_of
@@ -68,23 +67,22 @@ def view_offers(state: State, now: float) -> pb.ListOffersResponse:
     return wire
 
 
-def view_tasks(state: State, framework_id: FrameworkId) -> pb.ListTasksResponse:
-    """Tasks that have ended lately, and then those that have not."""
-    ended: Iterable[Task | EndedTask] = (
-        task for task in state.ended if framework_id in ("", task.framework_id)
-    )
+def select_tasks(state: State, framework_id: FrameworkId) -> list[TaskRecord]:
+    """Tasks that have ended lately, and then those that have not, as they stand now.
+
+    What is returned never changes, so it can be put on the wire a part at a time.
+    """
     frameworks = [
         framework
         for framework in state.frameworks.values()
         if framework_id in ("", framework.framework_id)
     ]
-    live: Iterable[Task | EndedTask] = chain.from_iterable(
-        framework.tasks.values() for framework in frameworks
-    )
-    return pb.ListTasksResponse(tasks=[view_task(task) for task in chain(ended, live)])
+    live = chain.from_iterable(framework.tasks.values() for framework in frameworks)
+    ended = (task for task in state.ended if framework_id in ("", task.framework_id))
+    return [*ended, *(task.record() for task in live)]
 
 
-def view_task(task: Task | EndedTask) -> pb.TaskView:
+def view_task(task: Task | TaskRecord) -> pb.TaskView:
     """One task."""
     return pb.TaskView(
         framework_id=task.framework_id,

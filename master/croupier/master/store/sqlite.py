@@ -18,6 +18,7 @@ from typing import TypeVar
 from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
+    ForgetFramework,
     FrameworkRecord,
     MasterRecord,
     Record,
@@ -130,15 +131,20 @@ class SqliteStore:
 
     def _write(self, record: Record) -> None:
         assert self._connection is not None
-        if isinstance(record, ForgetAgent):
-            self._connection.execute(
-                "DELETE FROM records WHERE kind = 'agent' AND id = ?", (record.agent_id,)
-            )
-            return
-        self._connection.execute(
-            "INSERT OR REPLACE INTO records (kind, id, body) VALUES (?, ?, ?)",
-            (_KINDS[type(record)], _id_of(record), json.dumps(asdict(record))),
-        )
+        match record:
+            case ForgetAgent(agent_id):
+                self._delete("agent", agent_id)
+            case ForgetFramework(framework_id):
+                self._delete("framework", framework_id)
+            case _:
+                self._connection.execute(
+                    "INSERT OR REPLACE INTO records (kind, id, body) VALUES (?, ?, ?)",
+                    (_KINDS[type(record)], _id_of(record), json.dumps(asdict(record))),
+                )
+
+    def _delete(self, kind: str, record_id: str) -> None:
+        assert self._connection is not None
+        self._connection.execute("DELETE FROM records WHERE kind = ? AND id = ?", (kind, record_id))
 
     def _record(self, kind: str, body: str) -> Record:
         try:

@@ -32,8 +32,9 @@ def event_to_wire(message: ToFramework, told: AgentsTold) -> pb.Event:
             return pb.Event(offers=_offers(message, told))
         case Verdict():
             return pb.Event(verdict=verdict_to_wire(message))
-        case Updated(status):
-            return pb.Event(update=pb.Update(statuses=[status_to_wire(status)]))
+        case Updated(statuses):
+            update = pb.Update(statuses=[status_to_wire(status) for status in statuses])
+            return pb.Event(update=update)
         case Rescinded(offer_id, reason):
             return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
         case AgentFailed(agent_id, hostname, text):

@@ -1,0 +1,70 @@
+"""What is remembered for ever is not: every memory of the core has a bound."""
+
+from __future__ import annotations
+
+from croupier.master.core import calls
+from croupier.master.core.events import Heard
+from croupier.master.core.messages import Updated
+from croupier.master.core.records import ForgetFramework, Registry
+from croupier.master.core.settings import Settings
+from croupier.model.errors import Removed
+from croupier.model.ids import TaskId
+from croupier.model.task import TaskState
+from tests.harness.world import World, make_task
+
+
+def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
+    world = World(settings=Settings(spent_frameworks=3))
+    ids = []
+    for _ in range(5):
+        session = world.framework()
+        ids.append(world.framework_id(session))
+        world.call(session, calls.Teardown())
+    assert list(world.state.removed) == ids[2:]
+    assert [each for each in world.saved if isinstance(each, ForgetFramework)] == [
+        ForgetFramework(ids[0]),
+        ForgetFramework(ids[1]),
+    ]
+    registry = Registry()
+    for record in world.saved:
+        registry.apply(record)  # type: ignore[arg-type]
+    assert set(registry.frameworks) == set(ids[2:])
+    again = world.framework(framework_id=ids[4])
+    assert isinstance(world.closed[again], Removed)
+
+
+def test_ended_tasks_and_spent_ids_are_bounded() -> None:
+    world = World(settings=Settings(completed_tasks=3, spent_ids=2))
+    agent = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    for number in range(5):
+        name = f"t{number}"
+        assert world.accept(session, make_task(name)).tasks[0].error is None
+        world.finish(agent, framework_id, name)
+        world.call(session, calls.Acknowledge(((world.agent_id(agent), TaskId(name), 2),)))
+    assert [task.info.task_id for task in world.state.ended] == ["t2", "t3", "t4"]
+    assert list(world.state.frameworks[framework_id].spent) == ["t3", "t4"]
+    verdict = world.accept(session, make_task("t4"))
+    assert verdict.tasks[0].error is not None
+
+
+def test_a_great_reconciliation_is_few_messages() -> None:
+    world = World()
+    session = world.framework()
+    ids = tuple(TaskId(f"t{number}") for number in range(1_201))
+    world.call(session, calls.Reconcile(ids))
+    told = [message for message in world.sent[session] if isinstance(message, Updated)]
+    assert [len(message.statuses) for message in told] == [500, 500, 201]
+    assert {status.state for status in world.updates(session)} == {TaskState.UNKNOWN}
+
+
+def test_verdicts_are_forgotten_once_they_have_arrived() -> None:
+    world = World()
+    session = world.framework()
+    for _ in range(10):
+        world.call(session, calls.Revive())
+    framework = world.state.frameworks[world.framework_id(session)]
+    assert list(framework.verdicts) == list(range(1, 11))
+    world.do(Heard(session, verdicts_seen=7))
+    assert list(framework.verdicts) == [8, 9, 10]
