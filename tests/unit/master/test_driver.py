@@ -138,7 +138,7 @@ async def test_answers_come_in_order_with_events() -> None:
     assert await driver.read(lambda state: len(state.agents)) == 1
 
     def refuse(state: State) -> object:
-        return NotFound("no such thing")
+        raise NotFound("no such thing")
 
     with pytest.raises(NotFound):
         await driver.read(refuse)

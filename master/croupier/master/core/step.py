@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import assert_never
 
 from croupier.master.core import (
@@ -30,6 +30,7 @@ from croupier.master.core.events import (
 )
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
+from croupier.model.errors import CroupierError
 
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
@@ -60,7 +61,7 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
         case OperatorKill():
             yield from on_operator.on_operator_kill(state, event)
         case Read(request, query):
-            yield Answer(request, query(state))
+            yield Answer(request, _asked(state, query))
         case _:
             assert_never(event)
 
@@ -71,6 +72,14 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
         yield from on_framework.disconnect(state, peer, event.message, now)
     elif peer is not None:
         yield from on_agent.disconnect(state, peer, event.message, now)
+
+
+def _asked(state: State, query: Callable[[State], object]) -> object:
+    """What a query sees, or why it refuses: who asks must not be able to end the master."""
+    try:
+        return query(state)
+    except CroupierError as refusal:
+        return refusal
 
 
 def _on_heard(state: State, event: Heard, now: float) -> None:

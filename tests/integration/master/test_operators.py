@@ -1,0 +1,81 @@
+"""What operators ask over real gRPC, and what they must not be able to break."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable
+
+import grpc
+import grpc.aio
+import pytest
+
+from croupier.rpc.transport import make_channel
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.masters import RawAgent, RawFramework, running_master
+from tests.integration.master.test_frameworks import launch, make_task
+
+
+async def refused(answer: Awaitable[object], code: grpc.StatusCode) -> str:
+    with pytest.raises(grpc.aio.AioRpcError) as refusal:
+        await answer
+    assert refusal.value.code() is code
+    return refusal.value.details() or ""
+
+
+async def test_unknown_things_are_not_found_and_nothing_ends() -> None:
+    async with running_master() as master, make_channel(master.address) as channel:
+        operator = OperatorServiceStub(channel)
+        not_found = grpc.StatusCode.NOT_FOUND
+        said = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
+        assert said == "no framework 'x'"
+        said = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
+        assert said == "no task 't'"
+        assert not (await operator.ListTasks(pb.ListTasksRequest(framework_id="x"))).tasks
+        assert (await operator.GetMaster(pb.GetMasterRequest())).leader
+
+
+async def test_a_task_is_seen_and_killed() -> None:
+    async with (
+        running_master() as master,
+        make_channel(master.address) as channel,
+        RawAgent(master.address) as agent,
+        RawFramework(master.address) as one,
+        RawFramework(master.address) as two,
+    ):
+        operator = OperatorServiceStub(channel)
+        for framework in (one, two):
+            unit = make_task("x").resources
+            await framework.subscribe(demands=[framework_pb2.Demand(unit=unit, count=1)])
+        await agent.register()
+        for framework in (one, two):
+            offer = await framework.offer()
+            verdict = await framework.call(accept=launch([offer.offer_id], make_task("same")))
+            assert not verdict.HasField("error")
+        listed = (await operator.ListTasks(pb.ListTasksRequest())).tasks
+        assert [view.status.state for view in listed] == [task_pb2.TASK_STAGING] * 2
+        ambiguous = operator.KillTask(pb.KillTaskRequest(task_id="same"))
+        assert "several" in await refused(ambiguous, grpc.StatusCode.INVALID_ARGUMENT)
+        request = pb.KillTaskRequest(task_id="same", framework_id=two.framework_id)
+        assert (await operator.KillTask(request)).task.framework_id == two.framework_id
+        order = (await agent.next("kill")).kill
+        assert (order.framework_id, order.reason) == (
+            two.framework_id,
+            task_pb2.REASON_KILLED_BY_OPERATOR,
+        )
+
+
+async def test_offers_show_what_is_left_of_their_lease() -> None:
+    async with (
+        running_master(offer_lease=30.0) as master,
+        make_channel(master.address) as channel,
+        RawAgent(master.address) as agent,
+        RawFramework(master.address) as framework,
+    ):
+        operator = OperatorServiceStub(channel)
+        await agent.register()
+        await framework.subscribe()
+        made = await framework.offer()
+        (view,) = (await operator.ListOffers(pb.ListOffersRequest())).offers
+        assert view.offer.offer_id == made.offer_id
+        assert 0 < view.offer.lease_ms < made.lease_ms == 30_000
