@@ -109,6 +109,20 @@ class TestDealing:
         (grant,) = allocator.run(0.0)
         assert str(grant.resources) == "cpus:1;ports:[1-2]"
 
+    def test_a_host_of_tiny_units_does_not_hold_up_the_loop(self) -> None:
+        """The agent comes up again after some hundred deals, and all of it is dealt in the end."""
+        allocator = make_allocator(F1, F2)
+        for framework_id in (F1, F2):
+            allocator.set_demand(framework_id, Demand(Resources.parse("cpus:0.001")))
+        allocator.add_agent(A1, Resources.parse("cpus:4"))
+        slices = []
+        while allocator.is_unsettled:
+            slices.append(sum(grant.units for grant in allocator.run(0.0, budget=100)))
+            allocator.check()
+        assert max(slices) <= 500
+        assert sum(slices) == 4000
+        assert allocator.share(F1) == allocator.share(F2)
+
 
 class TestFilters:
     def test_a_filter_matches_while_the_refused_contains_the_offered(self) -> None:

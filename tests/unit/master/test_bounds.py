@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.master.core import calls
-from croupier.master.core.events import Heard
+from croupier.master.core.events import AgentTask, Heard
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetFramework, Registry
 from croupier.master.core.settings import Settings
@@ -68,3 +68,18 @@ def test_verdicts_are_forgotten_once_they_have_arrived() -> None:
     assert list(framework.verdicts) == list(range(1, 11))
     world.do(Heard(session, verdicts_seen=7))
     assert list(framework.verdicts) == [8, 9, 10]
+
+
+def test_an_agent_that_lies_about_its_tasks_is_refused() -> None:
+    world = World()
+    agent = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1", "cpus:3"))
+    world.report(agent, framework_id, "t1", TaskState.RUNNING, 1)
+    agent_id = world.agent_id(agent)
+    task = world.state.agents[agent_id].tasks[framework_id, TaskId("t1")]
+    lie = AgentTask(framework_id, make_task("t1", "cpus:1"), task.status)
+    liar = world.agent("cpus:2;mem:4GB", agent_id=agent_id, tasks=(lie,))
+    assert "launched with cpus:3" in str(world.closed[liar])
+    assert world.state.agents[agent_id].session == agent

@@ -24,6 +24,9 @@ from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import NOTHING, Resources
 
 _MANY = 10**9
+# A visit ends after so many deals, about 10 ms of work, and the agent comes up again: units
+# may be as small as a thousandth of a large agent.
+DEALS_IN_A_VISIT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +75,19 @@ class Visit:
         self._starved: list[tuple[FrameworkNode, Resources]] = []
         self._left = agent.free
         self._dealt: dict[FrameworkNode, tuple[Resources, list[int]]] = {}
+        self._deals = 0
+        self._again = False
         self.looks = 0
 
     def run(self) -> list[Grant]:
-        """Deal until nobody can use what is left."""
+        """Deal until nobody can use what is left, or there were very many deals.
+
+        In the latter case the agent is unsettled again.
+        """
         while self._left:
+            if self._deals >= DEALS_IN_A_VISIT:
+                self._again = True
+                break
             node = self._neediest()
             if node is None:
                 break
@@ -84,7 +95,10 @@ class Visit:
                 self._deal(node, self._left)
             else:
                 self._deal(node, node.demand.unit.carve(self._left, 1))
-        return [self._grant(node, *dealt) for node, dealt in self._dealt.items()]
+        grants = [self._grant(node, *dealt) for node, dealt in self._dealt.items()]
+        if self._again:
+            self._pool.unsettle(self._agent)
+        return grants
 
     def _neediest(self) -> FrameworkNode | None:
         """The framework to deal the next unit to; None if nobody can use the agent."""
@@ -159,8 +173,10 @@ class Visit:
 
     def _deal(self, node: FrameworkNode, resources: Resources) -> None:
         number = self._tree.deal(node, resources.scalars)
+        self._deals += 1
         dealt, numbers = self._dealt.get(node, (NOTHING, []))
-        self._dealt[node] = (dealt + resources, [*numbers, number])
+        numbers.append(number)
+        self._dealt[node] = (dealt + resources, numbers)
         self._left = self._left - resources
 
     def _grant(self, node: FrameworkNode, resources: Resources, numbers: list[int]) -> Grant:

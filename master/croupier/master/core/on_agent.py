@@ -37,7 +37,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
             yield from disconnect(state, peer, "it registered twice", now)
         return
     try:
-        _check(event)
+        _check(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
@@ -131,7 +131,7 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     yield from _announce(state, agent, message)
 
 
-def _check(event: Register) -> None:
+def _check(state: State, event: Register) -> None:
     if event.agent_id:
         check_id("agent", event.agent_id)
     if not event.hostname or len(event.hostname) > MAX_HOSTNAME:
@@ -147,6 +147,10 @@ def _check(event: Register) -> None:
         if key in seen:
             raise InvalidRequest(f"task {report.task.task_id} is listed twice")
         seen.add(key)
+        framework = state.frameworks.get(report.framework_id)
+        known = framework.tasks.get(report.task.task_id) if framework else None
+        if known is not None and known.info.resources != report.task.resources:
+            raise InvalidRequest(f"task {known.task_id} was launched with {known.info.resources}")
         if not report.latest.state.is_terminal:
             try:
                 held = held + report.task.resources
