@@ -14,6 +14,9 @@ import os
 import pwd
 import sys
 
+# `execvpe` imports this, and the account may not be able to read the library by then.
+import warnings  # noqa: F401
+
 PREFIX = "CROUPIER_TASK_ENV."
 _NOT_FOUND = 127
 _NOT_RUN = 126

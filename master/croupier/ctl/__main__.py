@@ -122,6 +122,7 @@ def run(
 ) -> int:
     """Run a command on the cluster, with its output here: croupier run -- CMD...
 
+    The command has nothing on its standard input.
     Exits with the command's exit code, or 128 + N if signal N ended it; of several tasks, with
     the first that is not 0. Ctrl-C ends the tasks.
 

@@ -30,7 +30,7 @@ def kill_task(target: Target, task_id: str, framework_id: str, grace_s: float | 
             return task_view(answer.task)
 
     task = asyncio.run(asked())
-    print(f"task {task['task_id']} of framework {task['framework_id']}: {task['state']}")
+    print(f"task {task['task_id']} of framework {task['framework_id']} was asked to end")
 
 
 def kill_request(task_id: str, framework_id: str, grace_s: float | None) -> pb.KillTaskRequest:

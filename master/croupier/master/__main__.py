@@ -14,7 +14,7 @@ NAME = "croupier-master"
 ABOUT = """Track what every agent has free, and deal it to frameworks in dominant-share order.
 
 Frameworks, agents and operators speak gRPC to --listen; Prometheus scrapes --http.
-A value is taken from its flag, else from CROUPIER_<FLAG> in the environment, else from
+A value is taken from its flag, else from its variable, such as CROUPIER_LISTEN, else from
 [croupier-master] in the TOML file that CROUPIER_CONFIG names.
 """
 

@@ -16,6 +16,7 @@ AttributeValue = str | int | Ranges
 Attributes = Mapping[str, AttributeValue]
 
 MAX_TEXT = 1024
+MAX_ATTRIBUTES = 64
 MAX_CONSTRAINTS = 100
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)

@@ -10,7 +10,7 @@ KeyT = TypeVar("KeyT")
 
 
 class Deadlines(Generic[KeyT]):
-    """One time per key. Setting is O(log n); what is called off stays queued until its time."""
+    """One time per key. Setting is O(log n), amortised; memory is O(keys that are set)."""
 
     def __init__(self) -> None:
         """Begin with none."""
@@ -32,6 +32,9 @@ class Deadlines(Generic[KeyT]):
         self._count += 1
         self._live[key] = (at, self._count)
         heapq.heappush(self._heap, (at, self._count, key))
+        if len(self._heap) > 2 * len(self._live) + 64:
+            self._heap = [(due, number, each) for each, (due, number) in self._live.items()]
+            heapq.heapify(self._heap)
 
     def set_at_most(self, key: KeyT, at: float) -> None:
         """Have `key` come due at `at`, or earlier if it was set so."""

@@ -20,6 +20,15 @@ class CroupierError(Exception):
     """Anything that can go wrong in a way a caller may want to handle."""
 
 
+MAX_TEXT = 400
+
+
+def shortened(error: CroupierError) -> CroupierError:
+    """`error`, with at most 400 characters of text: it may quote what a peer has sent."""
+    text = str(error)
+    return error if len(text) <= MAX_TEXT else type(error)(text[:MAX_TEXT] + "...")
+
+
 class InvalidRequest(CroupierError):
     """The request can never succeed as it is."""
 

@@ -15,7 +15,7 @@ Range = tuple[int, int]
 Ranges = tuple[Range, ...]
 
 MAX_NUMBER = 2**63 - 1
-MAX_RANGES = 10_000
+MAX_RANGES = 1_000
 
 
 def make_ranges(pairs: Iterable[Range]) -> Ranges:

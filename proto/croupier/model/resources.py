@@ -183,6 +183,20 @@ class Resources:
         """Whether `other` fits in this."""
         return other <= self
 
+    def excess(self, free: Resources) -> str:
+        """In words, the first amount of this that does not fit in `free`; empty if all do."""
+        for name in self._scalar_order():
+            if self.scalars[name] > free[name]:
+                needs = format_scalar(name, self.scalars[name])
+                return f"{name}:{needs} is more than {name}:{format_scalar(name, free[name])}"
+        for name, ranges in self.ranges.items():
+            if not rng.contains(free.ranges.get(name, ()), ranges):
+                return f"{name} that are not there"
+        for name, items in self.sets.items():
+            if not items <= free.sets.get(name, frozenset()):
+                return f"{name} that are not there"
+        return ""
+
     def units_within(self, free: Resources, most: int) -> int:
         """How many times this fits in `free` at once, at most `most`.
 

@@ -3,9 +3,9 @@
 Rule: every state a task can move to stands in `TRANSITIONS`; anything else is an error
 and changes nothing. States and reasons keep Mesos' names.
 
-A verdict that the master passes on a silent agent (UNREACHABLE, LOST) is not the end:
-an agent that returns may say that the task runs. FINISHED, FAILED, KILLED, ERROR,
-DROPPED, GONE and GONE_BY_OPERATOR are final.
+UNREACHABLE, the master's verdict on a silent agent, is not the end: an agent that returns
+may say that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
+GONE_BY_OPERATOR are final.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ MAX_MESSAGE = 4096
 MAX_ENVIRONMENT_BYTES = 128 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
 MAX_GRACE_MS = 24 * 3600 * 1000
+MAX_LABELS = 64
+MAX_LABEL = 1024
 DEFAULT_GRACE_MS = 3_000
 
 
@@ -103,12 +105,25 @@ _LIVE = frozenset(
 )
 _ENDS = TERMINAL - {TaskState.ERROR}
 
+# What an agent may say of a task; the others are verdicts of the master's.
+REPORTABLE = frozenset(
+    {
+        TaskState.STARTING,
+        TaskState.RUNNING,
+        TaskState.KILLING,
+        TaskState.FINISHED,
+        TaskState.FAILED,
+        TaskState.KILLED,
+        TaskState.DROPPED,
+        TaskState.GONE,
+    }
+)
+
 # Mesos enforces no order among the live states (any may jump to any other), save that
 # nothing goes back to STAGING. ERROR is a verdict on a task that never came to be.
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
     **{state: (_LIVE - {TaskState.STAGING}) | _ENDS for state in _LIVE},
     **{state: frozenset() for state in TERMINAL},
-    TaskState.LOST: frozenset({TaskState.RUNNING}) | _ENDS,
     TaskState.UNKNOWN: frozenset(),
 }
 
@@ -189,9 +204,23 @@ class TaskInfo:
             raise InvalidRequest("the task asks for no resources")
         if self.resources["gpus"] % 1000:
             raise InvalidRequest("gpus must be whole")
-        if not 0 <= self.grace_ms <= MAX_GRACE_MS:
-            raise InvalidRequest("the kill grace must be between 0 and 24 hours")
+        check_grace(self.grace_ms)
+        if len(self.labels) > MAX_LABELS or any(
+            len(key) > MAX_LABEL or len(value) > MAX_LABEL for key, value in self.labels
+        ):
+            raise InvalidRequest(f"at most {MAX_LABELS} labels of {MAX_LABEL} characters")
         self.command.check()
+
+
+def check_grace(grace_ms: int) -> int:
+    """Return `grace_ms` if a task may be given so long to end by itself.
+
+    Raises:
+        InvalidRequest: if it is negative or above 24 hours.
+    """
+    if not 0 <= grace_ms <= MAX_GRACE_MS:
+        raise InvalidRequest("the kill grace must be between 0 and 24 hours")
+    return grace_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from croupier.model.attributes import (
+    MAX_ATTRIBUTES,
     MAX_TEXT,
     Attributes,
     AttributeValue,
@@ -24,12 +25,14 @@ _OPERATORS = {
     pb.Constraint.OPERATOR_EQUALS: Operator.EQUALS,
     pb.Constraint.OPERATOR_NOT_EQUALS: Operator.NOT_EQUALS,
 }
+_INT64_MAX = 2**63 - 1
 _OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
 
 
 def resources_to_wire(amount: Resources) -> pb.Resources:
     """The message for `amount`."""
-    scalars = amount.scalars
+    # Only sums over very many agents are larger than the wire can carry.
+    scalars = {name: min(milli, _INT64_MAX) for name, milli in amount.scalars.items()}
     wire = pb.Resources(
         cpus_milli=scalars.get("cpus", 0),
         mem_milli=scalars.get("mem", 0),
@@ -88,6 +91,8 @@ def attributes_from_wire(wire: Iterable[pb.Attribute]) -> dict[str, AttributeVal
     """
     attributes: dict[str, AttributeValue] = {}
     for attribute in wire:
+        if len(attributes) == MAX_ATTRIBUTES:
+            raise InvalidRequest(f"more than {MAX_ATTRIBUTES} attributes")
         _once(check_attribute_name(attribute.name), attributes)
         attributes[attribute.name] = _attribute_from_wire(attribute)
     return attributes

@@ -354,7 +354,7 @@ async def test_what_is_waited_for_is_told_once_for_each_reason(master: Master) -
         assert run.stderr is not None
         line = await asyncio.wait_for(run.stderr.readline(), 20)
         assert line.decode() == (
-            "croupier run: waiting for room for 2 of 2 tasks (cpus:1;mem:128MB each): "
+            "croupier run: waiting to run 2 of 2 tasks (cpus:1;mem:128MB each): "
             "no agents are registered\n"
         )
         operator.answers[pb.GetMasterRequest] = pb.GetMasterResponse(

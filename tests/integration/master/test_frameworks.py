@@ -191,7 +191,7 @@ async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> No
 async def test_a_framework_that_reads_nothing_is_cut_off() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.subscribe()
-        ids = [f"unknown-task-{number}" for number in range(20_000)]
+        ids = [f"unknown-task-{number}" for number in range(10_000)]
         sessions = 1
         for seq in range(1, 100):
             await framework.send(pb.Call(seq=seq, reconcile=pb.Reconcile(task_ids=ids)))

@@ -98,8 +98,8 @@ def of_reasons(reasons: Iterable[pb.PassedOver]) -> Hindrance:
 def wish(job: Job, pending: int) -> str:
     """What is waited for."""
     if job.count == 1:
-        return f"waiting for room for the task ({job.unit})"
-    return f"waiting for room for {pending} of {job.count} tasks ({job.unit} each)"
+        return f"waiting to run the task ({job.unit})"
+    return f"waiting to run {pending} of {job.count} tasks ({job.unit} each)"
 
 
 def _reason_text(reason: pb.PassedOver) -> str:

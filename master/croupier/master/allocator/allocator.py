@@ -168,6 +168,11 @@ class Allocator:
             node.demand = replace(node.demand, count=max(node.demand.count - launched, 0))
         self._relist(node)
 
+    @property
+    def resource_names(self) -> set[str]:
+        """The scalar resources that any agent has."""
+        return set(self._totals.amounts)
+
     # Deciding.
 
     @property
@@ -207,7 +212,7 @@ class Allocator:
                 break
             visit = Visit(agent, self._tree, self._pool, self._rules, self.passes, now)
             grants += visit.run()
-            budget -= visit.looks + 1
+            budget -= visit.looks + visit.work + 1
         self._in_pass = self.is_unsettled
         return grants
 

@@ -24,9 +24,10 @@ from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import NOTHING, Resources
 
 _MANY = 10**9
-# A visit ends after so many deals, about 10 ms of work, and the agent comes up again: units
-# may be as small as a thousandth of a large agent.
-DEALS_IN_A_VISIT = 500
+# A visit ends after so much work, about 10 ms of it, and the agent comes up again: units may
+# be as small as a thousandth of a large agent. A deal is 1, and more where there are many
+# ranges to carve from or many frameworks that room may be kept for.
+WORK_IN_A_VISIT = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +76,7 @@ class Visit:
         self._starved: list[tuple[FrameworkNode, Resources]] = []
         self._left = agent.free
         self._dealt: dict[FrameworkNode, tuple[Resources, list[int]]] = {}
-        self._deals = 0
+        self.work = 0
         self._again = False
         self.looks = 0
 
@@ -85,7 +86,7 @@ class Visit:
         In the latter case the agent is unsettled again.
         """
         while self._left:
-            if self._deals >= DEALS_IN_A_VISIT:
+            if self.work >= WORK_IN_A_VISIT:
                 self._again = True
                 break
             node = self._neediest()
@@ -141,7 +142,10 @@ class Visit:
 
     def _filter_on(self, node: FrameworkNode, candidate: Resources) -> tuple[Cause, object] | None:
         until = node.filters.until(self._agent.agent_id, candidate, self._now)
-        return None if until is None else (Cause.FILTERED, _FilteredFor(until - self._now))
+        if until is None:
+            return None
+        self._pool.wake_at(self._agent.agent_id, until)
+        return Cause.FILTERED, _FilteredFor(until - self._now)
 
     def _kept_for(self, taker: FrameworkNode) -> FrameworkNode | None:
         """The needier framework that the agent is kept for, if it is kept from `taker`."""
@@ -169,11 +173,12 @@ class Visit:
         if node.holding is None:
             node.holding = self._agent.agent_id
             node.may_hold_at = self._now + self._rules.hold_s
-            self._pool.wake_at(self._agent.agent_id, node.may_hold_at)
+        self._pool.wake_at(self._agent.agent_id, node.may_hold_at)
 
     def _deal(self, node: FrameworkNode, resources: Resources) -> None:
         number = self._tree.deal(node, resources.scalars)
-        self._deals += 1
+        pieces = sum(map(len, self._left.ranges.values()))
+        self.work += 1 + (pieces + len(self._starved)) // 20
         dealt, numbers = self._dealt.get(node, (NOTHING, []))
         numbers.append(number)
         self._dealt[node] = (dealt + resources, numbers)

@@ -6,10 +6,10 @@ a quiet cluster costs nothing.
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
@@ -53,7 +53,7 @@ class Pool:
         self.agents: dict[AgentId, PooledAgent] = {}
         # Insertion-ordered: agents are dealt in the order in which they were unsettled.
         self._unsettled: dict[AgentId, None] = {}
-        self._wakeups: list[tuple[float, AgentId]] = []
+        self._wakeups: Deadlines[AgentId] = Deadlines()
 
     @property
     def unsettled(self) -> int:
@@ -69,6 +69,7 @@ class Pool:
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Take out an agent."""
         self._unsettled.pop(agent_id, None)
+        self._wakeups.cancel(agent_id)
         return self.agents.pop(agent_id)
 
     def unsettle(self, agent: PooledAgent) -> None:
@@ -93,17 +94,19 @@ class Pool:
         self._unsettled.clear()
 
     def wake_at(self, agent_id: AgentId, at: float) -> None:
-        """Unsettle the agent at `at`, when a filter on it runs out. O(log n)."""
-        heapq.heappush(self._wakeups, (at, agent_id))
+        """Unsettle the agent at `at`, when a filter on it runs out, if not earlier. O(log n).
+
+        One time is kept for each agent: a visit that finds other filters sets the next.
+        """
+        self._wakeups.set_at_most(agent_id, at)
 
     def next_wakeup(self) -> float | None:
         """When the next agent wakes; None if none will."""
-        return self._wakeups[0][0] if self._wakeups else None
+        return self._wakeups.next()
 
     def wake(self, now: float) -> None:
         """Unsettle the agents whose time has come."""
-        while self._wakeups and self._wakeups[0][0] <= now:
-            _, agent_id = heapq.heappop(self._wakeups)
+        for agent_id in self._wakeups.due(now):
             agent = self.agents.get(agent_id)
             if agent is not None:
                 self.unsettle(agent)

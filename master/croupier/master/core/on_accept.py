@@ -20,13 +20,13 @@ from croupier.master.core.on_allocation import end_offer, return_offer
 from croupier.master.core.settings import MAX_REFUSE_S
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 
 MAX_OFFERS = 1000
-MAX_TASKS = 10_000
+MAX_TASKS = 1_000
 
 
 def accept(
@@ -107,7 +107,7 @@ def _launch_all(
         try:
             _check_task(framework, task, left)
         except CroupierError as error:
-            verdicts.append(TaskVerdict(task.task_id, error))
+            verdicts.append(TaskVerdict(task.task_id, shortened(error)))
             continue
         left = left - task.resources
         yield from _launch(state, framework, offers[0], task)
@@ -120,10 +120,7 @@ def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:
-        rest = left or "nothing"
-        raise InvalidRequest(
-            f"task {task.task_id} takes {task.resources}, but the offer has {rest} left"
-        )
+        raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
 
 
 def _launch(state: State, framework: Framework, offer: Offer, info: TaskInfo) -> Iterator[Effect]:

@@ -7,6 +7,7 @@ it does not list it does not have. Nothing is guessed.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
@@ -22,8 +23,8 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, ProtocolViolation
 from croupier.model.ids import AgentId, check_id
-from croupier.model.resources import NOTHING
-from croupier.model.task import Reason, TaskState
+from croupier.model.resources import MAX_NAMES, NOTHING
+from croupier.model.task import REPORTABLE, Reason, TaskState
 
 MAX_HOSTNAME = 255
 
@@ -70,11 +71,13 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
         return
     agent.last_heard = now
     for status in event.statuses:
-        if status.agent_id == agent.agent_id and status.sequence > 0:
+        own = status.agent_id == agent.agent_id and status.sequence > 0
+        if own and status.state in REPORTABLE:
             yield from on_status(state, status)
         else:
-            yield Close(event.session, ProtocolViolation("an update is not this agent's own"))
-            yield from disconnect(state, agent, "it sent an update that is not its own", now)
+            message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
+            yield Close(event.session, ProtocolViolation(message))
+            yield from disconnect(state, agent, message, now)
             return
 
 
@@ -138,19 +141,17 @@ def _check(state: State, event: Register) -> None:
         raise InvalidRequest(f"an agent's hostname has 1 to {MAX_HOSTNAME} characters")
     if not event.total:
         raise InvalidRequest("the agent has no resources")
+    names = state.allocator.resource_names | set(event.total.scalars)
+    if len(names) > MAX_NAMES:
+        raise InvalidRequest(f"the cluster would have more than {MAX_NAMES} kinds of resources")
     held = NOTHING
     seen: set[tuple[str, str]] = set()
     for report in event.tasks:
-        check_id("framework", report.framework_id)
-        check_id("task", report.task.task_id)
         key = (report.framework_id, report.task.task_id)
         if key in seen:
             raise InvalidRequest(f"task {report.task.task_id} is listed twice")
         seen.add(key)
-        framework = state.frameworks.get(report.framework_id)
-        known = framework.tasks.get(report.task.task_id) if framework else None
-        if known is not None and known.info.resources != report.task.resources:
-            raise InvalidRequest(f"task {known.task_id} was launched with {known.info.resources}")
+        _check_report(state, event.agent_id, report)
         if not report.latest.state.is_terminal:
             try:
                 held = held + report.task.resources
@@ -158,6 +159,28 @@ def _check(state: State, event: Register) -> None:
                 raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
     if not held <= event.total:
         raise InvalidRequest(f"the agent's tasks hold {held}, but it has only {event.total}")
+
+
+def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
+    """Refuse what contradicts itself, or what the master knows better."""
+    check_id("framework", report.framework_id)
+    task_id = check_id("task", report.task.task_id)
+    framework = state.frameworks.get(report.framework_id)
+    known = framework.tasks.get(report.task.task_id) if framework else None
+    if known is not None and known.info.resources != report.task.resources:
+        raise InvalidRequest(f"task {task_id} was launched with {known.info.resources}")
+    waiting = report.unacknowledged
+    for status in (*waiting, report.latest):
+        named = (status.agent_id, status.framework_id, status.task_id)
+        if named != (agent_id, report.framework_id, task_id):
+            raise InvalidRequest(f"task {task_id} is listed with another's status")
+        if status.state not in REPORTABLE or status.sequence < 1:
+            raise InvalidRequest(f"task {task_id} is listed as {status.state.name}")
+    rising = all(one.sequence < two.sequence for one, two in pairwise(waiting))
+    if not rising or (waiting and waiting[-1] != report.latest):
+        raise InvalidRequest(f"task {task_id} is listed with updates out of order")
+    if report.latest.state.is_terminal and not waiting:
+        raise InvalidRequest(f"task {task_id} has ended and waits for nothing")
 
 
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
@@ -219,8 +242,13 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
         framework = adopt(state, report.framework_id, now)
     latest, waiting = report.latest, report.unacknowledged
     task = framework.tasks.get(report.task.task_id)
-    if task is None and not framework.has_used(report.task.task_id):
+    used = framework.has_used(report.task.task_id)
+    if task is None and (not used or not latest.state.is_terminal):
         task = Task(report.task, framework.framework_id, agent.agent_id, framework.role, latest)
+        if used:
+            # It was given up and forgotten, and runs all the same: not for long.
+            framework.spent.pop(task.task_id)
+            task.kill = (None, Reason.AGENT_REREGISTERED)
         task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
         task.sequence = task.acknowledged
         state.add_task(task)
@@ -231,8 +259,6 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
         yield from _on_running(state, agent, framework, task, report)
     for status in waiting:
         yield from on_status(state, status)
-    if latest.state.is_terminal and not waiting:
-        yield from on_status(state, latest)
     forget_removed(state, report.framework_id)
 
 

@@ -15,7 +15,7 @@ from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import TaskVerdict, Updated, Verdict
-from croupier.master.core.on_accept import accept, checked_refusal, own_offers
+from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import acknowledge, kill
 from croupier.master.core.state import State
@@ -25,13 +25,15 @@ from croupier.model.errors import (
     InvalidRequest,
     NotFound,
     ProtocolViolation,
+    shortened,
 )
-from croupier.model.ids import AgentId, TaskId
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus, check_grace
 
 # More answers than this unseen, and the framework does not read.
 MAX_VERDICTS = 4096
 MAX_REASON = 256
+MAX_NAMED = 10_000
 # A message is far below what gRPC takes, and one of few.
 RECONCILED_AT_ONCE = 500
 
@@ -47,8 +49,8 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect
         return
     framework.last_heard = now
     if event.seq <= framework.last_seq:
-        known = framework.verdicts.get(event.seq)
-        yield Send(event.session, known or Verdict(event.seq))
+        gone = Conflict(f"what call {event.seq} was answered is no longer known")
+        yield Send(event.session, framework.verdicts.get(event.seq, Verdict(event.seq, gone)))
         return
     if len(framework.verdicts) >= MAX_VERDICTS:
         message = f"{MAX_VERDICTS} verdicts were not read"
@@ -61,7 +63,8 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect
     try:
         tasks = yield from _decide(state, framework, event.call, now)
     except CroupierError as refusal:
-        error, tasks = refusal, _refused_tasks(event.call, refusal)
+        error = shortened(refusal)
+        tasks = _refused_tasks(event.call, error)
     verdict = Verdict(event.seq, error, tasks)
     framework.verdicts[event.seq] = verdict
     yield Send(event.session, verdict)
@@ -82,6 +85,7 @@ def _decide(state: State, framework: Framework, call: calls.Call, now: float) ->
         case calls.Accept():
             return (yield from accept(state, framework, call, now))
         case calls.Acknowledge(updates):
+            _check_number(len(updates))
             for agent_id, task_id, sequence in updates:
                 yield from _on_acknowledged(state, framework, agent_id, task_id, sequence)
         case calls.Decline():
@@ -95,6 +99,9 @@ def _decide(state: State, framework: Framework, call: calls.Call, now: float) ->
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms)
         case calls.Reconcile(task_ids):
+            _check_number(len(task_ids))
+            if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
+                raise InvalidRequest("a task id is too long")
             yield from _reconcile(framework, task_ids)
         case calls.Teardown():
             yield from on_framework.remove(state, framework, "it asked for its teardown", now)
@@ -105,14 +112,20 @@ def _decide(state: State, framework: Framework, call: calls.Call, now: float) ->
     return ()
 
 
+def _check_number(number: int) -> None:
+    if number > MAX_NAMED:
+        raise InvalidRequest(f"more than {MAX_NAMED} tasks are named in one call")
+
+
 def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
     match call:
         case calls.Accept():
-            return tuple(TaskVerdict(task.task_id, error) for task in call.tasks)
+            ids = [task.task_id for task in call.tasks]
         case calls.Malformed():
-            return tuple(TaskVerdict(task_id, error) for task_id in call.task_ids)
+            ids = list(call.task_ids)
         case _:
             return ()
+    return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS])
 
 
 def _decline(
@@ -132,6 +145,8 @@ def _decline(
 def _kill(
     state: State, framework: Framework, task_id: TaskId, grace_ms: int | None
 ) -> Iterator[Effect]:
+    if grace_ms is not None:
+        check_grace(grace_ms)
     task = framework.tasks.get(task_id)
     if task is None:
         if task_id in framework.spent:

@@ -122,7 +122,9 @@ def adopt(state: State, framework_id: FrameworkId, now: float) -> Framework:
 def _check(state: State, event: Subscribe) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
-        if event.framework_id in state.removed:
+        known = state.frameworks.get(event.framework_id)
+        ends = known is not None and known.state is FrameworkState.REMOVED
+        if ends or event.framework_id in state.removed:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")

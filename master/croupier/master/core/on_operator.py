@@ -10,7 +10,7 @@ from croupier.master.core.on_task import kill
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
-from croupier.model.task import Reason
+from croupier.model.task import Reason, check_grace
 
 
 def on_operator_kill(state: State, event: OperatorKill) -> Iterator[Effect]:
@@ -22,11 +22,22 @@ def on_operator_kill(state: State, event: OperatorKill) -> Iterator[Effect]:
 
 
 def _find(state: State, event: OperatorKill) -> Task | CroupierError:
+    try:
+        check_grace(event.grace_ms or 0)
+    except InvalidRequest as refusal:
+        return refusal
     named = [
         framework.tasks[event.task_id]
         for framework in state.frameworks.values()
         if event.task_id in framework.tasks and event.framework_id in ("", framework.framework_id)
     ]
+    ended = [
+        record
+        for record in state.ended
+        if record.info.task_id == event.task_id and event.framework_id in ("", record.framework_id)
+    ]
+    if not named and ended:
+        return Conflict(f"task {event.task_id} has ended: {ended[-1].status.state.name}")
     if not named:
         return NotFound(f"no task {event.task_id!r}")
     if len(named) > 1:

@@ -44,12 +44,11 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
     peer = state.peers.get(session)
     if peer is None:
         return
-    silent_s = now - peer.last_heard
-    if silent_s < state.settings.agent_timeout_s:
-        at = peer.last_heard + state.settings.agent_timeout_s
+    at = peer.last_heard + state.settings.agent_timeout_s
+    if at > now:
         state.deadlines.set(("silence", str(session)), at)
         return
-    message = f"nothing was heard for {silent_s:.0f} s"
+    message = f"nothing was heard for {now - peer.last_heard:.0f} s"
     yield Close(session, Unavailable(message))
     if isinstance(peer, Agent):
         yield from on_agent.disconnect(state, peer, message, now)

@@ -75,8 +75,13 @@ class State:
 
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
         """A new id, unique among all masters of this cluster."""
-        self._counts[kind] += 1
-        return f"{self.master_id}-{kind}{self._counts[kind]}"
+        while True:
+            self._counts[kind] += 1
+            made = f"{self.master_id}-{kind}{self._counts[kind]}"
+            # A peer may have come with an id of its own making that looks like ours.
+            taken = made in self.agents or made in self.frameworks or made in self.removed
+            if not taken:
+                return made
 
     def has_issued(self, offer_id: OfferId) -> bool:
         """Whether the id is that of an offer which this master made at some time."""
@@ -85,7 +90,8 @@ class State:
             prefix == self.master_id
             and number.isascii()
             and number.isdigit()
-            and 1 <= int(number[:20]) <= self._counts["O"]
+            and len(number) <= 20
+            and 1 <= int(number) <= self._counts["O"]
         )
 
     def add_framework(

@@ -75,11 +75,16 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
 
 
 def _asked(state: State, query: Callable[[State], object]) -> object:
-    """What a query sees, or why it refuses: who asks must not be able to end the master."""
+    """What a query sees, or why it refuses: who asks must not be able to end the master.
+
+    A query changes nothing, so a mistake in one is no reason to distrust the state.
+    """
     try:
         return query(state)
     except CroupierError as refusal:
         return refusal
+    except Exception as mistake:
+        return CroupierError(f"the question failed: {mistake!r}")
 
 
 def _on_heard(state: State, event: Heard, now: float) -> None:

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from grpc import StatusCode
+
 from croupier.master.core.events import OperatorKill
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
@@ -110,4 +112,4 @@ async def _answered(context: Context, answer: Awaitable[T]) -> T:
     try:
         return await answer
     except CroupierError as error:
-        return await context.abort(STATUS[type(error)], str(error))
+        return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), str(error))

@@ -8,7 +8,14 @@ from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
-from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId, check_role
+from croupier.model.ids import (
+    MAX_ID_BYTES,
+    AgentId,
+    FrameworkId,
+    OfferId,
+    TaskId,
+    check_role,
+)
 from croupier.model.task import TaskInfo
 from croupier.rpc.task_wire import demand_from_wire, task_from_wire
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
@@ -82,6 +89,8 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
         case "revive":
             return calls.Revive()
         case "kill":
+            if len(wire.kill.task_id) > MAX_ID_BYTES:
+                raise InvalidRequest("the task id is too long")
             policy = wire.kill.kill_policy
             grace = policy.grace_ms if wire.kill.HasField("kill_policy") else None
             return calls.Kill(TaskId(wire.kill.task_id), grace)

@@ -1,0 +1,195 @@
+"""Peers that lie, repeat themselves or overdo it: refused by name, and nothing else changes."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.core import calls
+from croupier.master.core.events import AgentReported, AgentTask, OperatorKill
+from croupier.master.core.messages import KillTask
+from croupier.master.core.settings import Settings
+from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Source, TaskState, TaskStatus
+from tests.harness.world import World, make_task
+
+
+def status(
+    world: World, agent: str, framework: str, task: str, state: TaskState, sequence: int = 1
+) -> TaskStatus:
+    return TaskStatus(
+        FrameworkId(framework),
+        TaskId(task),
+        AgentId(agent),
+        state,
+        Source.EXECUTOR,
+        sequence=sequence,
+    )
+
+
+def test_ids_that_look_like_the_next_ones_are_passed_over() -> None:
+    world = World()
+    world.framework(framework_id="m-F1")
+    world.agent("cpus:1", agent_id="m-A1")
+    assert world.framework_id(world.framework()) == "m-F2"
+    assert world.agent_id(world.agent("cpus:1")) == "m-A2"
+
+
+@pytest.mark.parametrize(
+    "state",
+    [TaskState.UNREACHABLE, TaskState.LOST, TaskState.ERROR, TaskState.STAGING, TaskState.UNKNOWN],
+)
+def test_an_agent_cannot_pass_the_masters_verdicts(state: TaskState) -> None:
+    world = World()
+    agent = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1"))
+    told = status(world, world.agent_id(agent), framework_id, "t1", state)
+    world.do(AgentReported(agent, (told,)))
+    assert isinstance(world.closed[agent], ProtocolViolation)
+    world.call(session, calls.Teardown())
+
+
+def test_registrations_that_contradict_themselves_are_refused() -> None:
+    def listed(latest: TaskStatus, *waiting: TaskStatus) -> InvalidRequest | object:
+        task = AgentTask(FrameworkId("f"), make_task("t"), latest, waiting)
+        world = World()
+        return world.closed.get(world.agent("cpus:4;mem:4GB", agent_id="a", tasks=(task,)), "taken")
+
+    world = World()
+    running = status(world, "a", "f", "t", TaskState.RUNNING, 2)
+    ended = status(world, "a", "f", "t", TaskState.FINISHED, 3)
+    assert listed(running) == "taken"
+    assert listed(ended, running, ended) == "taken"
+    for latest, waiting in (
+        (ended, ()),
+        (ended, (running,)),
+        (ended, (ended, running)),
+        (status(world, "b", "f", "t", TaskState.RUNNING), ()),
+        (status(world, "a", "g", "t", TaskState.RUNNING), ()),
+        (status(world, "a", "f", "u", TaskState.RUNNING), ()),
+        (status(world, "a", "f", "t", TaskState.UNREACHABLE), ()),
+        (status(world, "a", "f", "t", TaskState.RUNNING, 0), ()),
+    ):
+        assert isinstance(listed(latest, *waiting), InvalidRequest), (latest, waiting)
+
+
+def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() -> None:
+    """Its framework was removed meanwhile, but still waits for another task."""
+    world = World()
+    one = world.agent("cpus:1;mem:1GB", "h1")
+    two = world.agent("cpus:1;mem:1GB", "h2")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    away = world.agent_id(one)
+    world.accept(session, make_task("t1"))
+    world.accept(session, make_task("t2"))
+    world.report(one, framework_id, "t1", TaskState.RUNNING, 1)
+    world.end_session(one)
+    world.state.peers[two].last_heard = world.state.peers[session].last_heard = 80.0
+    world.pass_time(80.0)
+    world.call(session, calls.Teardown())
+    running = status(world, away, framework_id, "t1", TaskState.RUNNING)
+    back = world.agent(
+        "cpus:1;mem:1GB",
+        "h1",
+        agent_id=away,
+        tasks=(AgentTask(framework_id, make_task("t1"), running),),
+    )
+    killed = [message.task_id for message in world.sent[back] if isinstance(message, KillTask)]
+    assert killed == ["t1"]
+    assert not world.state.allocator.free(away)
+    world.report(back, framework_id, "t1", TaskState.KILLED, 2)
+    assert world.state.allocator.free(away) == Resources.parse("cpus:1;mem:1GB")
+
+
+def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
+    world = World(settings=Settings(spent_frameworks=1))
+    world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1"))
+    world.call(session, calls.Teardown())
+    for _ in range(3):
+        world.call(world.framework(), calls.Teardown())
+    assert framework_id not in world.state.removed
+    again = world.framework(framework_id=framework_id)
+    assert isinstance(world.closed[again], Removed)
+
+
+def test_silence_is_given_up_at_its_very_moment() -> None:
+    world = World()
+    world.now = 210.0111891144907
+    session = world.framework()
+    world.pass_time(200.0)
+    assert session in world.closed
+
+
+def test_great_errors_make_small_verdicts() -> None:
+    world = World()
+    world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    many = tuple(make_task(f"t{number}") for number in range(5_000))
+    verdict = world.accept(session, *many, offers=["x" * 100_000])
+    assert len(str(verdict.error)) < 500
+    assert len(verdict.tasks) <= 1_000
+    verdict = world.call(session, calls.Kill(TaskId("\x01" * 100_000)))
+    assert len(str(verdict.error)) < 500
+
+
+def test_overdone_calls_are_refused() -> None:
+    world = World()
+    session = world.framework()
+    ids = tuple(TaskId(f"t{number}") for number in range(10_001))
+    for call in (
+        calls.Reconcile(ids),
+        calls.Acknowledge(tuple((AgentId("a"), task_id, 1) for task_id in ids)),
+        calls.Kill(TaskId("t"), 2**60),
+        calls.Reconcile((TaskId("x" * 1000),)),
+    ):
+        assert isinstance(world.call(session, call).error, InvalidRequest)
+    world.do(OperatorKill(1, TaskId("t"), FrameworkId(""), 2**60))
+
+
+def test_a_number_from_the_past_that_is_not_known_is_no_success() -> None:
+    world = World()
+    session = world.framework()
+    world.call(session, calls.Revive(), seq=2**63)
+    assert isinstance(world.call(session, calls.Revive(), seq=1).error, Conflict)
+
+
+def test_kinds_of_resources_are_bounded_in_the_whole_cluster() -> None:
+    world = World()
+    first = ";".join(f"a{number}:1" for number in range(60))
+    assert world.agent(first) not in world.closed
+    second = world.agent(";".join(f"b{number}:1" for number in range(60)))
+    assert "kinds of resources" in str(world.closed[second])
+
+
+def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
+    world = World()
+    world.agent("cpus:4;mem:4GB")
+    session = world.framework(offer_lease_s=60.0)
+    for _ in range(500):
+        world.decline(session, 3600.0)
+        world.call(session, calls.Revive())
+    assert len(world.state.allocator._pool._wakeups._heap) < 100
+    assert len(world.state.deadlines._heap) < 200
+
+
+def test_many_ranges_and_many_waiting_do_not_make_a_long_visit() -> None:
+    """A visit ends after some work and the agent comes up again; all is dealt in the end."""
+    world = World()
+    ports = ",".join(str(2 * number + 1) for number in range(1_000))
+    world.agent(f"cpus:64;ports:[{ports}]", allocate=False)
+    for number in range(50):
+        world.framework(f"r{number}", demand="gpus:1", allocate=False)
+    world.framework("p", demand="ports:1", allocate=False)
+    slices = []
+    while world.state.allocator.is_unsettled:
+        slices.append(sum(grant.units for grant in world.state.allocator.run(0.0, 1000)))
+    assert sum(slices) == 1_000
+    assert slices[0] < 50
+    assert max(slices) <= 500
