@@ -43,7 +43,8 @@ class TaskOutputs:
     async def _serve(self, request: web.Request, key: tuple[str, str]) -> web.StreamResponse:
         if key not in self.texts and not self.knows_all:
             return web.Response(status=404)
-        text = self.texts.get(key, b"")[int(request.query.get("offset", "0")) :]
+        offset = int(request.query.get("offset", "0"))
+        text = self.texts.get(key, b"")[offset:]
         response = web.StreamResponse()
         response.enable_chunked_encoding()
         await response.prepare(request)
@@ -56,6 +57,8 @@ class TaskOutputs:
             return response
         await response.write(text)
         await eventually(lambda: key[0] not in self.open_ended, timeout_s=60)
+        # What the task has written while it was followed.
+        await response.write(self.texts.get(key, b"")[offset + len(text) :])
         await response.write_eof()
         return response
 

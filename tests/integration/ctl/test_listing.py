@@ -75,7 +75,7 @@ async def test_kill(operator: ScriptedOperator) -> None:
         )
     )
     argv = ["kill", "t1", "--framework", "f1", "--grace", "0.5", "--master", operator.address]
-    assert await croupier(*argv) == Ended(0, "task t1 of framework f1: KILLING\n", "")
+    assert await croupier(*argv) == Ended(0, "task t1 of framework f1 was asked to end\n", "")
     assert operator.asked[-1] == pb.KillTaskRequest(
         task_id="t1", framework_id="f1", kill_policy=task_pb2.KillPolicy(grace_ms=500)
     )
