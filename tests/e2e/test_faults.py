@@ -224,6 +224,7 @@ async def test_prometheus_accepts_the_metrics(tmp_path: Path) -> None:
         check_metrics(told)
         check_metrics(agent)
         assert 'croupier_role_dominant_share{role="S"}' in told
+        assert "croupier_messages_dropped_total" in told
         assert "croupier_agent_registered 1.0" in agent
         for text in (told, agent):
             ids = (steady.framework_id, view.agent.agent_id)

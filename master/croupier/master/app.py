@@ -72,6 +72,7 @@ class Master:
             StateCollector(
                 state,
                 lambda: {"inbox": len(self.driver.inbox), "outboxes": self._sessions.queued()},
+                lambda: self._sessions.dropped,
                 lambda: self._leader.is_me,
                 self._clock.wall_ms() / 1000,
             )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from croupier.master.core import facts
@@ -109,11 +109,12 @@ class StateCollector(Collector):
         self,
         state: State,
         queues: Callable[[], dict[str, int]],
+        dropped: Callable[[], int],
         is_leader: Callable[[], bool],
         started_s: float,
     ) -> None:
         """`started_s` is seconds since the epoch."""
-        self._state, self._queues = state, queues
+        self._state, self._queues, self._dropped = state, queues, dropped
         self._is_leader, self._started_s = is_leader, started_s
 
     def collect(self) -> Iterable[Metric]:
@@ -137,6 +138,11 @@ class StateCollector(Collector):
         for queue, depth in self._queues().items():
             queues.add_metric([queue], depth)
         yield queues
+        yield CounterMetricFamily(
+            "croupier_messages_dropped",
+            "Messages for peers that had gone, or did not read.",
+            value=self._dropped(),
+        )
 
     def _counts(self) -> Iterator[Metric]:
         state = self._state

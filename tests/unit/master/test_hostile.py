@@ -16,7 +16,7 @@ from tests.harness.world import World, make_task
 
 
 def status(
-    world: World, agent: str, framework: str, task: str, state: TaskState, sequence: int = 1
+    agent: str, framework: str, task: str, state: TaskState, sequence: int = 1
 ) -> TaskStatus:
     return TaskStatus(
         FrameworkId(framework),
@@ -46,7 +46,7 @@ def test_an_agent_cannot_pass_the_masters_verdicts(state: TaskState) -> None:
     session = world.framework()
     framework_id = world.framework_id(session)
     world.accept(session, make_task("t1"))
-    told = status(world, world.agent_id(agent), framework_id, "t1", state)
+    told = status(world.agent_id(agent), framework_id, "t1", state)
     world.do(AgentReported(agent, (told,)))
     assert isinstance(world.closed[agent], ProtocolViolation)
     world.call(session, calls.Teardown())
@@ -58,20 +58,19 @@ def test_registrations_that_contradict_themselves_are_refused() -> None:
         world = World()
         return world.closed.get(world.agent("cpus:4;mem:4GB", agent_id="a", tasks=(task,)), "taken")
 
-    world = World()
-    running = status(world, "a", "f", "t", TaskState.RUNNING, 2)
-    ended = status(world, "a", "f", "t", TaskState.FINISHED, 3)
+    running = status("a", "f", "t", TaskState.RUNNING, 2)
+    ended = status("a", "f", "t", TaskState.FINISHED, 3)
     assert listed(running) == "taken"
     assert listed(ended, running, ended) == "taken"
     for latest, waiting in (
         (ended, ()),
         (ended, (running,)),
         (ended, (ended, running)),
-        (status(world, "b", "f", "t", TaskState.RUNNING), ()),
-        (status(world, "a", "g", "t", TaskState.RUNNING), ()),
-        (status(world, "a", "f", "u", TaskState.RUNNING), ()),
-        (status(world, "a", "f", "t", TaskState.UNREACHABLE), ()),
-        (status(world, "a", "f", "t", TaskState.RUNNING, 0), ()),
+        (status("b", "f", "t", TaskState.RUNNING), ()),
+        (status("a", "g", "t", TaskState.RUNNING), ()),
+        (status("a", "f", "u", TaskState.RUNNING), ()),
+        (status("a", "f", "t", TaskState.UNREACHABLE), ()),
+        (status("a", "f", "t", TaskState.RUNNING, 0), ()),
     ):
         assert isinstance(listed(latest, *waiting), InvalidRequest), (latest, waiting)
 
@@ -91,7 +90,7 @@ def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() ->
     world.state.peers[two].last_heard = world.state.peers[session].last_heard = 80.0
     world.pass_time(80.0)
     world.call(session, calls.Teardown())
-    running = status(world, away, framework_id, "t1", TaskState.RUNNING)
+    running = status(away, framework_id, "t1", TaskState.RUNNING)
     back = world.agent(
         "cpus:1;mem:1GB",
         "h1",

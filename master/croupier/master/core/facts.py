@@ -10,7 +10,7 @@ from croupier.model.task import Reason, Source, TaskState
 
 Joined = Literal["new", "again", "returned"]
 OfferOutcome = Literal["accepted", "declined", "rescinded", "expired"]
-Outcome = Literal["ok", "invalid", "dropped"]
+Outcome = Literal["ok", "invalid"]
 
 
 @dataclass(frozen=True, slots=True)
