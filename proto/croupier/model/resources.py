@@ -57,7 +57,7 @@ class Resources:
         kept_scalars = {n: m for n, m in (scalars or {}).items() if check_milli(n, m)}
         kept_ranges = {n: rng.make_ranges(r) for n, r in (ranges or {}).items() if r}
         kept_sets = {n: _check_items(n, s) for n, s in (sets or {}).items() if s}
-        _check_names([*kept_scalars, *kept_ranges, *kept_sets])
+        check_names([*kept_scalars, *kept_ranges, *kept_sets])
         self.scalars, self.ranges, self.sets = kept_scalars, kept_ranges, kept_sets
 
     @classmethod
@@ -246,6 +246,22 @@ def total_of(amounts: Iterable[Resources]) -> Resources:
     return _made(scalars, {}, {})
 
 
+def check_names(names: list[str]) -> None:
+    """Look at the names of resources that come together.
+
+    Raises:
+        InvalidRequest: if one is illegal or there twice, or there are over 64.
+    """
+    if len(names) > MAX_NAMES:
+        raise InvalidRequest(f"more than {MAX_NAMES} resources")
+    for name in names:
+        if not _NAME.match(name):
+            raise InvalidRequest(f"{name[:80]!r} is not the name of a resource")
+    if len(set(names)) < len(names):
+        twice = sorted({name for name in names if names.count(name) > 1})
+        raise InvalidRequest(f"{', '.join(twice)} is given as two kinds of resource")
+
+
 def _made(
     scalars: Mapping[str, int],
     ranges: Mapping[str, Ranges],
@@ -255,17 +271,6 @@ def _made(
     made = Resources.__new__(Resources)
     made.scalars, made.ranges, made.sets = scalars, ranges, sets
     return made
-
-
-def _check_names(names: list[str]) -> None:
-    if len(names) > MAX_NAMES:
-        raise InvalidRequest(f"more than {MAX_NAMES} resources")
-    for name in names:
-        if not _NAME.match(name):
-            raise InvalidRequest(f"{name[:80]!r} is not the name of a resource")
-    if len(set(names)) < len(names):
-        twice = sorted({name for name in names if names.count(name) > 1})
-        raise InvalidRequest(f"{', '.join(twice)} is given as two kinds of resource")
 
 
 def _parse_set(name: str, text: str) -> frozenset[str]:

@@ -1,0 +1,149 @@
+"""Roles as a tree of paths, and what operators may set of one.
+
+`ads/prod` is within `ads`; a role that nobody has named is there all the same, with the
+default settings. Weights and amounts are whole thousandths; amounts are of scalars only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import Role
+from croupier.model.resources import FIRST, check_names
+from croupier.model.scalar import MILLI, check_milli, format_milli, format_scalar, parse_scalar
+
+MAX_WEIGHT: Final = 1_000_000 * MILLI
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSettings:
+    """What an operator has set of a role. It counts what the whole subtree holds.
+
+    Attributes:
+        weight: thousandths. Of two siblings that want all they can get, the one of twice
+            the weight gets twice the share.
+        resource_weights: thousandths, by resource; the weight of the role for a resource is
+            `weight` times this. 1000 where it is not given.
+        guarantee: thousandths of each scalar: while the role holds less, it is dealt before
+            everybody who has met his guarantee or has none. 0 is none.
+        limit: thousandths of each scalar that the role never holds more than; 0 is a limit,
+            and what is not given is not limited.
+        preemption: False: the role neither preempts nor is preempted. None: as its parent,
+            and at the top as the cluster.
+    """
+
+    weight: int = MILLI
+    resource_weights: Mapping[str, int] = field(default_factory=dict)
+    guarantee: Mapping[str, int] = field(default_factory=dict)
+    limit: Mapping[str, int] = field(default_factory=dict)
+    preemption: bool | None = None
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it says nothing that an untouched role does not."""
+        return (
+            self.weight == MILLI
+            and all(weight == MILLI for weight in self.resource_weights.values())
+            and not any(self.guarantee.values())
+            and not self.limit
+            and self.preemption is None
+        )
+
+    def check(self) -> None:
+        """Look for what no role could have.
+
+        Raises:
+            InvalidRequest: if there is such a thing.
+        """
+        check_weight("the weight", self.weight)
+        for named in (self.resource_weights, self.guarantee, self.limit):
+            check_names(list(named))
+        for name, weight in self.resource_weights.items():
+            check_weight(f"the weight of {name}", weight)
+        for amounts in (self.guarantee, self.limit):
+            for name, milli in amounts.items():
+                check_milli(name, milli)
+        for name, least in self.guarantee.items():
+            if least > self.limit.get(name, least):
+                raise InvalidRequest(
+                    f"the guarantee {name}:{format_scalar(name, least)} is above "
+                    f"the limit {name}:{format_scalar(name, self.limit[name])}"
+                )
+
+
+def parent_of(role: Role) -> Role | None:
+    """The role that `role` is directly within; None at the top."""
+    parent, slash, _ = role.rpartition("/")
+    return Role(parent) if slash else None
+
+
+def ancestors(role: Role) -> tuple[Role, ...]:
+    """The roles that `role` is within, the nearest first, without itself."""
+    found: list[Role] = []
+    parent = parent_of(role)
+    while parent is not None:
+        found.append(parent)
+        parent = parent_of(parent)
+    return tuple(found)
+
+
+def is_within(role: Role, other: Role) -> bool:
+    """Whether `role` is `other` or below it."""
+    return role == other or role.startswith(other + "/")
+
+
+def check_weight(what: str, weight: int) -> int:
+    """Return `weight`, in thousandths, if it can be one; `what` names it in the error.
+
+    Raises:
+        InvalidRequest: if it is not above 0 and at most 1,000,000 times a thousand.
+    """
+    if not 0 < weight <= MAX_WEIGHT:
+        most = format_milli(MAX_WEIGHT)
+        raise InvalidRequest(
+            f"{what} must be above 0 and at most {most}, not {format_milli(weight)}"
+        )
+    return weight
+
+
+def parse_weight(what: str, text: str) -> int:
+    """Thousandths of the weight written in `text`, such as `0.5`; `what` names it in the error.
+
+    Raises:
+        InvalidRequest: if it is not a number above 0 and at most 1,000,000, in thousandths.
+    """
+    try:
+        weight = parse_scalar(what, text)
+    except InvalidRequest:
+        raise InvalidRequest(
+            f"{what}: {text.strip()[:80]!r} is not a weight (examples: 2, 0.5; above 0)"
+        ) from None
+    return check_weight(what, weight)
+
+
+def parse_amounts(text: str) -> dict[str, int]:
+    """Read scalars such as `cpus:4;mem:8GB` as thousandths; an amount of 0 is kept.
+
+    Raises:
+        InvalidRequest: if `text` is not that; the message says where.
+    """
+    amounts: dict[str, int] = {}
+    for part in filter(None, (piece.strip() for piece in text.split(";"))):
+        name, colon, value = (piece.strip() for piece in part.partition(":"))
+        if not colon or not value:
+            raise InvalidRequest(f"{part[:80]!r} is not NAME:AMOUNT (example: cpus:4;mem:8GB)")
+        if name in amounts:
+            raise InvalidRequest(f"{name[:80]} is given twice")
+        check_names([name])
+        amounts[name] = parse_scalar(name, value)
+    return amounts
+
+
+def format_amounts(amounts: Mapping[str, int]) -> str:
+    """`amounts` as people write them; `parse_amounts` reads it back."""
+    known = [name for name in FIRST if name in amounts]
+    names = known + sorted(name for name in amounts if name not in FIRST)
+    return ";".join(f"{name}:{format_scalar(name, amounts[name])}" for name in names)
