@@ -33,6 +33,12 @@ app = make_app(
     reads_environment=False,
 )
 
+app.command(
+    "croupier.sim.cli:app",
+    name="simulate",
+    help="Run an experiment in virtual time, or golden vectors, against the real allocator.",
+)
+
 
 @app.command
 def agents(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:

@@ -1,0 +1,9 @@
+"""The simulator: the real allocator and core in virtual time, and what they are held against.
+
+Rule: the same seed gives the same result. Nothing here speaks to a network or waits for a
+real clock; only `cli` knows that there is a terminal.
+
+- `experiment` and `registry`: what an experiment is, and the table of all of them.
+- `vectors`: golden vectors of the fairness schema, run against the engine and the solvers.
+- `solvers`: continuous and discrete reference policies that share no code with the engine.
+"""

@@ -1,0 +1,104 @@
+"""`croupier simulate`: flags and help; the work is in the modules beside this one.
+
+Rule: what a command needs is imported within it, so that `--help` stays fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.cli import make_app
+from croupier.sim.experiment import Options, Progress, Result
+from croupier.sim.registry import EXPERIMENTS, Entry
+
+app = make_app(
+    "simulate",
+    "Run an experiment in virtual time, or golden vectors, against the real allocator.\n\n"
+    "An experiment states what it expects, checks it, and exits with 1 if a check fails.",
+    reads_environment=False,
+)
+
+
+@app.command(name="list")
+def list_experiments() -> None:
+    """List the experiments."""
+    width = max(len(name) for name in EXPERIMENTS)
+    for name, entry in EXPERIMENTS.items():
+        print(f"{name.ljust(width)}  {entry.summary}")
+
+
+def _register(name: str, entry: Entry) -> None:
+    def run(*, seed: int = 0, out: Path | None = None) -> int:
+        return run_experiment(name, Options(seed), out)
+
+    def run_on_data(*, data: Path, seed: int = 0, out: Path | None = None) -> int:
+        return run_experiment(name, Options(seed, data), out)
+
+    chosen: Callable[..., int] = run_on_data if entry.needs_data else run
+    of_data = "data\n    The folder with the trace files.\n" if entry.needs_data else ""
+    chosen.__doc__ = (
+        f"{entry.summary}.\n\nParameters\n----------\n{of_data}"
+        "seed\n    The same seed gives the same result.\n"
+        "out\n    A folder for CSV files, and plots if matplotlib is installed.\n"
+    )
+    app.command(chosen, name=name)
+
+
+for _name, _entry in EXPERIMENTS.items():
+    _register(_name, _entry)
+
+
+def run_experiment(name: str, options: Options, out: Path | None) -> int:
+    """Run it, print what was expected and what came out, write files to `out`; the exit code.
+
+    Raises:
+        InvalidRequest: if an option is unusable or `out` cannot be written.
+    """
+    from croupier.sim.report import print_result
+
+    experiment = EXPERIMENTS[name].load()
+    print(f"{name}, seed {options.seed}\n{experiment.expected}", flush=True)
+    with _progress_bar() as progress:
+        result = experiment.run(options, progress)
+    print_result(result, sys.stdout)
+    if out is not None:
+        _write_files(result, out)
+    return 0 if result.passed else 1
+
+
+def _write_files(result: Result, folder: Path) -> None:
+    from croupier.sim.plots import can_plot, write_plots
+    from croupier.sim.report import write_csv
+
+    try:
+        written = write_csv(result, folder)
+        if result.plots and can_plot():
+            written += write_plots(result, folder)
+        elif result.plots:
+            print("no plots were drawn: pip install 'croupier[plots]'")
+    except OSError as error:
+        raise InvalidRequest(f"--out {folder}: {error.strerror or error}") from None
+    for path in written:
+        print(f"wrote {path}")
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[Progress]:
+    """A bar on stderr if that is a terminal; otherwise nothing."""
+    if not sys.stderr.isatty():
+        yield lambda done, text="": None  # noqa: ARG005 - the names are the protocol's
+        return
+    from rich.console import Console
+    from rich.progress import Progress as Bar
+
+    with Bar(console=Console(stderr=True), transient=True) as bar:
+        line = bar.add_task("", total=1.0)
+
+        def show(done: float, text: str = "") -> None:
+            bar.update(line, completed=done, description=text)
+
+        yield show
