@@ -1,1 +1,1 @@
-"""The values that every part of Croupier speaks in: pure, exact, standard library only."""
+"""The values that every part of Croupier speaks in: pure, exact; standard library and RE2 only."""

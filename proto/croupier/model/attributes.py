@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
+from itertools import islice
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.patterns import Pattern
 from croupier.model.ranges import Ranges, format_ranges, parse_ranges
 from croupier.model.scalar import format_milli, parse_scalar
 
@@ -30,24 +32,34 @@ class Operator(Enum):
     NOT_EXISTS = "not exists"
     EQUALS = "equals"
     NOT_EQUALS = "not equals"
+    MATCHES = "matches"
+    NOT_MATCHES = "not matches"
 
 
 @dataclass(frozen=True, slots=True)
 class Constraint:
     """A test on one attribute of an agent; `hostname` is one of them.
 
-    `value` is compared with the attribute's text form. An agent without the attribute
-    fails EQUALS and passes NOT_EQUALS.
+    `value` is compared with the attribute's text form. For MATCHES and NOT_MATCHES it is a
+    regular expression in RE2's syntax, which must match all of that text, as in Mesos:
+    `r1` does not match `r12`, and `.*` around it finds it anywhere. An agent without the
+    attribute fails EQUALS and MATCHES, and passes NOT_EQUALS and NOT_MATCHES.
+
+    Attributes:
+        pattern: the regular expression, compiled; None for other operators.
     """
 
     attribute: str
     operator: Operator
     value: str = ""
+    pattern: Pattern | None = field(init=False, default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_attribute_name(self.attribute)
         if len(self.value) > MAX_TEXT:
             raise InvalidRequest(f"constraint on {self.attribute}: value is too long")
+        if self.operator in (Operator.MATCHES, Operator.NOT_MATCHES):
+            object.__setattr__(self, "pattern", _compiled(self.attribute, self.value))
 
     def holds(self, facts: Mapping[str, str]) -> bool:
         """Whether an agent with these attributes, as text, passes."""
@@ -60,6 +72,15 @@ class Constraint:
                 return facts.get(self.attribute) == self.value
             case Operator.NOT_EQUALS:
                 return facts.get(self.attribute) != self.value
+            case Operator.MATCHES:
+                return self._matches(facts)
+            case Operator.NOT_MATCHES:
+                return not self._matches(facts)
+
+    def _matches(self, facts: Mapping[str, str]) -> bool:
+        assert self.pattern is not None
+        text = facts.get(self.attribute)
+        return text is not None and self.pattern.matches(text)
 
     def __str__(self) -> str:
         return f"{self.attribute} {self.operator.value} {self.value}".rstrip()
@@ -75,6 +96,25 @@ def not_equals(attribute: str, value: str) -> Constraint:
     return Constraint(attribute, Operator.NOT_EQUALS, value)
 
 
+def matches(attribute: str, pattern: str) -> Constraint:
+    """Only agents all of whose `attribute` the regular expression matches.
+
+    Raises:
+        InvalidRequest: if the pattern is not RE2's syntax, is over 1,024 bytes, or compiles to
+            too much.
+    """
+    return Constraint(attribute, Operator.MATCHES, pattern)
+
+
+def not_matches(attribute: str, pattern: str) -> Constraint:
+    """No agents all of whose `attribute` the regular expression matches.
+
+    Raises:
+        InvalidRequest: as `matches` does.
+    """
+    return Constraint(attribute, Operator.NOT_MATCHES, pattern)
+
+
 def exists(attribute: str) -> Constraint:
     """Only agents that have `attribute`."""
     return Constraint(attribute, Operator.EXISTS)
@@ -88,10 +128,12 @@ def not_exists(attribute: str) -> Constraint:
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
     """Return `constraints` as a tuple.
 
+    Takes no more of them than it must, so that a stream of them is not made in vain.
+
     Raises:
         InvalidRequest: if there are over 100.
     """
-    kept = tuple(constraints)
+    kept = tuple(islice(constraints, MAX_CONSTRAINTS + 1))
     if len(kept) > MAX_CONSTRAINTS:
         raise InvalidRequest(f"more than {MAX_CONSTRAINTS} constraints")
     return kept
@@ -128,6 +170,13 @@ def parse_attributes(text: str) -> dict[str, AttributeValue]:
         else:
             attributes[name] = _number_or_text(name, value)
     return attributes
+
+
+def _compiled(attribute: str, pattern: str) -> Pattern:
+    try:
+        return Pattern(pattern)
+    except InvalidRequest as error:
+        raise InvalidRequest(f"constraint on {attribute}: {error}") from None
 
 
 def _number_or_text(name: str, value: str) -> AttributeValue:

@@ -1,12 +1,22 @@
-"""Demand: a shape of scalars, a count, constraints."""
+"""Demand: shapes of scalars, each with a count, constraints, a role and portions."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
-from croupier.model.attributes import equals
-from croupier.model.demand import MAX_COUNT, Demand
+from croupier.model.attributes import Constraint, check_constraints, equals, exists, matches
+from croupier.model.demand import (
+    MAX_COUNT,
+    MAX_PER_OFFER,
+    MAX_PROGRAMS,
+    MAX_SHAPES,
+    Demand,
+    check_demands,
+)
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import Role
 from croupier.model.resources import NOTHING, Resources
 
 UNIT = Resources.parse("cpus:1;ports:2")
@@ -35,6 +45,119 @@ def test_constraints_are_bounded() -> None:
         Demand(UNIT, None, (equals("a", "b"),) * 101).check()
 
 
+@pytest.mark.parametrize(
+    ("least", "most"), [(1, None), (1, 1), (2, 2), (2, 8), (MAX_PER_OFFER, MAX_PER_OFFER)]
+)
+def test_an_offer_has_so_many_units(least: int, most: int | None) -> None:
+    Demand(UNIT, None, (), least, most).check()
+
+
+@pytest.mark.parametrize(
+    ("least", "most"),
+    [
+        (0, None), (-1, None), (MAX_PER_OFFER + 1, None), (1, 0), (1, -1), (3, 2),
+        (1, MAX_PER_OFFER + 1),
+    ],
+)  # fmt: skip
+def test_units_per_offer_are_bounded(least: int, most: int | None) -> None:
+    with pytest.raises(InvalidRequest, match="units per offer"):
+        Demand(UNIT, None, (), least, most).check()
+
+
 def test_a_demand_is_written_for_people() -> None:
     assert str(Demand(UNIT)) == "any number of <cpus:1;ports:2>"
     assert str(Demand(UNIT, 3, (equals("a", "b"),))) == "3 <cpus:1;ports:2>, a equals b"
+    assert str(Demand(UNIT, 3, (), 2)) == "3 <cpus:1;ports:2>, at least 2 at once"
+    assert (
+        str(Demand(UNIT, 8, (matches("a", "b.*"),), 2, 4, Role("ads/prod")))
+        == "8 <cpus:1;ports:2>, 2 to 4 at once, in role ads/prod, a matches b.*"
+    )
+
+
+ADS, WEB = Role("ads"), Role("web")
+
+
+def shape(cpus: int, role: Role | None = None, *constraints: Constraint) -> Demand:
+    return Demand(Resources({"cpus": cpus}), None, constraints, role=role)
+
+
+def test_several_shapes_are_legal() -> None:
+    several = [
+        shape(1),
+        shape(2),
+        shape(1, WEB),
+        shape(1, WEB, equals("rack", "r1")),
+        shape(1, None, exists("gpu")),
+    ]
+    assert check_demands(several, [ADS, WEB]) == tuple(several)
+    assert check_demands([], [ADS]) == ()
+    assert check_demands([shape(1, Role("any"))]) == (shape(1, Role("any")),)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        [shape(1), shape(2), shape(1)],
+        [shape(1), shape(1, ADS)],
+        [shape(1, WEB), Demand(Resources({"cpus": 1}), 7, (), 2, 3, WEB)],
+        [
+            shape(1, None, equals("a", "b"), exists("c")),
+            shape(1, ADS, exists("c"), equals("a", "b")),
+        ],
+    ],
+)
+def test_a_shape_is_demanded_once(twice: list[Demand]) -> None:
+    with pytest.raises(InvalidRequest, match="twice"):
+        check_demands(twice, [ADS, WEB])
+
+
+def test_a_demand_names_a_role_of_its_framework() -> None:
+    with pytest.raises(InvalidRequest, match="'web', which the framework has not"):
+        check_demands([shape(1), shape(2, WEB)], [ADS])
+
+
+@pytest.mark.parametrize("role", ["a/../b", "a//b", "/a", "a/", "-x", "", "x" * 2**20])
+def test_a_demand_for_an_illegal_role_is_refused(role: str) -> None:
+    with pytest.raises(InvalidRequest, match="role"):
+        shape(1, Role(role)).check()
+
+
+def test_every_shape_is_checked() -> None:
+    with pytest.raises(InvalidRequest, match="units per offer"):
+        check_demands([shape(1), Demand(UNIT, min_per_offer=0)], [ADS])
+
+
+def test_the_number_of_shapes_is_bounded() -> None:
+    assert len(check_demands(map(shape, range(1, MAX_SHAPES + 1)))) == MAX_SHAPES
+    made = 0
+
+    def many() -> Iterator[Demand]:
+        nonlocal made
+        for cpus in range(1, 10_000):
+            made += 1
+            yield shape(cpus)
+
+    with pytest.raises(InvalidRequest, match="more than 64 shapes"):
+        check_demands(many())
+    assert made == MAX_SHAPES + 1
+
+
+def test_patterns_are_bounded_together() -> None:
+    costly = [matches("a", f"(.*{letter}){{60}}") for letter in "bcdefghijklmnop"]
+    assert all(each.pattern and each.pattern.size < MAX_PROGRAMS / 15 for each in costly)
+    with pytest.raises(InvalidRequest, match="too complex together"):
+        check_demands(shape(cpus, None, *costly) for cpus in range(1, 9))
+
+
+def test_ten_thousand_constraints_are_refused_before_they_are_made() -> None:
+    made = 0
+
+    def many() -> Iterator[Constraint]:
+        nonlocal made
+        for number in range(10_000):
+            made += 1
+            yield matches("hostname", f"h{number}.*")
+
+    with pytest.raises(InvalidRequest, match="more than 100 constraints"):
+        check_constraints(many())
+    assert made == 101

@@ -1,0 +1,87 @@
+"""Regular expressions of strangers: matched in linear time, in bounded memory.
+
+RE2 never backtracks, so no pattern can hold up who matches it; in return it has no
+back-references and no look-around. What compiles to too much is refused when it is made.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol, cast
+
+import re2
+
+from croupier.model.errors import InvalidRequest
+
+MAX_PATTERN = 1024
+# Of instructions, as RE2 counts them: a match takes at most that many steps for each
+# character, some 5 ns each. A list of thirty host names is about 1,000.
+MAX_PROGRAM = 1000
+# Bytes for a pattern's program and for the states that RE2 remembers of earlier matches.
+# Mesos' 4 KiB refuses every list of host names.
+MAX_MEMORY = 64 * 1024
+
+
+class _Compiled(Protocol):
+    """What is used of the library, which says nothing of its types."""
+
+    @property
+    def programsize(self) -> int: ...
+
+    def fullmatch(self, text: bytes) -> object | None: ...
+
+
+class Pattern:
+    """A regular expression in RE2's syntax, compiled. Immutable.
+
+    Attributes:
+        text: as it was given.
+        size: instructions that it compiled to; what a match costs for each character.
+    """
+
+    __slots__ = ("_compiled", "size", "text")
+
+    def __init__(self, text: str) -> None:
+        """Compile `text`.
+
+        Raises:
+            InvalidRequest: if it is malformed, over 1,024 bytes, or too complex.
+        """
+        self.text = text
+        self._compiled = _compile(_encoded(text))
+        self.size = self._compiled.programsize
+        if self.size > MAX_PROGRAM:
+            raise InvalidRequest(
+                f"the pattern {text[:80]!r} is too complex:"
+                f" {self.size} instructions, at most {MAX_PROGRAM} are taken"
+            )
+
+    def matches(self, text: str) -> bool:
+        """Whether the pattern matches all of `text`. O(size x length)."""
+        return self._compiled.fullmatch(text.encode(errors="replace")) is not None
+
+
+def _encoded(text: str) -> bytes:
+    # Counted before it is encoded: what is far too long is not even copied.
+    if len(text) > MAX_PATTERN:
+        raise InvalidRequest(f"a pattern of {len(text)} characters; at most {MAX_PATTERN} bytes")
+    try:
+        encoded = text.encode()
+    except UnicodeEncodeError:
+        raise InvalidRequest("a pattern that is not text") from None
+    if len(encoded) > MAX_PATTERN:
+        raise InvalidRequest(f"a pattern of {len(encoded)} bytes; at most {MAX_PATTERN}")
+    return encoded
+
+
+def _compile(pattern: bytes) -> _Compiled:
+    options = re2.Options()
+    options.max_mem = MAX_MEMORY
+    options.never_capture = True
+    options.log_errors = False
+    try:
+        return cast("_Compiled", re2.compile(pattern, options))
+    except re2.error as error:
+        why = error.args[0] if error.args else "it is malformed"
+        told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        shown = pattern[:80].decode(errors="replace")
+        raise InvalidRequest(f"the pattern {shown!r} cannot be used: {told}") from None
