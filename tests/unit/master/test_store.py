@@ -11,13 +11,16 @@ from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
     ForgetFramework,
+    ForgetRole,
     FrameworkRecord,
     MasterRecord,
     Record,
+    RoleRecord,
 )
 from croupier.master.store import SqliteStore
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
 
 RECORDS: list[Record] = [
     MasterRecord("abc", 3),
@@ -45,6 +48,25 @@ async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> No
     assert registry.master == RECORDS[0]
     assert registry.agents == {"a2": AgentRecord(AgentId("a2"), "renamed")}
     assert list(registry.frameworks.values()) == RECORDS[3:]
+
+
+async def test_what_was_set_of_a_role_is_there_until_it_is_taken_back(tmp_path: Path) -> None:
+    settings = RoleSettings(2500, {"gpus": 100}, {"cpus": 4000}, {"mem": 0}, preemption=False)
+    store = SqliteStore(tmp_path / "master.db")
+    await store.load()
+    await store.commit(
+        [
+            RoleRecord(Role("ads/prod"), RoleSettings(weight=7)),
+            RoleRecord(Role("ads/prod"), settings),
+            RoleRecord(Role("web"), RoleSettings(limit={"cpus": 1})),
+            ForgetRole(Role("web")),
+        ]
+    )
+    await store.close()
+    again = SqliteStore(tmp_path / "master.db")
+    registry = await again.load()
+    await again.close()
+    assert registry.roles == {"ads/prod": RoleRecord(Role("ads/prod"), settings)}
 
 
 async def refused(path: Path) -> str:
@@ -85,13 +107,18 @@ async def test_a_newer_schema_is_refused(tmp_path: Path) -> None:
     assert "version 99" in await refused(path)
 
 
-async def test_a_record_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "body"), [("agent", "{}"), ("role", '{"role": "ads", "settings": 3}')]
+)
+async def test_a_record_that_cannot_be_read_is_refused(
+    tmp_path: Path, kind: str, body: str
+) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
     await store.close()
     broken = sqlite3.connect(path)
-    broken.execute("INSERT INTO records VALUES ('agent', 'a1', '{}')")
+    broken.execute("INSERT INTO records VALUES (?, 'x', ?)", (kind, body))
     broken.commit()
     broken.close()
     assert "cannot be read" in await refused(path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,14 @@ class FrameworkRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleRecord:
+    """What an operator has set of a role: all of its settings, whatever the flags say."""
+
+    role: Role
+    settings: RoleSettings
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetAgent:
     """The agent left for good."""
 
@@ -53,7 +62,22 @@ class ForgetFramework:
     framework_id: FrameworkId
 
 
-Record = MasterRecord | AgentRecord | FrameworkRecord | ForgetAgent | ForgetFramework
+@dataclass(frozen=True, slots=True)
+class ForgetRole:
+    """The role's settings are again those that the flags give."""
+
+    role: Role
+
+
+Record = (
+    MasterRecord
+    | AgentRecord
+    | FrameworkRecord
+    | RoleRecord
+    | ForgetAgent
+    | ForgetFramework
+    | ForgetRole
+)
 
 
 @dataclass(slots=True)
@@ -63,6 +87,7 @@ class Registry:
     master: MasterRecord | None = None
     agents: dict[AgentId, AgentRecord] = field(default_factory=dict)
     frameworks: dict[FrameworkId, FrameworkRecord] = field(default_factory=dict)
+    roles: dict[Role, RoleRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take one record in; the newest of a kind and id wins."""
@@ -73,7 +98,11 @@ class Registry:
                 self.agents[record.agent_id] = record
             case FrameworkRecord():
                 self.frameworks[record.framework_id] = record
+            case RoleRecord():
+                self.roles[record.role] = record
             case ForgetAgent():
                 self.agents.pop(record.agent_id, None)
             case ForgetFramework():
                 self.frameworks.pop(record.framework_id, None)
+            case ForgetRole():
+                self.roles.pop(record.role, None)

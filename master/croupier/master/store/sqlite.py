@@ -9,23 +9,26 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from croupier.master.core.records import (
     AgentRecord,
     ForgetAgent,
     ForgetFramework,
+    ForgetRole,
     FrameworkRecord,
     MasterRecord,
     Record,
     Registry,
+    RoleRecord,
 )
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
 
 SCHEMA_VERSION = 1
 # "crou" in ASCII: tells our files from others'.
@@ -37,6 +40,7 @@ _KINDS: dict[type[Record], str] = {
     MasterRecord: "master",
     AgentRecord: "agent",
     FrameworkRecord: "framework",
+    RoleRecord: "role",
 }
 
 
@@ -136,6 +140,8 @@ class SqliteStore:
                 self._delete("agent", agent_id)
             case ForgetFramework(framework_id):
                 self._delete("framework", framework_id)
+            case ForgetRole(role):
+                self._delete("role", role)
             case _:
                 self._connection.execute(
                     "INSERT OR REPLACE INTO records (kind, id, body) VALUES (?, ?, ?)",
@@ -162,7 +168,9 @@ class SqliteStore:
                         float(fields["failover_timeout_s"]),
                         bool(fields["removed"]),
                     )
-        except (KeyError, TypeError, ValueError) as error:
+                case "role":
+                    return RoleRecord(Role(fields["role"]), _settings_of(fields["settings"]))
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise InvalidRequest(
                 f"the store {self._path} holds a {kind} that cannot be read: {error!r}"
             ) from error
@@ -174,7 +182,22 @@ class SqliteStore:
             self._connection = None
 
 
-def _id_of(record: MasterRecord | AgentRecord | FrameworkRecord) -> str:
+def _settings_of(fields: Mapping[str, Any]) -> RoleSettings:
+    preemption = fields["preemption"]
+    return RoleSettings(
+        int(fields["weight"]),
+        _amounts_of(fields["resource_weights"]),
+        _amounts_of(fields["guarantee"]),
+        _amounts_of(fields["limit"]),
+        None if preemption is None else bool(preemption),
+    )
+
+
+def _amounts_of(fields: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(milli) for name, milli in fields.items()}
+
+
+def _id_of(record: MasterRecord | AgentRecord | FrameworkRecord | RoleRecord) -> str:
     match record:
         case MasterRecord():
             return "master"
@@ -182,3 +205,5 @@ def _id_of(record: MasterRecord | AgentRecord | FrameworkRecord) -> str:
             return record.agent_id
         case FrameworkRecord():
             return record.framework_id
+        case RoleRecord():
+            return record.role
