@@ -59,6 +59,9 @@ class ScriptedOperator(OperatorServiceServicer):
     async def KillTask(self, request: Any, context: Context) -> pb.KillTaskResponse:
         return await self._answer(request, context, pb.KillTaskResponse)
 
+    async def UpdateRoles(self, request: Any, context: Context) -> pb.UpdateRolesResponse:
+        return await self._answer(request, context, pb.UpdateRolesResponse)
+
     async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
         return await self._answer(request, context, pb.ExplainResponse)
 

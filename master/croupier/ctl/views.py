@@ -71,8 +71,8 @@ def role_view(role: pb.RoleView) -> View:
     """One role."""
     return {
         "role": role.role,
-        "weight": float(format_milli(role.weight_milli)),
-        "weight_milli": role.weight_milli,
+        "weight": float(format_milli(role.settings.weight_milli)),
+        "weight_milli": role.settings.weight_milli,
         **_share(role.share_ppm),
         "used": _amount(role.used),
         "offered": _amount(role.offered),

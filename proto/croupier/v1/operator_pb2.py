@@ -27,13 +27,15 @@ from croupier.v1 import resources_pb2 as croupier_dot_v1_dot_resources__pb2
 from croupier.v1 import task_pb2 as croupier_dot_v1_dot_task__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63roupier/v1/operator.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"\x12\n\x10GetMasterRequest\"\xd8\x01\n\x11GetMasterResponse\x12\x11\n\tmaster_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12%\n\x05total\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12$\n\x04used\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x06 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x19\n\x11\x61llocation_passes\x18\x07 \x01(\x04\"\x13\n\x11ListAgentsRequest\"<\n\x12ListAgentsResponse\x12&\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentView\"\xcd\x01\n\tAgentView\x12,\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1d.croupier.v1.AgentDescription\x12\r\n\x05state\x18\x02 \x01(\t\x12%\n\x05total\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12$\n\x04used\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\r\n\x05tasks\x18\x06 \x01(\x04\"\x17\n\x15ListFrameworksRequest\"H\n\x16ListFrameworksResponse\x12.\n\nframeworks\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.FrameworkView\"\x88\x02\n\rFrameworkView\x12-\n\tframework\x18\x01 \x01(\x0b\x32\x1a.croupier.v1.FrameworkInfo\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\nsuppressed\x18\x03 \x01(\x08\x12$\n\x07\x64\x65mands\x18\x04 \x03(\x0b\x32\x13.croupier.v1.Demand\x12$\n\x04used\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x06 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x11\n\tshare_ppm\x18\x07 \x01(\x04\x12\r\n\x05tasks\x18\x08 \x01(\x04\x12\x0e\n\x06offers\x18\t \x01(\x04\"\x12\n\x10ListRolesRequest\"9\n\x11ListRolesResponse\x12$\n\x05roles\x18\x01 \x03(\x0b\x32\x15.croupier.v1.RoleView\"\xb3\x01\n\x08RoleView\x12\x0c\n\x04role\x18\x01 \x01(\t\x12\x14\n\x0cweight_milli\x18\x02 \x01(\x04\x12$\n\x04used\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x11\n\tshare_ppm\x18\x05 \x01(\x04\x12\x12\n\nframeworks\x18\x06 \x01(\x04\x12\r\n\x05tasks\x18\x07 \x01(\x04\"\x13\n\x11ListOffersRequest\"<\n\x12ListOffersResponse\x12&\n\x06offers\x18\x01 \x03(\x0b\x32\x16.croupier.v1.OfferView\"D\n\tOfferView\x12!\n\x05offer\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Offer\x12\x14\n\x0c\x66ramework_id\x18\x02 \x01(\t\"(\n\x10ListTasksRequest\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\"9\n\x11ListTasksResponse\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskView\"\x8e\x01\n\x08TaskView\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12#\n\x04task\x18\x04 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06status\x18\x05 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\"f\n\x0fKillTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x14\n\x0c\x66ramework_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\"7\n\x10KillTaskResponse\x12#\n\x04task\x18\x01 \x01(\x0b\x32\x15.croupier.v1.TaskView\"&\n\x0e\x45xplainRequest\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\";\n\x0f\x45xplainResponse\x12(\n\x07reasons\x18\x01 \x03(\x0b\x32\x17.croupier.v1.PassedOver\";\n\nPassedOver\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t2\xfd\x04\n\x0fOperatorService\x12J\n\tGetMaster\x12\x1d.croupier.v1.GetMasterRequest\x1a\x1e.croupier.v1.GetMasterResponse\x12M\n\nListAgents\x12\x1e.croupier.v1.ListAgentsRequest\x1a\x1f.croupier.v1.ListAgentsResponse\x12Y\n\x0eListFrameworks\x12\".croupier.v1.ListFrameworksRequest\x1a#.croupier.v1.ListFrameworksResponse\x12J\n\tListRoles\x12\x1d.croupier.v1.ListRolesRequest\x1a\x1e.croupier.v1.ListRolesResponse\x12M\n\nListOffers\x12\x1e.croupier.v1.ListOffersRequest\x1a\x1f.croupier.v1.ListOffersResponse\x12J\n\tListTasks\x12\x1d.croupier.v1.ListTasksRequest\x1a\x1e.croupier.v1.ListTasksResponse\x12G\n\x08KillTask\x12\x1c.croupier.v1.KillTaskRequest\x1a\x1d.croupier.v1.KillTaskResponse\x12\x44\n\x07\x45xplain\x12\x1b.croupier.v1.ExplainRequest\x1a\x1c.croupier.v1.ExplainResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1a\x63roupier/v1/operator.proto\x12\x0b\x63roupier.v1\x1a\x1b\x63roupier/v1/framework.proto\x1a\x1b\x63roupier/v1/resources.proto\x1a\x16\x63roupier/v1/task.proto\"\x12\n\x10GetMasterRequest\"\xd8\x01\n\x11GetMasterResponse\x12\x11\n\tmaster_id\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x0e\n\x06leader\x18\x03 \x01(\x08\x12%\n\x05total\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12$\n\x04used\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x06 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x19\n\x11\x61llocation_passes\x18\x07 \x01(\x04\"\x13\n\x11ListAgentsRequest\"<\n\x12ListAgentsResponse\x12&\n\x06\x61gents\x18\x01 \x03(\x0b\x32\x16.croupier.v1.AgentView\"\xcd\x01\n\tAgentView\x12,\n\x05\x61gent\x18\x01 \x01(\x0b\x32\x1d.croupier.v1.AgentDescription\x12\r\n\x05state\x18\x02 \x01(\t\x12%\n\x05total\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12$\n\x04used\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\r\n\x05tasks\x18\x06 \x01(\x04\"\x17\n\x15ListFrameworksRequest\"H\n\x16ListFrameworksResponse\x12.\n\nframeworks\x18\x01 \x03(\x0b\x32\x1a.croupier.v1.FrameworkView\"\xbb\x02\n\rFrameworkView\x12-\n\tframework\x18\x01 \x01(\x0b\x32\x1a.croupier.v1.FrameworkInfo\x12\r\n\x05state\x18\x02 \x01(\t\x12\x12\n\nsuppressed\x18\x03 \x01(\x08\x12$\n\x07\x64\x65mands\x18\x04 \x03(\x0b\x32\x13.croupier.v1.Demand\x12$\n\x04used\x18\x05 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x06 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x11\n\tshare_ppm\x18\x07 \x01(\x04\x12\r\n\x05tasks\x18\x08 \x01(\x04\x12\x0e\n\x06offers\x18\t \x01(\x04\x12\x17\n\x0f\x65ntitlement_ppm\x18\n \x01(\x04\x12\x18\n\x10suppressed_roles\x18\x0b \x03(\t\"\x12\n\x10ListRolesRequest\"9\n\x11ListRolesResponse\x12$\n\x05roles\x18\x01 \x03(\x0b\x32\x15.croupier.v1.RoleView\"\xf7\x01\n\x08RoleView\x12\x0c\n\x04role\x18\x01 \x01(\t\x12$\n\x04used\x18\x03 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\'\n\x07offered\x18\x04 \x01(\x0b\x32\x16.croupier.v1.Resources\x12\x11\n\tshare_ppm\x18\x05 \x01(\x04\x12\x12\n\nframeworks\x18\x06 \x01(\x04\x12\r\n\x05tasks\x18\x07 \x01(\x04\x12+\n\x08settings\x18\x08 \x01(\x0b\x32\x19.croupier.v1.RoleSettings\x12\x17\n\x0f\x65ntitlement_ppm\x18\t \x01(\x04J\x04\x08\x02\x10\x03R\x0cweight_milli\"\xf1\x01\n\x0cRoleSettings\x12\x19\n\x0cweight_milli\x18\x01 \x01(\x03H\x00\x88\x01\x01\x12\x32\n\x10resource_weights\x18\x02 \x03(\x0b\x32\x18.croupier.v1.NamedScalar\x12+\n\tguarantee\x18\x03 \x03(\x0b\x32\x18.croupier.v1.NamedScalar\x12\'\n\x05limit\x18\x04 \x03(\x0b\x32\x18.croupier.v1.NamedScalar\x12+\n\npreemption\x18\x05 \x01(\x0e\x32\x17.croupier.v1.PreemptionB\x0f\n\r_weight_milli\"^\n\x12UpdateRolesRequest\x12(\n\x07\x63hanges\x18\x01 \x03(\x0b\x32\x17.croupier.v1.RoleChange\x12\x0f\n\x07\x64ry_run\x18\x02 \x01(\x08\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\"\xf8\x01\n\nRoleChange\x12\x0c\n\x04role\x18\x01 \x01(\t\x12+\n\x08settings\x18\x02 \x01(\x0b\x32\x19.croupier.v1.RoleSettings\x12+\n\x05parts\x18\x03 \x03(\x0e\x32\x1c.croupier.v1.RoleChange.Part\"\x81\x01\n\x04Part\x12\x14\n\x10PART_UNSPECIFIED\x10\x00\x12\x0f\n\x0bPART_WEIGHT\x10\x01\x12\x19\n\x15PART_RESOURCE_WEIGHTS\x10\x02\x12\x12\n\x0ePART_GUARANTEE\x10\x03\x12\x0e\n\nPART_LIMIT\x10\x04\x12\x13\n\x0fPART_PREEMPTION\x10\x05\"]\n\x13UpdateRolesResponse\x12%\n\x05roles\x18\x01 \x03(\x0b\x32\x16.croupier.v1.RoleMoved\x12\x0e\n\x06others\x18\x02 \x01(\x04\x12\x0f\n\x07\x64ry_run\x18\x03 \x01(\x08\"X\n\tRoleMoved\x12%\n\x06\x62\x65\x66ore\x18\x01 \x01(\x0b\x32\x15.croupier.v1.RoleView\x12$\n\x05\x61\x66ter\x18\x02 \x01(\x0b\x32\x15.croupier.v1.RoleView\"\x13\n\x11ListOffersRequest\"<\n\x12ListOffersResponse\x12&\n\x06offers\x18\x01 \x03(\x0b\x32\x16.croupier.v1.OfferView\"D\n\tOfferView\x12!\n\x05offer\x18\x01 \x01(\x0b\x32\x12.croupier.v1.Offer\x12\x14\n\x0c\x66ramework_id\x18\x02 \x01(\t\"(\n\x10ListTasksRequest\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\"9\n\x11ListTasksResponse\x12$\n\x05tasks\x18\x01 \x03(\x0b\x32\x15.croupier.v1.TaskView\"\x8e\x01\n\x08TaskView\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\x12\x0c\n\x04role\x18\x03 \x01(\t\x12#\n\x04task\x18\x04 \x01(\x0b\x32\x15.croupier.v1.TaskInfo\x12\'\n\x06status\x18\x05 \x01(\x0b\x32\x17.croupier.v1.TaskStatus\"f\n\x0fKillTaskRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x14\n\x0c\x66ramework_id\x18\x02 \x01(\t\x12,\n\x0bkill_policy\x18\x03 \x01(\x0b\x32\x17.croupier.v1.KillPolicy\"7\n\x10KillTaskResponse\x12#\n\x04task\x18\x01 \x01(\x0b\x32\x15.croupier.v1.TaskView\"8\n\x0e\x45xplainRequest\x12\x14\n\x0c\x66ramework_id\x18\x01 \x01(\t\x12\x10\n\x08\x61gent_id\x18\x02 \x01(\t\"\x90\x01\n\x0f\x45xplainResponse\x12(\n\x07reasons\x18\x01 \x03(\x0b\x32\x17.croupier.v1.PassedOver\x12-\n\tframework\x18\x02 \x01(\x0b\x32\x1a.croupier.v1.FrameworkView\x12$\n\x05roles\x18\x03 \x03(\x0b\x32\x15.croupier.v1.RoleView\"\x82\x01\n\nPassedOver\x12\r\n\x05\x63\x61use\x18\x01 \x01(\t\x12\x0e\n\x06\x61gents\x18\x02 \x01(\x04\x12\x0e\n\x06\x64\x65tail\x18\x03 \x01(\t\x12\x0c\n\x04role\x18\x04 \x01(\t\x12\x18\n\x0e\x61\x62out_agent_id\x18\x05 \x01(\tH\x00\x12\x14\n\nabout_role\x18\x06 \x01(\tH\x00\x42\x07\n\x05\x61\x62out*O\n\nPreemption\x12\x1a\n\x16PREEMPTION_UNSPECIFIED\x10\x00\x12\x11\n\rPREEMPTION_ON\x10\x01\x12\x12\n\x0ePREEMPTION_OFF\x10\x02\x32\xcf\x05\n\x0fOperatorService\x12J\n\tGetMaster\x12\x1d.croupier.v1.GetMasterRequest\x1a\x1e.croupier.v1.GetMasterResponse\x12M\n\nListAgents\x12\x1e.croupier.v1.ListAgentsRequest\x1a\x1f.croupier.v1.ListAgentsResponse\x12Y\n\x0eListFrameworks\x12\".croupier.v1.ListFrameworksRequest\x1a#.croupier.v1.ListFrameworksResponse\x12J\n\tListRoles\x12\x1d.croupier.v1.ListRolesRequest\x1a\x1e.croupier.v1.ListRolesResponse\x12M\n\nListOffers\x12\x1e.croupier.v1.ListOffersRequest\x1a\x1f.croupier.v1.ListOffersResponse\x12J\n\tListTasks\x12\x1d.croupier.v1.ListTasksRequest\x1a\x1e.croupier.v1.ListTasksResponse\x12G\n\x08KillTask\x12\x1c.croupier.v1.KillTaskRequest\x1a\x1d.croupier.v1.KillTaskResponse\x12P\n\x0bUpdateRoles\x12\x1f.croupier.v1.UpdateRolesRequest\x1a .croupier.v1.UpdateRolesResponse\x12\x44\n\x07\x45xplain\x12\x1b.croupier.v1.ExplainRequest\x1a\x1c.croupier.v1.ExplainResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'croupier.v1.operator_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_PREEMPTION']._serialized_start=3075
+  _globals['_PREEMPTION']._serialized_end=3154
   _globals['_GETMASTERREQUEST']._serialized_start=125
   _globals['_GETMASTERREQUEST']._serialized_end=143
   _globals['_GETMASTERRESPONSE']._serialized_start=146
@@ -49,35 +51,47 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTFRAMEWORKSRESPONSE']._serialized_start=680
   _globals['_LISTFRAMEWORKSRESPONSE']._serialized_end=752
   _globals['_FRAMEWORKVIEW']._serialized_start=755
-  _globals['_FRAMEWORKVIEW']._serialized_end=1019
-  _globals['_LISTROLESREQUEST']._serialized_start=1021
-  _globals['_LISTROLESREQUEST']._serialized_end=1039
-  _globals['_LISTROLESRESPONSE']._serialized_start=1041
-  _globals['_LISTROLESRESPONSE']._serialized_end=1098
-  _globals['_ROLEVIEW']._serialized_start=1101
-  _globals['_ROLEVIEW']._serialized_end=1280
-  _globals['_LISTOFFERSREQUEST']._serialized_start=1282
-  _globals['_LISTOFFERSREQUEST']._serialized_end=1301
-  _globals['_LISTOFFERSRESPONSE']._serialized_start=1303
-  _globals['_LISTOFFERSRESPONSE']._serialized_end=1363
-  _globals['_OFFERVIEW']._serialized_start=1365
-  _globals['_OFFERVIEW']._serialized_end=1433
-  _globals['_LISTTASKSREQUEST']._serialized_start=1435
-  _globals['_LISTTASKSREQUEST']._serialized_end=1475
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1477
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1534
-  _globals['_TASKVIEW']._serialized_start=1537
-  _globals['_TASKVIEW']._serialized_end=1679
-  _globals['_KILLTASKREQUEST']._serialized_start=1681
-  _globals['_KILLTASKREQUEST']._serialized_end=1783
-  _globals['_KILLTASKRESPONSE']._serialized_start=1785
-  _globals['_KILLTASKRESPONSE']._serialized_end=1840
-  _globals['_EXPLAINREQUEST']._serialized_start=1842
-  _globals['_EXPLAINREQUEST']._serialized_end=1880
-  _globals['_EXPLAINRESPONSE']._serialized_start=1882
-  _globals['_EXPLAINRESPONSE']._serialized_end=1941
-  _globals['_PASSEDOVER']._serialized_start=1943
-  _globals['_PASSEDOVER']._serialized_end=2002
-  _globals['_OPERATORSERVICE']._serialized_start=2005
-  _globals['_OPERATORSERVICE']._serialized_end=2642
+  _globals['_FRAMEWORKVIEW']._serialized_end=1070
+  _globals['_LISTROLESREQUEST']._serialized_start=1072
+  _globals['_LISTROLESREQUEST']._serialized_end=1090
+  _globals['_LISTROLESRESPONSE']._serialized_start=1092
+  _globals['_LISTROLESRESPONSE']._serialized_end=1149
+  _globals['_ROLEVIEW']._serialized_start=1152
+  _globals['_ROLEVIEW']._serialized_end=1399
+  _globals['_ROLESETTINGS']._serialized_start=1402
+  _globals['_ROLESETTINGS']._serialized_end=1643
+  _globals['_UPDATEROLESREQUEST']._serialized_start=1645
+  _globals['_UPDATEROLESREQUEST']._serialized_end=1739
+  _globals['_ROLECHANGE']._serialized_start=1742
+  _globals['_ROLECHANGE']._serialized_end=1990
+  _globals['_ROLECHANGE_PART']._serialized_start=1861
+  _globals['_ROLECHANGE_PART']._serialized_end=1990
+  _globals['_UPDATEROLESRESPONSE']._serialized_start=1992
+  _globals['_UPDATEROLESRESPONSE']._serialized_end=2085
+  _globals['_ROLEMOVED']._serialized_start=2087
+  _globals['_ROLEMOVED']._serialized_end=2175
+  _globals['_LISTOFFERSREQUEST']._serialized_start=2177
+  _globals['_LISTOFFERSREQUEST']._serialized_end=2196
+  _globals['_LISTOFFERSRESPONSE']._serialized_start=2198
+  _globals['_LISTOFFERSRESPONSE']._serialized_end=2258
+  _globals['_OFFERVIEW']._serialized_start=2260
+  _globals['_OFFERVIEW']._serialized_end=2328
+  _globals['_LISTTASKSREQUEST']._serialized_start=2330
+  _globals['_LISTTASKSREQUEST']._serialized_end=2370
+  _globals['_LISTTASKSRESPONSE']._serialized_start=2372
+  _globals['_LISTTASKSRESPONSE']._serialized_end=2429
+  _globals['_TASKVIEW']._serialized_start=2432
+  _globals['_TASKVIEW']._serialized_end=2574
+  _globals['_KILLTASKREQUEST']._serialized_start=2576
+  _globals['_KILLTASKREQUEST']._serialized_end=2678
+  _globals['_KILLTASKRESPONSE']._serialized_start=2680
+  _globals['_KILLTASKRESPONSE']._serialized_end=2735
+  _globals['_EXPLAINREQUEST']._serialized_start=2737
+  _globals['_EXPLAINREQUEST']._serialized_end=2793
+  _globals['_EXPLAINRESPONSE']._serialized_start=2796
+  _globals['_EXPLAINRESPONSE']._serialized_end=2940
+  _globals['_PASSEDOVER']._serialized_start=2943
+  _globals['_PASSEDOVER']._serialized_end=3073
+  _globals['_OPERATORSERVICE']._serialized_start=3157
+  _globals['_OPERATORSERVICE']._serialized_end=3876
 # @@protoc_insertion_point(module_scope)

@@ -10,6 +10,7 @@ from croupier.v1 import task_pb2 as _task_pb2
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -20,6 +21,27 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _Preemption:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _PreemptionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Preemption.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    PREEMPTION_UNSPECIFIED: _Preemption.ValueType  # 0
+    """As the parent role; at the top as the cluster."""
+    PREEMPTION_ON: _Preemption.ValueType  # 1
+    PREEMPTION_OFF: _Preemption.ValueType  # 2
+    """The role neither preempts nor is preempted."""
+
+class Preemption(_Preemption, metaclass=_PreemptionEnumTypeWrapper): ...
+
+PREEMPTION_UNSPECIFIED: Preemption.ValueType  # 0
+"""As the parent role; at the top as the cluster."""
+PREEMPTION_ON: Preemption.ValueType  # 1
+PREEMPTION_OFF: Preemption.ValueType  # 2
+"""The role neither preempts nor is preempted."""
+Global___Preemption: _TypeAlias = Preemption  # noqa: Y015
 
 @_typing.final
 class GetMasterRequest(_message.Message):
@@ -197,12 +219,17 @@ class FrameworkView(_message.Message):
     SHARE_PPM_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
     OFFERS_FIELD_NUMBER: _builtins.int
+    ENTITLEMENT_PPM_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
+    """In all its roles."""
     share_ppm: _builtins.int
     """Dominant share of the cluster, in millionths."""
     tasks: _builtins.int
     offers: _builtins.int
+    entitlement_ppm: _builtins.int
+    """The share that is its due if it wants all it can get, in millionths."""
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -211,6 +238,8 @@ class FrameworkView(_message.Message):
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
         *,
@@ -223,10 +252,12 @@ class FrameworkView(_message.Message):
         share_ppm: _builtins.int = ...,
         tasks: _builtins.int = ...,
         offers: _builtins.int = ...,
+        entitlement_ppm: _builtins.int = ...,
+        suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "offered", b"offered", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["demands", b"demands", "framework", b"framework", "offered", b"offered", "offers", b"offers", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -269,43 +300,240 @@ Global___ListRolesResponse: _TypeAlias = ListRolesResponse  # noqa: Y015
 
 @_typing.final
 class RoleView(_message.Message):
+    """A role with everything below it: `ads` holds what `ads/prod` holds, too."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
     ROLE_FIELD_NUMBER: _builtins.int
-    WEIGHT_MILLI_FIELD_NUMBER: _builtins.int
     USED_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     SHARE_PPM_FIELD_NUMBER: _builtins.int
     FRAMEWORKS_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    ENTITLEMENT_PPM_FIELD_NUMBER: _builtins.int
     role: _builtins.str
-    weight_milli: _builtins.int
     share_ppm: _builtins.int
     """Dominant share of the cluster, in millionths, before the weight."""
     frameworks: _builtins.int
     tasks: _builtins.int
+    entitlement_ppm: _builtins.int
+    """The dominant share that is its due while it wants all it can get, in millionths;
+    0 while nobody in it wants or holds anything.
+    """
     @_builtins.property
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def settings(self) -> Global___RoleSettings: ...
     def __init__(
         self,
         *,
         role: _builtins.str = ...,
-        weight_milli: _builtins.int = ...,
         used: _resources_pb2.Resources | None = ...,
         offered: _resources_pb2.Resources | None = ...,
         share_ppm: _builtins.int = ...,
         frameworks: _builtins.int = ...,
         tasks: _builtins.int = ...,
+        settings: Global___RoleSettings | None = ...,
+        entitlement_ppm: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "settings", b"settings", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["frameworks", b"frameworks", "offered", b"offered", "role", b"role", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used", "weight_milli", b"weight_milli"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entitlement_ppm", b"entitlement_ppm", "frameworks", b"frameworks", "offered", b"offered", "role", b"role", "settings", b"settings", "share_ppm", b"share_ppm", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RoleView: _TypeAlias = RoleView  # noqa: Y015
+
+@_typing.final
+class RoleSettings(_message.Message):
+    """What operators may set of a role. An empty message is an untouched role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WEIGHT_MILLI_FIELD_NUMBER: _builtins.int
+    RESOURCE_WEIGHTS_FIELD_NUMBER: _builtins.int
+    GUARANTEE_FIELD_NUMBER: _builtins.int
+    LIMIT_FIELD_NUMBER: _builtins.int
+    PREEMPTION_FIELD_NUMBER: _builtins.int
+    weight_milli: _builtins.int
+    """Thousandths; 1000 if absent. Above 0, at most 1,000,000,000."""
+    preemption: Global___Preemption.ValueType
+    @_builtins.property
+    def resource_weights(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
+        """By resource, thousandths by which the weight is multiplied for that resource; 1000 if
+        absent.
+        """
+
+    @_builtins.property
+    def guarantee(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
+        """Scalars that the role is dealt before those who have met their guarantee or have none.
+        All names are legal here, cpus, mem, disk and gpus too.
+        """
+
+    @_builtins.property
+    def limit(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.NamedScalar]:
+        """Scalars that the role never holds more than; 0 is a limit, and absent is none."""
+
+    def __init__(
+        self,
+        *,
+        weight_milli: _builtins.int | None = ...,
+        resource_weights: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
+        guarantee: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
+        limit: _abc.Iterable[_resources_pb2.NamedScalar] | None = ...,
+        preemption: Global___Preemption.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli", "weight_milli", b"weight_milli"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli", "guarantee", b"guarantee", "limit", b"limit", "preemption", b"preemption", "resource_weights", b"resource_weights", "weight_milli", b"weight_milli"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__weight_milli: _TypeAlias = _typing.Literal["weight_milli"]  # noqa: Y015
+    _WhichOneofArgType__weight_milli: _TypeAlias = _typing.Literal["_weight_milli", b"_weight_milli"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__weight_milli) -> _WhichOneofReturnType__weight_milli | None: ...
+
+Global___RoleSettings: _TypeAlias = RoleSettings  # noqa: Y015
+
+@_typing.final
+class UpdateRolesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHANGES_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    FORCE_FIELD_NUMBER: _builtins.int
+    dry_run: _builtins.bool
+    """Change nothing; answer what would be."""
+    force: _builtins.bool
+    """Accept what the cluster as it stands contradicts: a limit below what tasks of the role
+    use (they run on), a guarantee of more than the cluster has, a resource that no agent has.
+    """
+    @_builtins.property
+    def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleChange]:
+        """At most one for each role."""
+
+    def __init__(
+        self,
+        *,
+        changes: _abc.Iterable[Global___RoleChange] | None = ...,
+        dry_run: _builtins.bool = ...,
+        force: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "dry_run", b"dry_run", "force", b"force"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateRolesRequest: _TypeAlias = UpdateRolesRequest  # noqa: Y015
+
+@_typing.final
+class RoleChange(_message.Message):
+    """New settings of one role."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _Part:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _PartEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[RoleChange._Part.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        PART_UNSPECIFIED: RoleChange._Part.ValueType  # 0
+        PART_WEIGHT: RoleChange._Part.ValueType  # 1
+        PART_RESOURCE_WEIGHTS: RoleChange._Part.ValueType  # 2
+        PART_GUARANTEE: RoleChange._Part.ValueType  # 3
+        PART_LIMIT: RoleChange._Part.ValueType  # 4
+        PART_PREEMPTION: RoleChange._Part.ValueType  # 5
+
+    class Part(_Part, metaclass=_PartEnumTypeWrapper): ...
+    PART_UNSPECIFIED: RoleChange.Part.ValueType  # 0
+    PART_WEIGHT: RoleChange.Part.ValueType  # 1
+    PART_RESOURCE_WEIGHTS: RoleChange.Part.ValueType  # 2
+    PART_GUARANTEE: RoleChange.Part.ValueType  # 3
+    PART_LIMIT: RoleChange.Part.ValueType  # 4
+    PART_PREEMPTION: RoleChange.Part.ValueType  # 5
+
+    ROLE_FIELD_NUMBER: _builtins.int
+    SETTINGS_FIELD_NUMBER: _builtins.int
+    PARTS_FIELD_NUMBER: _builtins.int
+    role: _builtins.str
+    @_builtins.property
+    def settings(self) -> Global___RoleSettings:
+        """Absent: back to what the master was started with."""
+
+    @_builtins.property
+    def parts(self) -> _containers.RepeatedScalarFieldContainer[Global___RoleChange.Part.ValueType]:
+        """What of the settings is meant, each as a whole; the rest stays as it is. None: all."""
+
+    def __init__(
+        self,
+        *,
+        role: _builtins.str = ...,
+        settings: Global___RoleSettings | None = ...,
+        parts: _abc.Iterable[Global___RoleChange.Part.ValueType] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["settings", b"settings"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["parts", b"parts", "role", b"role", "settings", b"settings"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoleChange: _TypeAlias = RoleChange  # noqa: Y015
+
+@_typing.final
+class UpdateRolesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ROLES_FIELD_NUMBER: _builtins.int
+    OTHERS_FIELD_NUMBER: _builtins.int
+    DRY_RUN_FIELD_NUMBER: _builtins.int
+    others: _builtins.int
+    """How many more roles' entitlements moved, of which there is no room to tell."""
+    dry_run: _builtins.bool
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleMoved]:
+        """The roles that were named, in that order, and then those whose entitlement moved."""
+
+    def __init__(
+        self,
+        *,
+        roles: _abc.Iterable[Global___RoleMoved] | None = ...,
+        others: _builtins.int = ...,
+        dry_run: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["dry_run", b"dry_run", "others", b"others", "roles", b"roles"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateRolesResponse: _TypeAlias = UpdateRolesResponse  # noqa: Y015
+
+@_typing.final
+class RoleMoved(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def before(self) -> Global___RoleView: ...
+    @_builtins.property
+    def after(self) -> Global___RoleView: ...
+    def __init__(
+        self,
+        *,
+        before: Global___RoleView | None = ...,
+        after: Global___RoleView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RoleMoved: _TypeAlias = RoleMoved  # noqa: Y015
 
 @_typing.final
 class ListOffersRequest(_message.Message):
@@ -490,15 +718,19 @@ class ExplainRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
+    agent_id: _builtins.str
+    """Why it is not dealt more of this agent, right now; empty: of any."""
     def __init__(
         self,
         *,
         framework_id: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "framework_id", b"framework_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -509,16 +741,28 @@ class ExplainResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASONS_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_FIELD_NUMBER: _builtins.int
+    ROLES_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOver]: ...
+    def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOver]:
+        """The latest first."""
+
+    @_builtins.property
+    def framework(self) -> Global___FrameworkView: ...
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedCompositeFieldContainer[Global___RoleView]:
+        """The framework's roles and those above them, from the top down."""
+
     def __init__(
         self,
         *,
         reasons: _abc.Iterable[Global___PassedOver] | None = ...,
+        framework: Global___FrameworkView | None = ...,
+        roles: _abc.Iterable[Global___RoleView] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reasons", b"reasons"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -533,21 +777,34 @@ class PassedOver(_message.Message):
     CAUSE_FIELD_NUMBER: _builtins.int
     AGENTS_FIELD_NUMBER: _builtins.int
     DETAIL_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    ABOUT_AGENT_ID_FIELD_NUMBER: _builtins.int
+    ABOUT_ROLE_FIELD_NUMBER: _builtins.int
     cause: _builtins.str
+    """One of a fixed list of words, such as "limit"."""
     agents: _builtins.int
     detail: _builtins.str
     """The latest case, in words and numbers."""
+    role: _builtins.str
+    """In which of the framework's roles."""
+    about_agent_id: _builtins.str
+    about_role: _builtins.str
     def __init__(
         self,
         *,
         cause: _builtins.str = ...,
         agents: _builtins.int = ...,
         detail: _builtins.str = ...,
+        role: _builtins.str = ...,
+        about_agent_id: _builtins.str = ...,
+        about_role: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "about_agent_id", b"about_agent_id", "about_role", b"about_role"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents", b"agents", "cause", b"cause", "detail", b"detail"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["about", b"about", "about_agent_id", b"about_agent_id", "about_role", b"about_role", "agents", b"agents", "cause", b"cause", "detail", b"detail", "role", b"role"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_about: _TypeAlias = _typing.Literal["about_agent_id", "about_role"]  # noqa: Y015
+    _WhichOneofArgType_about: _TypeAlias = _typing.Literal["about", b"about"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_about) -> _WhichOneofReturnType_about | None: ...
 
 Global___PassedOver: _TypeAlias = PassedOver  # noqa: Y015

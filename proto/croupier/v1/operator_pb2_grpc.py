@@ -69,6 +69,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.KillTaskRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.KillTaskResponse.FromString,
                 _registered_method=True)
+        self.UpdateRoles = channel.unary_unary(
+                '/croupier.v1.OperatorService/UpdateRoles',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/croupier.v1.OperatorService/Explain',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
@@ -122,6 +127,14 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def UpdateRoles(self, request, context):
+        """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
+        or, if one is refused, none is; what is answered has taken effect and outlives the master.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why a framework has no more offers than it has.
         """
@@ -166,6 +179,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.KillTask,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.KillTaskRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.KillTaskResponse.SerializeToString,
+            ),
+            'UpdateRoles': grpc.unary_unary_rpc_method_handler(
+                    servicer.UpdateRoles,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -362,6 +380,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/KillTask',
             croupier_dot_v1_dot_operator__pb2.KillTaskRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.KillTaskResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def UpdateRoles(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/UpdateRoles',
+            croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -21,6 +21,10 @@ class OperatorServiceStub:
     ListTasks: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListTasksRequest, _operator_pb2.ListTasksResponse]
     KillTask: _aio.UnaryUnaryMultiCallable[_operator_pb2.KillTaskRequest, _operator_pb2.KillTaskResponse]
     """Kills a task on behalf of the operator."""
+    UpdateRoles: _aio.UnaryUnaryMultiCallable[_operator_pb2.UpdateRolesRequest, _operator_pb2.UpdateRolesResponse]
+    """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
+    or, if one is refused, none is; what is answered has taken effect and outlives the master.
+    """
     Explain: _aio.UnaryUnaryMultiCallable[_operator_pb2.ExplainRequest, _operator_pb2.ExplainResponse]
     """Why a framework has no more offers than it has."""
 
@@ -67,6 +71,15 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.KillTaskRequest, _abc.Awaitable[_operator_pb2.KillTaskResponse]],
     ) -> _abc.Awaitable[_operator_pb2.KillTaskResponse]:
         """Kills a task on behalf of the operator."""
+
+    def UpdateRoles(
+        self,
+        request: _operator_pb2.UpdateRolesRequest,
+        context: _aio.ServicerContext[_operator_pb2.UpdateRolesRequest, _abc.Awaitable[_operator_pb2.UpdateRolesResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.UpdateRolesResponse]:
+        """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
+        or, if one is refused, none is; what is answered has taken effect and outlives the master.
+        """
 
     def Explain(
         self,

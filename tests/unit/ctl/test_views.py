@@ -47,7 +47,13 @@ FRAMEWORK = pb.FrameworkView(
     tasks=2,
     offers=1,
 )
-ROLE = pb.RoleView(role="ads", weight_milli=2500, used=wire("cpus:2"), share_ppm=500_000, tasks=2)
+ROLE = pb.RoleView(
+    role="ads",
+    settings=pb.RoleSettings(weight_milli=2500),
+    used=wire("cpus:2"),
+    share_ppm=500_000,
+    tasks=2,
+)
 OFFER = pb.OfferView(
     offer=framework_pb2.Offer(
         offer_id="o1", agent_id="a1", role="ads", resources=wire("cpus:2"), lease_ms=10_000

@@ -140,7 +140,7 @@ def _role(state: State, role: Role, weight: int) -> pb.RoleView:
     share, scale = state.allocator.role_share(role)
     return pb.RoleView(
         role=role,
-        weight_milli=weight,
+        settings=pb.RoleSettings(weight_milli=weight),
         used=resources_to_wire(total_of(_used(each) for each in members)),
         offered=resources_to_wire(total_of(_offered(each) for each in members)),
         share_ppm=share * PPM // scale,

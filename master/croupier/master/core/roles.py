@@ -1,0 +1,226 @@
+"""What operators change of roles, and what such a change must not contradict.
+
+Two kinds of rule. *Among themselves* settings never contradict each other: a guarantee is
+at most every limit above it, and what is guaranteed below a role is at most what is
+guaranteed to the role. *The cluster as it stands* is held against a change only: agents come
+and go, so what was right once stays, and an operator who knows better may force it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import Enum
+
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.ids import Role, check_role
+from croupier.model.roles import RoleSettings, format_amounts, parent_of
+
+MAX_ROLES_SET = 10_000
+MAX_CHANGES = 1_000
+
+_ANYWAY = "force accepts it all the same"
+
+
+class Part(Enum):
+    """One of the settings of a role."""
+
+    WEIGHT = "weight"
+    RESOURCE_WEIGHTS = "resource_weights"
+    GUARANTEE = "guarantee"
+    LIMIT = "limit"
+    PREEMPTION = "preemption"
+
+
+@dataclass(frozen=True, slots=True)
+class RoleChange:
+    """New settings of one role.
+
+    Attributes:
+        settings: None: those that the master was started with.
+        parts: which of the settings are meant; the rest stays as it is. None: all.
+    """
+
+    role: Role
+    settings: RoleSettings | None
+    parts: tuple[Part, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """What a change is held against; amounts are thousandths of scalars.
+
+    Attributes:
+        total: what the agents that count have; empty if there are none yet.
+        known: the scalars that any known agent has or has had.
+        others: the names that agents have as ranges or sets.
+        away: how many known agents are not there.
+        used: what tasks use, by role, with all below it; a missing role uses nothing.
+    """
+
+    total: Mapping[str, int]
+    known: frozenset[str]
+    others: frozenset[str]
+    away: int
+    used: Mapping[Role, Mapping[str, int]]
+
+
+def changed_settings(
+    changes: Sequence[RoleChange],
+    now: Mapping[Role, RoleSettings],
+    initial: Mapping[Role, RoleSettings],
+) -> dict[Role, RoleSettings]:
+    """The whole settings that each named role is to have; `initial` are those of the flags.
+
+    Raises:
+        InvalidRequest: if there are no changes, too many, or two for one role, or a role or
+            an amount is illegal.
+    """
+    if not 0 < len(changes) <= MAX_CHANGES:
+        raise InvalidRequest(f"between 1 and {MAX_CHANGES} roles can be changed at once")
+    wanted: dict[Role, RoleSettings] = {}
+    for change in changes:
+        role = check_role(change.role)
+        if role in wanted:
+            raise InvalidRequest(f"role {role} is changed twice")
+        given = change.settings or initial.get(role, RoleSettings())
+        if change.parts:
+            meant = {part.value: getattr(given, part.value) for part in change.parts}
+            given = replace(now.get(role, RoleSettings()), **meant)
+        try:
+            given.check()
+        except InvalidRequest as refusal:
+            raise InvalidRequest(f"role {role}: {refusal}") from None
+        wanted[role] = given
+    return wanted
+
+
+def check_settings(roles: Mapping[Role, RoleSettings]) -> None:
+    """Look for settings that contradict each other. O(roles x depth).
+
+    Raises:
+        InvalidRequest: if there are any, or there are more than 10,000.
+    """
+    if len(roles) > MAX_ROLES_SET:
+        raise InvalidRequest(f"more than {MAX_ROLES_SET} roles would have settings of their own")
+    _claims(roles)
+
+
+def check_against(
+    wanted: Mapping[Role, RoleSettings],
+    now: Mapping[Role, RoleSettings],
+    cluster: Cluster,
+) -> None:
+    """Look for what the cluster as it stands contradicts, in what is new in `wanted`.
+
+    Raises:
+        InvalidRequest: if a resource is unknown, or more is guaranteed than there is. A
+            cluster without agents contradicts nothing.
+        Conflict: if tasks of a role use more than its new limit.
+    """
+    for role, settings in wanted.items():
+        _check_limit(role, settings, now.get(role, RoleSettings()), cluster)
+    if not cluster.total:
+        return
+    for role, settings in wanted.items():
+        _check_names(role, settings, now.get(role, RoleSettings()), cluster)
+    before, after = _claims(now), _claims({**now, **wanted})
+    for name, milli in after.items():
+        if milli > max(cluster.total.get(name, 0), before.get(name, 0)):
+            raise InvalidRequest(
+                f"{_amount(name, milli)} would be guaranteed in all and the cluster has "
+                f"{_amount(name, cluster.total.get(name, 0))}{_away(cluster)}; {_ANYWAY}"
+            )
+
+
+def is_set(role: Role, settings: RoleSettings, initial: Mapping[Role, RoleSettings]) -> bool:
+    """Whether the settings differ from those that the role has without an operator."""
+    return settings != initial[role] if role in initial else not settings.is_default
+
+
+def _claims(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
+    """What is guaranteed in all, by resource: to each role, or if it has none, below it.
+
+    Raises:
+        InvalidRequest: if more is guaranteed below a role than to it, or than its limit.
+    """
+    total: dict[str, int] = {}
+    below: dict[Role, dict[str, int]] = {}
+    for role in _guaranteed(roles):
+        settings, children = roles.get(role, _UNTOUCHED), below.get(role)
+        claims = settings.guarantee
+        if children:
+            claims = {**children, **_positive(settings.guarantee)}
+            _check_children(role, settings, children)
+        parent = parent_of(role)
+        above = total if parent is None else below.setdefault(parent, {})
+        for name, milli in claims.items():
+            above[name] = above.get(name, 0) + milli
+    return total
+
+
+def _check_children(role: Role, settings: RoleSettings, children: Mapping[str, int]) -> None:
+    for name, claimed in children.items():
+        own, limit = settings.guarantee.get(name, 0), settings.limit.get(name)
+        if own and claimed > own:
+            raise InvalidRequest(
+                f"{_amount(name, claimed)} is guaranteed to roles within {role}, "
+                f"which itself is guaranteed {_amount(name, own)}"
+            )
+        if limit is not None and claimed > limit:
+            raise InvalidRequest(
+                f"{_amount(name, claimed)} is guaranteed to roles within {role}, "
+                f"which is limited to {_amount(name, limit)}"
+            )
+
+
+def _guaranteed(roles: Mapping[Role, RoleSettings]) -> list[Role]:
+    """The roles with guarantees and all above them, children before their parents."""
+    found: dict[Role, int] = {}
+    for role, settings in roles.items():
+        if settings.guarantee:
+            above: Role | None = role
+            while above is not None and above not in found:
+                found[above] = above.count("/")
+                above = parent_of(above)
+    return sorted(found, key=found.__getitem__, reverse=True)
+
+
+def _positive(amounts: Mapping[str, int]) -> dict[str, int]:
+    return {name: milli for name, milli in amounts.items() if milli}
+
+
+def _check_limit(role: Role, new: RoleSettings, old: RoleSettings, cluster: Cluster) -> None:
+    used = cluster.used.get(role, {})
+    for name, limit in new.limit.items():
+        is_lowered = name not in old.limit or limit < old.limit[name]
+        if is_lowered and used.get(name, 0) > limit:
+            raise Conflict(
+                f"role {role}: tasks use {_amount(name, used[name])}, which is more than the "
+                f"limit {_amount(name, limit)}; {_ANYWAY}: they run on, and none is added"
+            )
+
+
+def _check_names(role: Role, new: RoleSettings, old: RoleSettings, cluster: Cluster) -> None:
+    for part in (Part.RESOURCE_WEIGHTS, Part.GUARANTEE, Part.LIMIT):
+        names = set(getattr(new, part.value)) - set(getattr(old, part.value)) - cluster.known
+        for name in sorted(names):
+            known = ", ".join(sorted(cluster.known))
+            if name in cluster.others:
+                raise InvalidRequest(
+                    f"role {role}: {name} has no amount, and only amounts count ({known})"
+                )
+            raise InvalidRequest(
+                f"role {role}: no agent has {name} (known: {known}){_away(cluster)}; {_ANYWAY}"
+            )
+
+
+def _amount(name: str, milli: int) -> str:
+    return format_amounts({name: milli})
+
+
+def _away(cluster: Cluster) -> str:
+    return f", {cluster.away} of its agents are away" if cluster.away else ""
+
+
+_UNTOUCHED = RoleSettings()

@@ -1,0 +1,62 @@
+"""Settings of roles to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import islice
+
+from croupier.model.errors import InvalidRequest
+from croupier.model.resources import MAX_NAMES
+from croupier.model.roles import RoleSettings
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.resources_pb2 import NamedScalar
+
+_PREEMPTION = {
+    pb.PREEMPTION_UNSPECIFIED: None,
+    pb.PREEMPTION_ON: True,
+    pb.PREEMPTION_OFF: False,
+}
+_PREEMPTION_OUT = {meaning: number for number, meaning in _PREEMPTION.items()}
+
+
+def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
+    """The message for `settings`."""
+    return pb.RoleSettings(
+        weight_milli=settings.weight,
+        resource_weights=_to_wire(settings.resource_weights),
+        guarantee=_to_wire(settings.guarantee),
+        limit=_to_wire(settings.limit),
+        preemption=_PREEMPTION_OUT[settings.preemption],
+    )
+
+
+def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
+    """The settings in `wire`.
+
+    Raises:
+        InvalidRequest: if a weight, a name or an amount is illegal, or a name is given twice.
+    """
+    if wire.preemption not in _PREEMPTION:
+        raise InvalidRequest(f"unknown preemption {wire.preemption}")
+    settings = RoleSettings(
+        weight=wire.weight_milli if wire.HasField("weight_milli") else RoleSettings().weight,
+        resource_weights=_from_wire(wire.resource_weights),
+        guarantee=_from_wire(wire.guarantee),
+        limit=_from_wire(wire.limit),
+        preemption=_PREEMPTION[wire.preemption],
+    )
+    settings.check()
+    return settings
+
+
+def _to_wire(amounts: Mapping[str, int]) -> list[NamedScalar]:
+    return [NamedScalar(name=name, milli=milli) for name, milli in amounts.items()]
+
+
+def _from_wire(wire: Iterable[NamedScalar]) -> dict[str, int]:
+    amounts: dict[str, int] = {}
+    for scalar in islice(wire, MAX_NAMES + 1):
+        if scalar.name in amounts:
+            raise InvalidRequest(f"{scalar.name[:80]} is given twice")
+        amounts[scalar.name] = scalar.milli
+    return amounts

@@ -1,0 +1,193 @@
+"""What a change of roles' settings must not contradict."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from croupier.master.core.roles import (
+    MAX_CHANGES,
+    MAX_ROLES_SET,
+    Cluster,
+    Part,
+    RoleChange,
+    changed_settings,
+    check_against,
+    check_settings,
+    is_set,
+)
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings, parse_amounts
+
+ADS = Role("ads")
+PROD = Role("ads/prod")
+TEST = Role("ads/test")
+WEB = Role("web")
+
+
+def settings(guarantee: str = "", limit: str = "", weight: int = 1000) -> RoleSettings:
+    return RoleSettings(weight, guarantee=parse_amounts(guarantee), limit=parse_amounts(limit))
+
+
+def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Cluster:
+    """A cluster with `total`, ports, and roles that use so much."""
+    amounts = parse_amounts(total)
+    return Cluster(
+        amounts,
+        frozenset(amounts),
+        frozenset({"ports"}),
+        away,
+        {Role(role.replace("_", "/")): parse_amounts(text) for role, text in used.items()},
+    )
+
+
+def test_a_part_replaces_that_part_and_leaves_the_rest() -> None:
+    now = {ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"mem": 5}, False)}
+    given = settings(limit="cpus:8")
+    change = RoleChange(ADS, given, (Part.LIMIT,))
+    assert changed_settings([change], now, {}) == {
+        ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"cpus": 8000}, False)
+    }
+    assert changed_settings([RoleChange(ADS, given)], now, {}) == {ADS: given}
+
+
+def test_no_settings_are_those_that_the_master_was_started_with() -> None:
+    now = {ADS: settings("cpus:1", weight=5000), WEB: settings(weight=9)}
+    initial = {ADS: settings(weight=2000)}
+    changes = [RoleChange(ADS, None, (Part.WEIGHT,)), RoleChange(WEB, None)]
+    wanted = changed_settings(changes, now, initial)
+    assert wanted == {ADS: settings("cpus:1", weight=2000), WEB: RoleSettings()}
+    assert is_set(ADS, wanted[ADS], initial)
+    assert not is_set(WEB, wanted[WEB], initial)
+    assert not is_set(ADS, settings(weight=2000), initial)
+    assert is_set(ADS, RoleSettings(), initial), "an operator's weight of 1 wins over the flag's 2"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        [],
+        [RoleChange(Role(f"r{number}"), None) for number in range(MAX_CHANGES + 1)],
+        [RoleChange(ADS, None), RoleChange(ADS, settings(weight=2))],
+        [RoleChange(Role("a/../a"), None)],
+        [RoleChange(Role("x" * 1_000_000), None)],
+        [RoleChange(ADS, RoleSettings(weight=0))],
+        [RoleChange(ADS, settings(limit="cpus:1")), RoleChange(WEB, settings("cpus:2", "cpus:1"))],
+    ],
+)
+def test_changes_that_cannot_be(changes: list[RoleChange]) -> None:
+    with pytest.raises(InvalidRequest):
+        changed_settings(changes, {}, {})
+
+
+def test_a_part_that_contradicts_another_that_stays_is_refused() -> None:
+    now = {ADS: settings("cpus:4")}
+    with pytest.raises(InvalidRequest, match="role ads: the guarantee cpus:4 is above the limit"):
+        changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (Part.LIMIT,))], now, {})
+
+
+def test_guarantees_below_a_role_are_within_its_own_if_it_has_one() -> None:
+    check_settings({PROD: settings("cpus:4"), TEST: settings("cpus:4")})
+    check_settings({ADS: settings("cpus:8"), PROD: settings("cpus:4"), TEST: settings("cpus:4")})
+    check_settings({ADS: settings("mem:1GB"), PROD: settings("cpus:4")})
+    with pytest.raises(InvalidRequest) as refusal:
+        check_settings(
+            {ADS: settings("cpus:7"), PROD: settings("cpus:4"), TEST: settings("cpus:4")}
+        )
+    assert str(refusal.value) == (
+        "cpus:8 is guaranteed to roles within ads, which itself is guaranteed cpus:7"
+    )
+
+
+def test_guarantees_are_within_every_limit_above() -> None:
+    deep = Role("ads/prod/eu")
+    check_settings({ADS: settings(limit="cpus:4"), deep: settings("cpus:4")})
+    with pytest.raises(InvalidRequest) as refusal:
+        check_settings({ADS: settings(limit="cpus:3"), deep: settings("cpus:4")})
+    assert str(refusal.value) == (
+        "cpus:4 is guaranteed to roles within ads, which is limited to cpus:3"
+    )
+    # A limit below may be above one that is above it: the lesser binds.
+    check_settings({ADS: settings(limit="cpus:3"), PROD: settings(limit="cpus:9")})
+
+
+def test_there_are_only_so_many() -> None:
+    full = {Role(f"r{number}"): settings(weight=2) for number in range(MAX_ROLES_SET)}
+    check_settings(full)
+    with pytest.raises(InvalidRequest, match="more than 10000"):
+        check_settings({**full, ADS: settings(weight=2)})
+
+
+def refusal(
+    wanted: dict[Role, RoleSettings],
+    against: Cluster,
+    now: dict[Role, RoleSettings] | None = None,
+) -> CroupierError:
+    with pytest.raises(CroupierError) as refused:
+        check_against(wanted, now or {}, against)
+    return refused.value
+
+
+def test_an_unknown_resource_is_refused_with_those_that_are_known() -> None:
+    error = refusal({ADS: settings(limit="gpus:1")}, cluster(away=2))
+    assert isinstance(error, InvalidRequest)
+    assert str(error) == (
+        "role ads: no agent has gpus (known: cpus, mem), 2 of its agents are away; "
+        "force accepts it all the same"
+    )
+    error = refusal({ADS: settings(limit="ports:1")}, cluster())
+    assert str(error) == "role ads: ports has no amount, and only amounts count (cpus, mem)"
+    assert isinstance(refusal({ADS: RoleSettings(1, {"gpus": 2})}, cluster()), InvalidRequest)
+    # What stands already is not held against a change of something else.
+    check_against(
+        {ADS: settings(limit="gpus:2", weight=9)}, {ADS: settings(limit="gpus:1")}, cluster()
+    )
+
+
+def test_no_more_is_guaranteed_than_there_is() -> None:
+    now = {WEB: settings("cpus:10")}
+    check_against({ADS: settings("cpus:6")}, now, cluster())
+    error = refusal({ADS: settings("cpus:7")}, cluster(), now)
+    assert isinstance(error, InvalidRequest)
+    assert str(error) == (
+        "cpus:17 would be guaranteed in all and the cluster has cpus:16; "
+        "force accepts it all the same"
+    )
+    # What is guaranteed below a role is part of what is guaranteed to the role.
+    check_against({Role("web/x"): settings("cpus:9")}, now, cluster())
+    # The cluster has shrunk since: taking away is allowed, adding is not.
+    check_against({WEB: settings("cpus:9")}, now, cluster("cpus:4"))
+    refusal({WEB: settings("cpus:11")}, cluster("cpus:4"), now)
+
+
+def test_a_cluster_without_agents_contradicts_nothing() -> None:
+    check_against({ADS: settings("cpus:9", "gpus:3")}, {}, cluster(""))
+
+
+def test_a_limit_below_what_is_used_is_a_conflict() -> None:
+    against = cluster(ads="cpus:4", ads_prod="cpus:3")
+    check_against({ADS: settings(limit="cpus:4")}, {}, against)
+    error = refusal({ADS: settings(limit="cpus:3")}, against)
+    assert isinstance(error, Conflict)
+    assert str(error) == (
+        "role ads: tasks use cpus:4, which is more than the limit cpus:3; "
+        "force accepts it all the same: they run on, and none is added"
+    )
+    # A limit that was forced may be raised, and something else be changed.
+    now = {ADS: settings(limit="cpus:1")}
+    check_against({ADS: settings(limit="cpus:2", weight=5)}, now, against)
+    refusal({ADS: settings(limit="cpus:0")}, against, now)
+
+
+def test_ten_thousand_roles_are_looked_at_within_a_slice_of_the_loop() -> None:
+    roles = {
+        Role(f"org{number % 100}/team{number}"): settings("cpus:1;mem:1GB", "cpus:2;mem:2GB")
+        for number in range(MAX_ROLES_SET)
+    }
+    wanted = {role: roles[role] for role in list(roles)[:MAX_CHANGES]}
+    began = time.perf_counter()
+    check_settings(roles)
+    check_against(wanted, roles, cluster("cpus:20000;mem:20TB"))
+    assert time.perf_counter() - began < 1.0
