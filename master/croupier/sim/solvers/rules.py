@@ -1,0 +1,272 @@
+"""Who comes next: the policies, each from its definition, looking at the whole tree.
+
+A rule is asked for the least of the clients that may be served. Shares are exact; ties go by
+`Forest.rank`. The definitions are in the DRF paper (flat), the SoCC'13 paper (H-DRF) and, for
+min-satisfaction, below.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from fractions import Fraction
+from typing import Protocol
+
+from croupier.sim.solvers.pools import Forest, Pool
+
+Eligible = Callable[[Pool], bool]
+Measure = Callable[[Forest, Pool], Fraction]
+Key = tuple[int, Fraction]
+
+_RESOLUTION = 1 << 16
+
+
+class Rule(Protocol):
+    """A policy."""
+
+    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
+        """The client of those eligible that is to be served next; None if there is none."""
+        ...
+
+
+def dominant_share(forest: Forest, node: Pool) -> Fraction:
+    """The measure of dominant resource fairness."""
+    return forest.dominant(node)
+
+
+def sum_of_shares(forest: Forest, node: Pool) -> Fraction:
+    """The measure of asset fairness."""
+    factors = node.factors or [Fraction(1)] * len(forest.totals)
+    parts = zip(forest.shares(node.used), factors, strict=True)
+    return sum((share / factor for share, factor in parts), Fraction(0))
+
+
+def share_of(resource: int) -> Measure:
+    """The measure of fairness in one resource, by its index."""
+
+    def measure(forest: Forest, node: Pool) -> Fraction:
+        factor = node.factors[resource] if node.factors else 1
+        return forest.shares(node.used)[resource] / factor
+
+    return measure
+
+
+class Naive:
+    """Each pool is judged by its own share over its weight, whoever of it can be served.
+
+    On a flat tree this is the paper's algorithm; on a deep one, a pool with one rich child
+    starves the others.
+    """
+
+    def __init__(self, measure: Measure = dominant_share) -> None:
+        """Judge by `measure`."""
+        self._measure = measure
+
+    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
+        """See `Rule`."""
+        return descend(forest, lambda node: self.key(forest, node, is_eligible))
+
+    def key(self, forest: Forest, node: Pool, is_eligible: Eligible) -> Key | None:
+        """Where a node stands among its siblings; None if nobody below it is eligible."""
+        if not any(is_eligible(client) for client in node.clients()):
+            return None
+        return weighed(self.own(forest, node), node)
+
+    def own(self, forest: Forest, node: Pool) -> Key:
+        """The need of a node by its own use: under its guarantee first, then by its share."""
+        reached = met_guarantee(node)
+        return (1, self._measure(forest, node)) if reached is None else (0, reached)
+
+
+class MinSatisfaction(Naive):
+    """A pool is as needy as its neediest client that can be served.
+
+    `key(c)` is `mu(c)` over the weight of c; `mu` of a client is its own share, and of a pool
+    the lesser of its own share and of its least child's key times the pool's scale S: how much
+    the pool's share grows when the keys of all live children grow together. A pool's guarantee
+    comes first while it is not met.
+    """
+
+    def key(self, forest: Forest, node: Pool, is_eligible: Eligible) -> Key | None:
+        """See `Naive.key`."""
+        need = self._mu(forest, node, is_eligible)
+        return None if need is None else weighed(need, node)
+
+    def _mu(self, forest: Forest, node: Pool, is_eligible: Eligible) -> Key | None:
+        if node.is_client:
+            return self.own(forest, node) if is_eligible(node) else None
+        keys = [self.key(forest, child, is_eligible) for child in node.children]
+        present = [key for key in keys if key is not None]
+        if not present:
+            return None
+        tier, least = min(present)
+        lifted = (tier, least if tier == 0 else least * self.scale(forest, node))
+        return min(self.own(forest, node), lifted)
+
+    def scale(self, forest: Forest, node: Pool) -> Fraction:  # noqa: ARG002 - of a subclass
+        """S: here the sum of the weights of live children, as if all used the same resource."""
+        return sum((child.weight for child in node.children if child.is_alive), Fraction(0))
+
+    def entitlements(self, forest: Forest) -> dict[Pool, Fraction]:
+        """What share each live node is promised: its part of its parent's."""
+        found = {forest.root: Fraction(1)}
+        for node in forest.root.nodes():
+            scale = self.scale(forest, node) if node in found else 0
+            if scale:
+                for child in node.children:
+                    if child.is_alive:
+                        found[child] = found[node] * child.weight / scale
+        return found
+
+
+class MinSatisfactionByUse(MinSatisfaction):
+    """Min-satisfaction with S from what the children really use.
+
+    The direction of a node is what it uses of each resource, scaled so that its share is 1.
+    Children of different directions fit beside each other, so S is the largest component of
+    the weighted sum of directions, not the sum of weights.
+    """
+
+    def __init__(
+        self, *, resolution: int | None = _RESOLUTION, trusts_declared: bool = False
+    ) -> None:
+        """Round directions up to 1 / `resolution`; take them from what is declared, or used."""
+        super().__init__()
+        self._resolution = resolution
+        self._trusts_declared = trusts_declared
+
+    def scale(self, forest: Forest, node: Pool) -> Fraction:
+        """S: how fast the node's own share grows with its children's keys."""
+        factors = node.factors or [Fraction(1)] * len(forest.totals)
+        sums = zip(self._sum_of_directions(forest, node), factors, strict=True)
+        return max((amount / factor for amount, factor in sums), default=Fraction(0))
+
+    def direction(self, forest: Forest, node: Pool) -> list[Fraction]:
+        """What a node uses of each resource when its share is 1."""
+        shares = (
+            forest.shares(self._typical(node))
+            if node.is_client
+            else self._sum_of_directions(forest, node)
+        )
+        factors = node.factors or [Fraction(1)] * len(shares)
+        largest = max((s / f for s, f in zip(shares, factors, strict=True)), default=Fraction(0))
+        if not largest:
+            return [Fraction(1)] * len(shares)
+        return [self._rounded(share / largest) for share in shares]
+
+    def _typical(self, client: Pool) -> Sequence[Fraction]:
+        assert client.demand is not None
+        declared = client.demand if client.declared is None else client.declared
+        return client.used if any(client.used) and not self._trusts_declared else declared
+
+    def _sum_of_directions(self, forest: Forest, node: Pool) -> list[Fraction]:
+        sums = [Fraction(0)] * len(forest.totals)
+        for child in node.children:
+            if child.is_alive:
+                direction = self.direction(forest, child)
+                sums = [s + child.weight * d for s, d in zip(sums, direction, strict=True)]
+        return sums
+
+    def _rounded(self, part: Fraction) -> Fraction:
+        if self._resolution is None:
+            return part
+        return Fraction(-(-part.numerator * self._resolution // part.denominator), self._resolution)
+
+
+class Collapsed:
+    """The tree made flat: a client's weight is the product of its path's parts of their pools."""
+
+    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
+        """See `Rule`."""
+        weights = self.weights(forest)
+        keys = {
+            client: (forest.dominant(client) / weights[client], forest.rank[client])
+            for client in forest.root.clients()
+            if is_eligible(client)
+        }
+        return min(keys, key=keys.__getitem__, default=None)
+
+    def weights(self, forest: Forest) -> dict[Pool, Fraction]:
+        """The part of the whole that weights alone give each node."""
+        parts = {forest.root: Fraction(1)}
+        for node in forest.root.nodes():
+            total = sum((child.weight for child in node.children), Fraction(0))
+            parts.update({child: parts[node] * child.weight / total for child in node.children})
+        return parts
+
+
+class HDRF:
+    """Hierarchical DRF of Bhattacharya et al., SoCC 2013, with weights.
+
+    A pool's use is the sum of its children's, after those that can go on have been scaled down
+    to the least share (over weight) among them. Clients that need something that is used up are
+    blocked: they are not scaled and not in the minimum. Shares are of what is not used up.
+    """
+
+    def __init__(self, free: Callable[[], Sequence[Fraction]]) -> None:
+        """`free` tells what is left of each resource."""
+        self._free = free
+
+    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
+        """See `Rule`."""
+        is_open = [left > 0 for left in self._free()]
+
+        def key(node: Pool) -> Key | None:
+            if not any(is_eligible(client) for client in node.clients()):
+                return None
+            use, is_blocked = self._rescaled(forest, node, is_open)
+            return None if is_blocked else (1, _largest(use, is_open) / node.weight)
+
+        return descend(forest, key)
+
+    def _rescaled(
+        self, forest: Forest, node: Pool, is_open: Sequence[bool]
+    ) -> tuple[list[Fraction], bool]:
+        """The shares that a node counts with, and whether it is blocked."""
+        if node.demand is not None:
+            needs = zip(node.demand, is_open, strict=True)
+            is_blocked = not node.wants or any(need > 0 and not o for need, o in needs)
+            return forest.shares(node.used), is_blocked
+        children = [(child, *self._rescaled(forest, child, is_open)) for child in node.children]
+        least = min(
+            (
+                _largest(use, is_open) / child.weight
+                for child, use, blocked in children
+                if not blocked
+            ),
+            default=Fraction(0),
+        )
+        total = [Fraction(0)] * len(is_open)
+        for child, use, blocked in children:
+            share = _largest(use, is_open)
+            scale = least * child.weight / share if share and not blocked else Fraction(1)
+            total = [t + scale * u for t, u in zip(total, use, strict=True)]
+        return total, all(blocked for _, _, blocked in children)
+
+
+def descend(forest: Forest, key: Callable[[Pool], Key | None]) -> Pool | None:
+    """From the root, the child of least key again and again, until a client."""
+    node = forest.root
+    while not node.is_client:
+        keys = [(key(child), forest.rank[child], child) for child in node.children]
+        ranked = [(found, rank, child) for found, rank, child in keys if found is not None]
+        if not ranked:
+            return None
+        node = min(ranked, key=lambda item: item[:2])[2]
+    return node
+
+
+def weighed(need: Key, node: Pool) -> Key:
+    """A need as siblings compare it: shares over weights, guarantees as they are."""
+    tier, amount = need
+    return (tier, amount) if tier == 0 else (tier, amount / node.weight)
+
+
+def met_guarantee(node: Pool) -> Fraction | None:
+    """How much of its guarantee a node has; None if it has none, or reached it."""
+    parts = [u / g for u, g in zip(node.used, node.guarantee or (), strict=False) if g > 0]
+    reached = max(parts, default=Fraction(1))
+    return reached if reached < 1 else None
+
+
+def _largest(shares: Sequence[Fraction], is_open: Sequence[bool]) -> Fraction:
+    return max((s for s, o in zip(shares, is_open, strict=True) if o), default=Fraction(0))

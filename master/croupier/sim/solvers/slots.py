@@ -1,0 +1,24 @@
+"""Slots: a machine is so many slots, and a task takes one, whatever it needs.
+
+What machines really have is not looked at; that is what is wrong with slots.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+from croupier.sim.solvers.pools import Forest, Pool
+
+
+def fill_slots(forest: Forest, slots: int) -> list[Pool]:
+    """Give each slot to the client that has fewest for its weight; whose they became."""
+    given: list[Pool] = []
+    clients = list(forest.root.clients())
+    for _ in range(slots):
+        waiting = [client for client in clients if client.wants]
+        if not waiting:
+            break
+        least = min(waiting, key=lambda c: (Fraction(c.tasks) / c.weight, forest.rank[c]))
+        forest.start(least)
+        given.append(least)
+    return given
