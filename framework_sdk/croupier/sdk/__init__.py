@@ -9,7 +9,16 @@
 These names are the whole public API, with `croupier.sdk.testing` for tests.
 """
 
-from croupier.model.attributes import Constraint, equals, exists, not_equals, not_exists
+from croupier.model.attributes import (
+    Constraint,
+    equals,
+    exists,
+    matches,
+    not_equals,
+    not_exists,
+    not_matches,
+)
+from croupier.model.demand import Demand
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -21,11 +30,13 @@ from croupier.model.errors import (
     TooSlow,
     Unavailable,
 )
+from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
 from croupier.sdk.framework import Framework
 from croupier.sdk.matching import fit
 from croupier.sdk.offer import Offer
+from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
 from croupier.sdk.verdict import Failure, TaskVerdict, Verdict
 
@@ -33,16 +44,19 @@ __all__ = [
     "Conflict",
     "Constraint",
     "CroupierError",
+    "Demand",
     "FailedOver",
     "Failure",
     "Framework",
     "InvalidRequest",
     "NotFound",
     "Offer",
+    "PreemptRequest",
     "ProtocolViolation",
     "Reason",
     "Removed",
     "Resources",
+    "Role",
     "Task",
     "TaskState",
     "TaskStatus",
@@ -53,6 +67,8 @@ __all__ = [
     "equals",
     "exists",
     "fit",
+    "matches",
     "not_equals",
     "not_exists",
+    "not_matches",
 ]

@@ -17,7 +17,7 @@ from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.task import TaskStatus
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
-from croupier.sdk.core.standing import Standing
+from croupier.sdk.core.standing import Launch, Standing
 from croupier.sdk.link import Link
 from croupier.sdk.settings import Settings
 from croupier.sdk.verdict import Verdict
@@ -40,12 +40,14 @@ class _Pending:
         due: when whoever waits gives up, in connected seconds.
         waiter: None for the SDK's own calls, whose verdicts nobody waits for.
         opened: told the call's number once it has one.
+        launch: what it is to launch; None for all but an ACCEPT.
     """
 
     call: pb.Call
     due: float = float("inf")
     waiter: asyncio.Future[Verdict] | None = None
     opened: Opened | None = None
+    launch: Launch | None = None
 
 
 class Calls:
@@ -105,7 +107,9 @@ class Calls:
         if size > self._max_bytes:
             raise InvalidRequest(f"a call of {size} bytes; the master takes {self._max_bytes}")
 
-    async def make(self, call: pb.Call, opened: Opened | None = None) -> Verdict:
+    async def make(
+        self, call: pb.Call, opened: Opened | None = None, launch: Launch | None = None
+    ) -> Verdict:
         """Make `call`, which `check` found right, and wait for its verdict.
 
         Raises:
@@ -114,7 +118,7 @@ class Calls:
         """
         waiter: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         due = self._connected_now() + self._settings.call_timeout_s
-        self._backlog[False].append(_Pending(call, due, waiter, opened))
+        self._backlog[False].append(_Pending(call, due, waiter, opened, launch))
         self._awaited += 1
         try:
             self._pump()
@@ -210,18 +214,19 @@ class Calls:
 
     def _settle(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
         """What a verdict changes, whether or not somebody still waits for it."""
-        call = entry.call.call
-        if call.HasField("update_demand"):
-            self._standing.on_demand_answered(entry.seq, verdict.error is None)
-        elif call.HasField("accept"):
+        launch = entry.call.launch
+        if entry.call.call.HasField("update_demand"):
+            self._standing.on_demands_answered(entry.seq, verdict.error is None)
+        elif launch is not None:
             before = entry.stream != self._stream
-            if self._standing.on_launched(entry.seq, verdict.launched, before):
+            tasks = [launch.tasks[n] for n in verdict.launched if n < len(launch.tasks)]
+            if self._standing.on_launched(entry.seq, launch.role, tasks, before):
                 self._restate_demand()
 
     def _restate_demand(self) -> None:
         """Tell the master the demand as it stands now."""
-        demand = self._standing.demand
-        self.post(demand_call(demand), lambda seq: self._standing.on_demand_sent(seq, demand))
+        demands = self._standing.demands
+        self.post(demand_call(demands), lambda seq: self._standing.on_demands_sent(seq, demands))
 
 
 def _again(error: CroupierError) -> CroupierError:

@@ -23,10 +23,12 @@ from croupier.sdk.inbox import (
     Item,
     OfferRescinded,
     OffersArrived,
+    RoomWanted,
     Subscribed,
     UpdateArrived,
 )
 from croupier.sdk.offer import Offer
+from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.verdict import Failure
 from croupier.sdk.wire import decline_calls
 
@@ -58,6 +60,10 @@ class Handlers(Protocol):
 
     async def on_failure(self, failure: Failure) -> None:
         """An agent is lost."""
+        ...
+
+    async def on_preempt(self, request: PreemptRequest) -> None:
+        """The master wants tasks ended."""
         ...
 
     async def on_error(self, error: CroupierError) -> None:
@@ -104,6 +110,10 @@ class Dispatcher:
             case AgentLost(failure):
                 await self._guarded(
                     "on_failure", self._handlers.on_failure(failure), agent_id=failure.agent_id
+                )
+            case RoomWanted(request):
+                await self._guarded(
+                    "on_preempt", self._handlers.on_preempt(request), agent_id=request.agent_id
                 )
 
     async def _serve_offers(self, arrived: tuple[Offer, ...]) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import signal
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
@@ -14,26 +13,24 @@ from typing import ClassVar
 import structlog
 
 from croupier.model.attributes import Constraint
-from croupier.model.demand import Demand
-from croupier.model.errors import (
-    CroupierError,
-    InvalidRequest,
-    ProtocolViolation,
-)
-from croupier.model.ids import check_id, check_role
+from croupier.model.demand import Demand, check_demands
+from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
+from croupier.model.ids import Role, check_id
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import parse_addresses
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.logging import configure_logging
-from croupier.sdk.core.standing import Standing
+from croupier.sdk.core.standing import Launch, Standing
 from croupier.sdk.duration import milliseconds
 from croupier.sdk.offer import Offer
-from croupier.sdk.owned import end
+from croupier.sdk.preempt import PreemptRequest
+from croupier.sdk.program import run_until_signalled
 from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
 from croupier.sdk.verdict import Failure, TaskVerdict
+from croupier.sdk.wanted import demands_of, one_demand, roles_of
 from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
 from croupier.v1 import framework_pb2 as pb
 
@@ -58,7 +55,7 @@ class Framework:
     def __init__(
         self,
         name: str | None = None,
-        role: str = "*",
+        role: str | None = None,
         master: str | None = None,
         framework_id: str | None = None,
         failover_timeout_s: float = 600.0,
@@ -67,12 +64,14 @@ class Framework:
         demand_count: int | None = None,
         constraints: Iterable[Constraint] | None = None,
         offer_lease_s: float | None = None,
+        roles: Iterable[str] | None = None,
+        demands: Iterable[Demand] = (),
     ) -> None:
         """Describe the framework; nothing is sent before `run`.
 
         Args:
             name: for people; the class's name if None.
-            role: whose share its use is charged to.
+            role: whose share its use is charged to; None is `*`, if there are no `roles`.
             master: HOST:PORT, or several joined by commas; None takes CROUPIER_MASTER from
                 the environment, or 127.0.0.1:5050.
             framework_id: of an earlier run whose tasks to take over; None for a new one.
@@ -82,20 +81,22 @@ class Framework:
             demand_count: how many of those are wanted; None is without end.
             constraints: what agents must be like, if there is a demand.
             offer_lease_s: how long offers may be held; None is the master's default, 10 s.
+            roles: several, at most 32, in place of `role`. Each offer is of one of them.
+            demands: several shapes, at most 64, in place of `demand`; each may name a role, and
+                is of the first if it does not. A role without one is offered nothing.
 
         Raises:
             InvalidRequest: if one of these cannot be.
         """
         self._name = type(self).__name__ if name is None else name
-        self._role = check_role(role)
-        wanted = _demand(demand, demand_count, constraints)
+        own = roles_of(role, roles)
+        wanted = demands_of(one_demand(demand, demand_count, constraints), demands, own)
         self._standing = Standing(
-            check_id("framework", framework_id) if framework_id else "", wanted
+            check_id("framework", framework_id) if framework_id else "", wanted, own
         )
         address = os.environ.get("CROUPIER_MASTER", DEFAULT_MASTER) if master is None else master
         identity = Identity(
             name=self._name,
-            role=self._role,
             client_id=uuid.uuid4().hex,
             hostname=socket.gethostname(),
             failover_timeout_ms=milliseconds("the failover timeout", failover_timeout_s),
@@ -118,8 +119,13 @@ class Framework:
 
     @property
     def role(self) -> str:
-        """Whose share the framework's use is charged to."""
-        return self._role
+        """Whose share the framework's use is charged to; the first if there are several."""
+        return self._standing.roles[0]
+
+    @property
+    def roles(self) -> tuple[str, ...]:
+        """All its roles."""
+        return self._standing.roles
 
     @property
     def framework_id(self) -> str | None:
@@ -152,6 +158,12 @@ class Framework:
     async def on_failure(self, failure: Failure) -> None:
         """An agent is lost. Updates say what became of its tasks."""
 
+    async def on_preempt(self, request: PreemptRequest) -> None:
+        """Others are owed room that these tasks take: end them, or the master does.
+
+        If nothing is done, as by default, the master kills them once the grace is over.
+        """
+
     async def on_error(self, error: CroupierError) -> None:
         """The framework is over, as by FailedOver or Removed; `run` is about to raise `error`."""
         log.error("framework_failed", framework_id=self.framework_id, error=str(error))
@@ -162,7 +174,7 @@ class Framework:
         tasks: Iterable[Task],
         refuse_s: float = DEFAULT_REFUSE_S,
     ) -> list[TaskVerdict]:
-        """Launch `tasks` on the sum of `offers`, which are of one agent.
+        """Launch `tasks` on the sum of `offers`, which are of one agent and in one role.
 
         What the tasks leave over is declined for `refuse_s`. Without tasks this is a decline.
 
@@ -180,8 +192,11 @@ class Framework:
             await self.decline(offers, refuse_s)
             return []
         offer_ids = _offer_ids(offers)
+        first = offers if isinstance(offers, Offer) else offers[0]
         verdict = await self._session.call(
-            accept_call(offer_ids, launched, refuse_s), answers=offer_ids
+            accept_call(offer_ids, launched, refuse_s),
+            answers=offer_ids,
+            launch=Launch(Role(first.role), tuple(task.resources for task in launched)),
         )
         if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
             raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")
@@ -220,36 +235,54 @@ class Framework:
         """Say what is wanted from now on: `count` tasks of `unit`, beyond what runs.
 
         The count falls by itself with each task launched. None asks for whole remainders.
+        Replaces all that was wanted before.
 
         Raises:
             InvalidRequest: if that can never be dealt.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        wanted = _demand(unit, count, constraints)
+        await self.demands(one_demand(unit, count, constraints))
+
+    async def demands(self, demands: Iterable[Demand]) -> None:
+        """Say what is wanted from now on, in several shapes and roles.
+
+        None at all asks for whole remainders in every role. Otherwise a role without a demand
+        is offered nothing. Replaces all that was wanted before.
+
+        Raises:
+            InvalidRequest: if that can never be dealt, a shape is named twice, there are over
+                64, or one is for a role that the framework has not.
+            Unavailable: if there is no answer within 30 s of connected time.
+        """
         standing = self._standing
+        wanted = check_demands(demands, standing.roles)
         verdict = await self._session.call(
-            demand_call(wanted), opened=lambda seq: standing.on_demand_sent(seq, wanted)
+            demand_call(wanted), opened=lambda seq: standing.on_demands_sent(seq, wanted)
         )
         if verdict.error is not None:
             raise verdict.error
 
-    async def suppress(self) -> None:
-        """Ask for no more offers until `revive`; those held stay.
+    async def suppress(self, *roles: str) -> None:
+        """Ask for no more offers in these roles, or in all, until `revive`; those held stay.
 
         Raises:
+            InvalidRequest: if a role is not one of the framework's.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        self._standing.suppressed = True
-        await self._call(pb.Call(suppress=pb.Suppress()))
+        own = self._standing.own(roles)
+        self._standing.suppress(own)
+        await self._call(pb.Call(suppress=pb.Suppress(roles=own)))
 
-    async def revive(self) -> None:
-        """Ask for offers again, and forget what was refused.
+    async def revive(self, *roles: str) -> None:
+        """Ask for offers again in these roles, or in all, and forget what was refused there.
 
         Raises:
+            InvalidRequest: if a role is not one of the framework's.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        self._standing.suppressed = False
-        await self._call(pb.Call(revive=pb.Revive()))
+        own = self._standing.own(roles)
+        self._standing.revive(own)
+        await self._call(pb.Call(revive=pb.Revive(roles=own)))
 
     async def kill(self, task_id: str, grace_s: float | None = None) -> None:
         """Have a task killed; an update tells when it is.
@@ -311,30 +344,7 @@ class Framework:
         """
         if not structlog.is_configured():
             configure_logging(level="warning")
-        asyncio.run(self._run_until_signalled(teardown))
-
-    async def _run_until_signalled(self, teardown: bool) -> None:
-        loop, asked = asyncio.get_running_loop(), asyncio.Event()
-
-        def on_signal() -> None:
-            asked.set()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
-
-        async def stop_when_asked() -> None:
-            await asked.wait()
-            try:
-                await self.stop(teardown)
-            except CroupierError as error:
-                log.warning("teardown_failed", error=str(error))
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal)
-        stopping = asyncio.create_task(stop_when_asked())
-        try:
-            await self.run()
-        finally:
-            await end(stopping)
+        asyncio.run(run_until_signalled(self, teardown))
 
     async def _call(self, call: pb.Call, answers: Sequence[str] = ()) -> None:
         verdict = await self._session.call(call, answers=answers)
@@ -347,15 +357,3 @@ def _offer_ids(offers: Offer | Sequence[Offer]) -> list[str]:
     if not chosen:
         raise InvalidRequest("no offer is given")
     return [offer.id for offer in chosen]
-
-
-def _demand(
-    unit: Resources | None, count: int | None, constraints: Iterable[Constraint] | None
-) -> Demand | None:
-    if unit is None:
-        if count is not None or constraints:
-            raise InvalidRequest("a count or constraints without a demand")
-        return None
-    demand = Demand(unit, count, tuple(constraints or ()))
-    demand.check()
-    return demand

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from croupier.model.task import TaskStatus
 from croupier.sdk.offer import Offer
+from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.verdict import Failure
 
 
@@ -46,7 +47,14 @@ class AgentLost:
     failure: Failure
 
 
-Item = Subscribed | OffersArrived | OfferRescinded | UpdateArrived | AgentLost
+@dataclass(frozen=True, slots=True)
+class RoomWanted:
+    """The master wants tasks ended."""
+
+    request: PreemptRequest
+
+
+Item = Subscribed | OffersArrived | OfferRescinded | UpdateArrived | AgentLost | RoomWanted
 
 
 class Inbox:

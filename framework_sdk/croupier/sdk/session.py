@@ -24,13 +24,14 @@ from croupier.rpc.task_wire import status_from_wire
 from croupier.rpc.wire_errors import error_from_wire
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
-from croupier.sdk.core.standing import Standing
+from croupier.sdk.core.standing import Launch, Standing
 from croupier.sdk.dispatch import Dispatcher, Handlers
 from croupier.sdk.inbox import (
     AgentLost,
     Inbox,
     OfferRescinded,
     OffersArrived,
+    RoomWanted,
     Subscribed,
     UpdateArrived,
 )
@@ -38,7 +39,7 @@ from croupier.sdk.link import Link, is_fatal
 from croupier.sdk.owned import end
 from croupier.sdk.settings import Settings
 from croupier.sdk.verdict import Failure, Verdict
-from croupier.sdk.wire import AgentDirectory, Identity, subscribe_call
+from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
 
 # For a master that does not name its pace.
@@ -92,7 +93,12 @@ class Session:
         await self._inbox.room()
 
     async def call(
-        self, call: pb.Call, *, answers: Sequence[str] = (), opened: Opened | None = None
+        self,
+        call: pb.Call,
+        *,
+        answers: Sequence[str] = (),
+        opened: Opened | None = None,
+        launch: Launch | None = None,
     ) -> Verdict:
         """Make `call`, which answers those offers, and wait for its verdict.
 
@@ -104,7 +110,7 @@ class Session:
         self._calls.check(call)
         self._book.answer(answers)
         self._inbox.recheck()
-        return await self._calls.make(call, opened)
+        return await self._calls.make(call, opened, launch)
 
     async def run(self) -> None:
         """Live until stopped.
@@ -259,6 +265,9 @@ class Session:
             case "failure":
                 lost = event.failure
                 self._inbox.put(AgentLost(Failure(lost.agent_id, lost.hostname, lost.message)))
+            case "preempt_request":
+                request = preempt_from_wire(event.preempt_request, self._clock)
+                self._inbox.put(RoomWanted(request))
             case "subscribed":
                 self._on_subscribed(event.subscribed)
 

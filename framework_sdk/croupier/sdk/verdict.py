@@ -38,9 +38,9 @@ class Verdict:
     tasks: tuple[TaskVerdict, ...] = ()
 
     @property
-    def launched(self) -> int:
-        """How many tasks the call launched."""
-        return 0 if self.error else sum(task.ok for task in self.tasks)
+    def launched(self) -> tuple[int, ...]:
+        """Which of its tasks the call launched, by their place in it."""
+        return tuple(n for n, task in enumerate(self.tasks) if task.ok and not self.error)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from croupier.rpc.wire_errors import error_from_wire
 from croupier.sdk.core.standing import Standing
 from croupier.sdk.duration import milliseconds
 from croupier.sdk.offer import Offer
+from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
 from croupier.sdk.verdict import TaskVerdict, Verdict
 from croupier.v1 import framework_pb2 as pb
@@ -34,7 +35,6 @@ class Identity:
     """
 
     name: str
-    role: str
     client_id: str
     hostname: str
     failover_timeout_ms: int
@@ -43,19 +43,21 @@ class Identity:
 
 def subscribe_call(identity: Identity, standing: Standing) -> pb.Call:
     """The SUBSCRIBE of a framework as it stands."""
+    everywhere = standing.suppressed == standing.roles
     return pb.Call(
         subscribe=pb.Subscribe(
             framework=pb.FrameworkInfo(
                 framework_id=standing.framework_id,
                 name=identity.name,
-                roles=[identity.role],
+                roles=standing.roles,
                 failover_timeout_ms=identity.failover_timeout_ms,
                 hostname=identity.hostname,
             ),
             client_id=identity.client_id,
             offer_lease_ms=identity.offer_lease_ms,
-            demands=_demands(standing.demand),
-            suppressed=standing.suppressed,
+            demands=map(demand_to_wire, standing.demands),
+            suppressed=everywhere,
+            suppressed_roles=() if everywhere else standing.suppressed,
         )
     )
 
@@ -82,9 +84,9 @@ def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> lis
     return [pb.Call(decline=decline) for decline in declines]
 
 
-def demand_call(demand: Demand | None) -> pb.Call:
+def demand_call(demands: Iterable[Demand]) -> pb.Call:
     """An UPDATE_DEMAND."""
-    return pb.Call(update_demand=pb.UpdateDemand(demands=_demands(demand)))
+    return pb.Call(update_demand=pb.UpdateDemand(demands=map(demand_to_wire, demands)))
 
 
 def kill_call(task_id: str, grace_s: float | None) -> pb.Call:
@@ -111,6 +113,20 @@ def verdict_from_wire(wire: pb.Verdict) -> Verdict:
         for task in wire.tasks
     )
     return Verdict(wire.seq, error, tasks)
+
+
+def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
+    """The request in `wire`, which has just arrived; its grace runs on `clock`."""
+    grace_s = wire.grace_ms / 1000
+    return PreemptRequest(
+        task_ids=tuple(wire.task_ids),
+        agent_id=wire.agent_id,
+        role=wire.role,
+        grace_s=grace_s,
+        reason=wire.reason,
+        expires_at=clock.now() + grace_s,
+        clock=clock,
+    )
 
 
 class AgentDirectory:
@@ -153,10 +169,6 @@ class AgentDirectory:
             expires_at=self._clock.now() + wire.lease_ms / 1000,
             clock=self._clock,
         )
-
-
-def _demands(demand: Demand | None) -> list[pb.Demand]:
-    return [] if demand is None else [demand_to_wire(demand)]
 
 
 def _filters(refuse_s: float) -> pb.Filters:

@@ -25,7 +25,8 @@ class Demand:
         unit: what one task takes. A scalar that agents hold as ranges counts numbers:
             `ports:2` is any two ports.
         count: None means without end. Counted down as the framework launches tasks.
-        min_per_offer: an offer of this shape has at least so many units, of one agent.
+        min_per_offer: an offer of this shape has at least so many units, of one agent; or
+            all that are left of `count`.
         max_per_offer: and at most so many; None is no bound.
         role: which of the framework's roles it is offered in; None is the first.
     """
@@ -61,6 +62,14 @@ class Demand:
         if self.role is not None:
             check_role(self.role)
         check_constraints(self.constraints)
+
+    def is_unit(self, task: Resources) -> bool:
+        """Whether `task` takes just what one unit does; numbers of ranges count as scalars."""
+        if self.unit.scalars == task.scalars and not task.ranges:
+            return True
+        return self.unit.units_within(task, 2) == 1 and all(
+            milli == self.unit[name] for name, milli in task.scalars.items()
+        )
 
     def __str__(self) -> str:
         wanted = "any number of" if self.count is None else str(self.count)

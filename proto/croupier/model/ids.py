@@ -6,6 +6,8 @@ to leave one; a role is a path of such components.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import NewType
 
 from croupier.model.errors import InvalidRequest
@@ -18,6 +20,8 @@ Role = NewType("Role", str)
 
 MAX_ID_BYTES = 255
 MAX_ROLE_BYTES = 1024
+MAX_ROLE_DEPTH = 32
+MAX_ROLES = 32
 DEFAULT_ROLE = Role("*")
 
 
@@ -38,7 +42,7 @@ def check_id(kind: str, value: str) -> str:
 
 
 def check_role(value: str) -> Role:
-    """Return `value` as a role if it is a legal one: `*`, or components joined by `/`.
+    """Return `value` as a role if it is a legal one: `*`, or up to 32 components joined by `/`.
 
     Raises:
         InvalidRequest: if it is not.
@@ -47,11 +51,31 @@ def check_role(value: str) -> Role:
         return DEFAULT_ROLE
     if len(value.encode(errors="replace")) > MAX_ROLE_BYTES:
         raise InvalidRequest(f"role is longer than {MAX_ROLE_BYTES} bytes")
-    for component in value.split("/"):
+    components = value.split("/")
+    if len(components) > MAX_ROLE_DEPTH:
+        raise InvalidRequest(f"role {value[:80]!r}... has more than {MAX_ROLE_DEPTH} components")
+    for component in components:
         legal = component not in ("", ".", "..", "*") and all(_is_plain(c) for c in component)
         if not legal or component.startswith("-"):
             raise InvalidRequest(f"role {value!r} has an illegal component {component!r}")
     return Role(value)
+
+
+def check_roles(values: Iterable[str]) -> tuple[Role, ...]:
+    """Return `values` as the roles of one framework.
+
+    Raises:
+        InvalidRequest: if there are none or over 32, one is illegal, or one is given twice.
+    """
+    roles = tuple(check_role(value) for value in islice(values, MAX_ROLES + 1))
+    if not roles:
+        raise InvalidRequest("a framework has at least one role")
+    if len(roles) > MAX_ROLES:
+        raise InvalidRequest(f"a framework has at most {MAX_ROLES} roles")
+    if len(set(roles)) < len(roles):
+        twice = next(role for role in roles if roles.count(role) > 1)
+        raise InvalidRequest(f"role {twice!r} is given twice")
+    return roles
 
 
 def _is_plain(char: str) -> bool:

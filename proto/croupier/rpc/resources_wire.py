@@ -24,6 +24,8 @@ _OPERATORS = {
     pb.Constraint.OPERATOR_NOT_EXISTS: Operator.NOT_EXISTS,
     pb.Constraint.OPERATOR_EQUALS: Operator.EQUALS,
     pb.Constraint.OPERATOR_NOT_EQUALS: Operator.NOT_EQUALS,
+    pb.Constraint.OPERATOR_MATCHES: Operator.MATCHES,
+    pb.Constraint.OPERATOR_NOT_MATCHES: Operator.NOT_MATCHES,
 }
 _INT64_MAX = 2**63 - 1
 _OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
@@ -111,10 +113,13 @@ def constraint_from_wire(wire: pb.Constraint) -> Constraint:
     """The constraint in `wire`.
 
     Raises:
-        InvalidRequest: if the attribute's name is illegal or the operator unknown.
+        InvalidRequest: if the attribute's name is illegal, the operator unknown, or the
+            pattern malformed or too much.
     """
     if wire.operator not in _OPERATORS:
-        raise InvalidRequest(f"constraint on {wire.attribute!r}: unknown operator {wire.operator}")
+        raise InvalidRequest(
+            f"constraint on {wire.attribute[:80]!r}: unknown operator {wire.operator}"
+        )
     return Constraint(wire.attribute, _OPERATORS[wire.operator], wire.value)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from croupier.model.demand import Demand
+from croupier.model.attributes import check_constraints
+from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MAX_MESSAGE,
@@ -119,24 +120,29 @@ def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
         unit=resources_to_wire(demand.unit),
         count=demand.count,
         constraints=[constraint_to_wire(constraint) for constraint in demand.constraints],
+        min_per_offer=None if demand.min_per_offer == 1 else demand.min_per_offer,
+        max_per_offer=demand.max_per_offer,
+        role=demand.role or "",
     )
 
 
-def demand_from_wire(wire: Iterable[framework_pb2.Demand]) -> Demand | None:
-    """The demand in `wire`; None if there is none.
+def demands_from_wire(wire: Iterable[framework_pb2.Demand]) -> tuple[Demand, ...]:
+    """The demands in `wire`; whether the framework has their roles is not checked here.
+
+    Nothing is read beyond what is too much: a pattern costs time to compile.
 
     Raises:
-        InvalidRequest: if it is malformed, or there are several shapes.
+        InvalidRequest: if one is malformed, or they are too many or too complex.
     """
-    shapes = list(wire)
-    if len(shapes) > 1:
-        raise InvalidRequest("a framework's demand has one shape; several are not supported yet")
-    if not shapes:
-        return None
-    demand = Demand(
-        unit=resources_from_wire(shapes[0].unit),
-        count=shapes[0].count if shapes[0].HasField("count") else None,
-        constraints=tuple(constraint_from_wire(wire) for wire in shapes[0].constraints),
+    return check_demands(_demand_from_wire(shape) for shape in wire)
+
+
+def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
+    return Demand(
+        unit=resources_from_wire(wire.unit),
+        count=wire.count if wire.HasField("count") else None,
+        constraints=check_constraints(map(constraint_from_wire, wire.constraints)),
+        min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
+        max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
+        role=check_role(wire.role) if wire.role else None,
     )
-    demand.check()
-    return demand

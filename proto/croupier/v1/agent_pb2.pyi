@@ -156,7 +156,10 @@ class AgentTask(_message.Message):
     TASK_FIELD_NUMBER: _builtins.int
     LATEST_FIELD_NUMBER: _builtins.int
     UNACKNOWLEDGED_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
+    role: _builtins.str
+    """As LAUNCH said."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -170,10 +173,11 @@ class AgentTask(_message.Message):
         task: _task_pb2.TaskInfo | None = ...,
         latest: _task_pb2.TaskStatus | None = ...,
         unacknowledged: _abc.Iterable[_task_pb2.TaskStatus] | None = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["latest", b"latest", "task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "latest", b"latest", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "latest", b"latest", "role", b"role", "task", b"task", "unacknowledged", b"unacknowledged"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -297,7 +301,10 @@ class LaunchTask(_message.Message):
 
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
+    role: _builtins.str
+    """What the task is charged to; the agent keeps it for the next master."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     def __init__(
@@ -305,10 +312,11 @@ class LaunchTask(_message.Message):
         *,
         framework_id: _builtins.str = ...,
         task: _task_pb2.TaskInfo | None = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -224,7 +224,9 @@ class FrameworkInfo(_message.Message):
     webui_url: _builtins.str
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Exactly one for now."""
+        """1 to 32, none twice. Each is offered for itself; tasks stay in the role of
+        their offer, also when a later SUBSCRIBE leaves that out.
+        """
 
     @_builtins.property
     def labels(self) -> _containers.RepeatedCompositeFieldContainer[_task_pb2.Label]: ...
@@ -256,16 +258,22 @@ class Subscribe(_message.Message):
     OFFER_LEASE_MS_FIELD_NUMBER: _builtins.int
     DEMANDS_FIELD_NUMBER: _builtins.int
     SUPPRESSED_FIELD_NUMBER: _builtins.int
+    SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """New for each run of the framework's program: call numbers start again."""
     offer_lease_ms: _builtins.int
     """How long an offer may be held. 0: the master's default (10 s); at most 60 s."""
     suppressed: _builtins.bool
+    """In all roles."""
     @_builtins.property
     def framework(self) -> Global___FrameworkInfo: ...
     @_builtins.property
     def demands(self) -> _containers.RepeatedCompositeFieldContainer[Global___Demand]:
         """The demand to start with; see UpdateDemand."""
+
+    @_builtins.property
+    def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """In these; no need to name them if `suppressed` is set."""
 
     def __init__(
         self,
@@ -275,10 +283,11 @@ class Subscribe(_message.Message):
         offer_lease_ms: _builtins.int = ...,
         demands: _abc.Iterable[Global___Demand] | None = ...,
         suppressed: _builtins.bool = ...,
+        suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "demands", b"demands", "framework", b"framework", "offer_lease_ms", b"offer_lease_ms", "suppressed", b"suppressed"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "demands", b"demands", "framework", b"framework", "offer_lease_ms", b"offer_lease_ms", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -293,13 +302,22 @@ class Demand(_message.Message):
     UNIT_FIELD_NUMBER: _builtins.int
     COUNT_FIELD_NUMBER: _builtins.int
     CONSTRAINTS_FIELD_NUMBER: _builtins.int
+    MIN_PER_OFFER_FIELD_NUMBER: _builtins.int
+    MAX_PER_OFFER_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
     """Absent: without end. Counted down by the tasks the framework launches."""
+    min_per_offer: _builtins.int
+    """An offer of this shape has at least so many units, of one agent. Absent: 1."""
+    max_per_offer: _builtins.int
+    """And at most so many. Absent: no bound."""
+    role: _builtins.str
+    """One of the framework's. Empty: its first."""
     @_builtins.property
     def unit(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def constraints(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Constraint]:
-        """All must hold on an agent."""
+        """All must hold on an agent; at most 100."""
 
     def __init__(
         self,
@@ -307,20 +325,34 @@ class Demand(_message.Message):
         unit: _resources_pb2.Resources | None = ...,
         count: _builtins.int | None = ...,
         constraints: _abc.Iterable[_resources_pb2.Constraint] | None = ...,
+        min_per_offer: _builtins.int | None = ...,
+        max_per_offer: _builtins.int | None = ...,
+        role: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "count", b"count", "unit", b"unit"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "count", b"count", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "unit", b"unit"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "constraints", b"constraints", "count", b"count", "unit", b"unit"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_count", b"_count", "_max_per_offer", b"_max_per_offer", "_min_per_offer", b"_min_per_offer", "constraints", b"constraints", "count", b"count", "max_per_offer", b"max_per_offer", "min_per_offer", b"min_per_offer", "role", b"role", "unit", b"unit"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__count: _TypeAlias = _typing.Literal["count"]  # noqa: Y015
     _WhichOneofArgType__count: _TypeAlias = _typing.Literal["_count", b"_count"]  # noqa: Y015
+    _WhichOneofReturnType__max_per_offer: _TypeAlias = _typing.Literal["max_per_offer"]  # noqa: Y015
+    _WhichOneofArgType__max_per_offer: _TypeAlias = _typing.Literal["_max_per_offer", b"_max_per_offer"]  # noqa: Y015
+    _WhichOneofReturnType__min_per_offer: _TypeAlias = _typing.Literal["min_per_offer"]  # noqa: Y015
+    _WhichOneofArgType__min_per_offer: _TypeAlias = _typing.Literal["_min_per_offer", b"_min_per_offer"]  # noqa: Y015
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__count) -> _WhichOneofReturnType__count | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_per_offer) -> _WhichOneofReturnType__max_per_offer | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_per_offer) -> _WhichOneofReturnType__min_per_offer | None: ...
 
 Global___Demand: _TypeAlias = Demand  # noqa: Y015
 
 @_typing.final
 class UpdateDemand(_message.Message):
-    """Replaces the framework's demand. None: offer me whole remainders."""
+    """Replaces all of the framework's demands, at most 64. None: offer me whole
+    remainders, in every role. With any, a role without one is offered nothing.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -468,14 +500,21 @@ Global___Decline: _TypeAlias = Decline  # noqa: Y015
 
 @_typing.final
 class Suppress(_message.Message):
+    """Offer me nothing in these roles, or in all when there are none."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    ROLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
+        *,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -483,14 +522,21 @@ Global___Suppress: _TypeAlias = Suppress  # noqa: Y015
 
 @_typing.final
 class Revive(_message.Message):
+    """Offer me everything again, in these roles or in all, and forget what I refused."""
+
     DESCRIPTOR: _descriptor.Descriptor
 
+    ROLES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     def __init__(
         self,
+        *,
+        roles: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -617,6 +663,7 @@ class Event(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
+    PREEMPT_REQUEST_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def subscribed(self) -> Global___Subscribed: ...
     @_builtins.property
@@ -633,6 +680,8 @@ class Event(_message.Message):
     def error(self) -> Global___Error: ...
     @_builtins.property
     def heartbeat(self) -> Global___Heartbeat: ...
+    @_builtins.property
+    def preempt_request(self) -> Global___PreemptRequest: ...
     def __init__(
         self,
         *,
@@ -644,12 +693,13 @@ class Event(_message.Message):
         failure: Global___Failure | None = ...,
         error: Global___Error | None = ...,
         heartbeat: Global___Heartbeat | None = ...,
+        preempt_request: Global___PreemptRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "event", b"event", "failure", b"failure", "heartbeat", b"heartbeat", "offers", b"offers", "preempt_request", b"preempt_request", "rescind", b"rescind", "subscribed", b"subscribed", "update", b"update", "verdict", b"verdict"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "offers", "rescind", "verdict", "update", "failure", "error", "heartbeat"]  # noqa: Y015
+    _WhichOneofReturnType_event: _TypeAlias = _typing.Literal["subscribed", "offers", "rescind", "verdict", "update", "failure", "error", "heartbeat", "preempt_request"]  # noqa: Y015
     _WhichOneofArgType_event: _TypeAlias = _typing.Literal["event", b"event"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_event) -> _WhichOneofReturnType_event | None: ...
 
@@ -896,6 +946,45 @@ class Update(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Update: _TypeAlias = Update  # noqa: Y015
+
+@_typing.final
+class PreemptRequest(_message.Message):
+    """Others are owed the room of these tasks. End them within the grace; after it
+    the master kills those that are left.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASK_IDS_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    ROLE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    agent_id: _builtins.str
+    grace_ms: _builtins.int
+    role: _builtins.str
+    reason: _builtins.str
+    """For people: who is owed the room."""
+    @_builtins.property
+    def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All on one agent, all charged to one role."""
+
+    def __init__(
+        self,
+        *,
+        task_ids: _abc.Iterable[_builtins.str] | None = ...,
+        agent_id: _builtins.str = ...,
+        grace_ms: _builtins.int = ...,
+        role: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "grace_ms", b"grace_ms", "reason", b"reason", "role", b"role", "task_ids", b"task_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PreemptRequest: _TypeAlias = PreemptRequest  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):

@@ -210,6 +210,9 @@ class Constraint(_message.Message):
         OPERATOR_NOT_EXISTS: Constraint._Operator.ValueType  # 2
         OPERATOR_EQUALS: Constraint._Operator.ValueType  # 3
         OPERATOR_NOT_EQUALS: Constraint._Operator.ValueType  # 4
+        OPERATOR_MATCHES: Constraint._Operator.ValueType  # 5
+        """By a regular expression in RE2's syntax that matches all of the text."""
+        OPERATOR_NOT_MATCHES: Constraint._Operator.ValueType  # 6
 
     class Operator(_Operator, metaclass=_OperatorEnumTypeWrapper): ...
     OPERATOR_UNSPECIFIED: Constraint.Operator.ValueType  # 0
@@ -217,6 +220,9 @@ class Constraint(_message.Message):
     OPERATOR_NOT_EXISTS: Constraint.Operator.ValueType  # 2
     OPERATOR_EQUALS: Constraint.Operator.ValueType  # 3
     OPERATOR_NOT_EQUALS: Constraint.Operator.ValueType  # 4
+    OPERATOR_MATCHES: Constraint.Operator.ValueType  # 5
+    """By a regular expression in RE2's syntax that matches all of the text."""
+    OPERATOR_NOT_MATCHES: Constraint.Operator.ValueType  # 6
 
     ATTRIBUTE_FIELD_NUMBER: _builtins.int
     OPERATOR_FIELD_NUMBER: _builtins.int
@@ -224,7 +230,9 @@ class Constraint(_message.Message):
     attribute: _builtins.str
     operator: Global___Constraint.Operator.ValueType
     value: _builtins.str
-    """Compared with the attribute's text form; empty for EXISTS and NOT_EXISTS."""
+    """Compared with the attribute's text form; empty for EXISTS and NOT_EXISTS.
+    At most 1024 characters.
+    """
     def __init__(
         self,
         *,

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import DEFAULT_ROLE, MAX_ID_BYTES, MAX_ROLE_BYTES, check_id, check_role
+from croupier.model.ids import (
+    DEFAULT_ROLE,
+    MAX_ID_BYTES,
+    MAX_ROLE_BYTES,
+    MAX_ROLES,
+    check_id,
+    check_role,
+    check_roles,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +45,7 @@ def test_legal_roles(value: str) -> None:
     [
         "", "/", "/a", "a/", "a//b", ".", "a/..", "a/./b", "a/*", "*/a", "**/", "-a", "a/-b",
         "a b", "a\tb", "a\\b", "x" * (MAX_ROLE_BYTES + 1),
+        "a/../b", "-x", "x" * 2**20, "a/" * 2**19,
     ],
 )  # fmt: skip
 def test_illegal_roles(value: str) -> None:
@@ -46,3 +55,25 @@ def test_illegal_roles(value: str) -> None:
 
 def test_the_default_role_is_the_star() -> None:
     assert check_role("*") == DEFAULT_ROLE
+
+
+def test_a_framework_has_one_to_32_roles() -> None:
+    many = [f"r{number}" for number in range(MAX_ROLES)]
+    assert check_roles(["b", "a/c", "*"]) == ("b", "a/c", "*")
+    assert check_roles(many) == tuple(many)
+
+
+@pytest.mark.parametrize(
+    ("values", "why"),
+    [
+        ([], "at least one"),
+        ([f"r{number}" for number in range(MAX_ROLES + 1)], "at most 32"),
+        ([f"r{number}" for number in range(100_000)], "at most 32"),
+        (["a", "b", "a"], "'a' is given twice"),
+        (["a", "a/../b"], "illegal"),
+        (["a", "x" * 2**20], "longer"),
+    ],
+)
+def test_illegal_lists_of_roles(values: list[str], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        check_roles(values)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+from typing import Any
+
 import pytest
 
-from croupier.model.attributes import equals
+from croupier.model.attributes import equals, matches, not_matches
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
@@ -19,15 +22,17 @@ from croupier.model.task import (
     TaskState,
     TaskStatus,
 )
+from croupier.rpc.resources_wire import resources_to_wire
 from croupier.rpc.task_wire import (
-    demand_from_wire,
     demand_to_wire,
+    demands_from_wire,
     status_from_wire,
     status_to_wire,
     task_from_wire,
     task_to_wire,
 )
 from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import resources_pb2 as pb
 
 UNIT = Resources.parse("cpus:1;mem:1GB")
 
@@ -112,15 +117,71 @@ def test_an_unknown_state_or_source_is_refused(wire: task_pb2.TaskStatus) -> Non
         status_from_wire(wire)
 
 
-@pytest.mark.parametrize("count", [None, 0, 7])
-def test_demand_comes_back_as_it_went(count: int | None) -> None:
-    demand = Demand(UNIT, count, (equals("rack", "r1"),))
-    assert demand_from_wire([demand_to_wire(demand)]) == demand
+@pytest.mark.parametrize(
+    "demand",
+    [
+        Demand(UNIT),
+        Demand(UNIT, 0),
+        Demand(UNIT, 7, (equals("rack", "r1"), matches("hostname", "h.*"))),
+        Demand(UNIT, 7, (), 2),
+        Demand(UNIT, 7, (), 1, 3),
+        Demand(UNIT, 7, (not_matches("rack", "r[12]"),), 2, 3, Role("ads/prod")),
+    ],
+)
+def test_demand_comes_back_as_it_went(demand: Demand) -> None:
+    wire = framework_pb2.Demand.FromString(demand_to_wire(demand).SerializeToString())
+    assert demands_from_wire([wire]) == (demand,)
 
 
-def test_no_demand_is_none_and_several_are_refused() -> None:
-    assert demand_from_wire([]) is None
-    with pytest.raises(InvalidRequest, match="one shape"):
-        demand_from_wire([demand_to_wire(Demand(UNIT))] * 2)
-    with pytest.raises(InvalidRequest, match="made of scalars"):
-        demand_from_wire([framework_pb2.Demand()])
+def test_several_demands_keep_their_order() -> None:
+    several = tuple(Demand(UNIT, 1, role=Role(role)) for role in ("b", "a", "c"))
+    assert demands_from_wire([demand_to_wire(demand) for demand in several]) == several
+    assert demands_from_wire([]) == ()
+
+
+def demand(**more: Any) -> framework_pb2.Demand:
+    return framework_pb2.Demand(unit=resources_to_wire(UNIT), **more)
+
+
+@pytest.mark.parametrize(
+    ("wire", "why"),
+    [
+        ([framework_pb2.Demand()], "made of scalars"),
+        ([demand(), demand(count=3)], "twice"),
+        ([demand(count=2**64 - 1)], "count"),
+        ([demand(min_per_offer=0)], "units per offer"),
+        ([demand(max_per_offer=0)], "units per offer"),
+        ([demand(min_per_offer=3, max_per_offer=2)], "units per offer"),
+        ([demand(min_per_offer=2**64 - 1)], "units per offer"),
+        *(
+            ([demand(role=role)], "role")
+            for role in ("a/../b", "a//b", "/a", "a/", "-x", "x" * 2**20)
+        ),
+    ],
+)
+def test_malformed_demands_are_refused(wire: list[framework_pb2.Demand], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        demands_from_wire(wire)
+
+
+def test_what_is_too_much_is_refused_before_it_costs_time() -> None:
+    """A call may be 1 MiB of patterns; none is compiled beyond what is taken."""
+    costly = pb.Constraint(
+        attribute="hostname", operator=pb.Constraint.OPERATOR_MATCHES, value="(.*a){60}"
+    )
+    shapes = [demand(constraints=[costly] * 100) for _ in range(200)]
+    many = [demand(constraints=[costly] * 10_000)]
+    for wire, why in ((shapes, "too complex together"), (many, "100 constraints")):
+        began = time.perf_counter()
+        with pytest.raises(InvalidRequest, match=why):
+            demands_from_wire(wire)
+        assert time.perf_counter() - began < 0.1
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1000}", "x" * 2**20])
+def test_a_bad_pattern_is_refused(pattern: str) -> None:
+    bad = pb.Constraint(
+        attribute="hostname", operator=pb.Constraint.OPERATOR_NOT_MATCHES, value=pattern
+    )
+    with pytest.raises(InvalidRequest, match="constraint on hostname"):
+        demands_from_wire([demand(constraints=[bad])])

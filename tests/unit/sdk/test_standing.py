@@ -2,62 +2,121 @@
 
 from __future__ import annotations
 
+import pytest
+
 from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import DEFAULT_ROLE, Role
 from croupier.model.resources import Resources
-from croupier.sdk.core.standing import Standing
+from croupier.sdk.core.standing import Demands, Standing, counted_down
 
 UNIT = Resources.parse("cpus:1")
+LARGE = Resources.parse("cpus:4;ports:2")
+ADS, WEB = Role("ads"), Role("web")
 
 
-def wanted(count: int | None) -> Demand:
-    return Demand(UNIT, count)
+def wanted(count: int | None) -> Demands:
+    return (Demand(UNIT, count),)
 
 
-class TestStanding:
-    def test_a_demand_counts_from_the_moment_it_is_sent(self) -> None:
+def launched(standing: Standing, seq: int, tasks: int, *, before: bool) -> bool:
+    return standing.on_launched(seq, DEFAULT_ROLE, [UNIT] * tasks, before)
+
+
+class TestDemands:
+    def test_they_count_from_the_moment_they_are_sent(self) -> None:
         standing = Standing("", wanted(1))
-        standing.on_demand_sent(1, wanted(2))
-        assert standing.demand == wanted(2)
-        standing.on_demand_answered(1, True)
-        assert standing.demand == wanted(2)
+        standing.on_demands_sent(1, wanted(2))
+        assert standing.demands == wanted(2)
+        standing.on_demands_answered(1, True)
+        assert standing.demands == wanted(2)
         standing.check()
 
-    def test_a_refused_demand_gives_way_to_the_one_before(self) -> None:
+    def test_refused_ones_give_way_to_those_before(self) -> None:
         standing = Standing("", wanted(1))
-        standing.on_demand_sent(1, wanted(2))
-        standing.on_demand_sent(2, wanted(3))
-        standing.on_demand_answered(1, False)
-        assert standing.demand == wanted(3)
-        standing.on_demand_answered(2, False)
-        assert standing.demand == wanted(1)
+        standing.on_demands_sent(1, wanted(2))
+        standing.on_demands_sent(2, wanted(3))
+        standing.on_demands_answered(1, False)
+        assert standing.demands == wanted(3)
+        standing.on_demands_answered(2, False)
+        assert standing.demands == wanted(1)
         standing.check()
 
     def test_launched_tasks_are_counted_off(self) -> None:
         standing = Standing("", wanted(5))
-        assert not standing.on_launched(1, 2, before=False)
-        assert standing.demand == wanted(3)
-        standing.on_launched(2, 9, before=False)
-        assert standing.demand == wanted(0)
+        assert not launched(standing, 1, 2, before=False)
+        assert standing.demands == wanted(3)
+        launched(standing, 2, 9, before=False)
+        assert standing.demands == wanted(0)
 
     def test_tasks_launched_before_a_demand_are_not_counted_off_it(self) -> None:
         standing = Standing("", wanted(5))
-        standing.on_demand_sent(2, wanted(7))
-        standing.on_demand_answered(2, True)
-        standing.on_launched(1, 3, before=False)
-        assert standing.demand == wanted(7)
+        standing.on_demands_sent(2, wanted(7))
+        standing.on_demands_answered(2, True)
+        launched(standing, 1, 3, before=False)
+        assert standing.demands == wanted(7)
 
-    def test_a_demand_without_end_stays(self) -> None:
+    def test_one_without_end_stays(self) -> None:
         standing = Standing("", wanted(None))
-        assert not standing.on_launched(1, 2, before=True)
-        assert standing.demand == wanted(None)
+        assert not launched(standing, 1, 2, before=True)
+        assert standing.demands == wanted(None)
 
-    def test_tasks_of_an_earlier_stream_call_for_the_demand_to_be_told_again(self) -> None:
+    def test_tasks_of_an_earlier_stream_call_for_them_to_be_told_again(self) -> None:
         standing = Standing("", wanted(5))
-        assert standing.on_launched(1, 2, before=True)
-        assert not standing.on_launched(2, 0, before=True)
+        assert launched(standing, 1, 2, before=True)
+        assert not launched(standing, 2, 0, before=True)
 
-    def test_unless_a_newer_demand_is_under_way(self) -> None:
+    def test_unless_newer_ones_are_under_way(self) -> None:
         standing = Standing("", wanted(5))
-        standing.on_demand_sent(2, wanted(1))
-        assert not standing.on_launched(1, 2, before=True)
+        standing.on_demands_sent(2, wanted(1))
+        assert not launched(standing, 1, 2, before=True)
         standing.check()
+
+
+class TestSeveralShapes:
+    SEVERAL = (Demand(UNIT, 3), Demand(LARGE, 2), Demand(UNIT, 5, role=WEB), Demand(LARGE))
+
+    def counts(self, demands: Demands) -> list[int | None]:
+        return [demand.count for demand in demands]
+
+    def test_a_task_is_one_of_the_shape_it_has_in_the_role_of_its_offer(self) -> None:
+        left = counted_down(self.SEVERAL, ADS, ADS, UNIT)
+        assert self.counts(left) == [2, 2, 5, None]
+        left = counted_down(left, ADS, WEB, UNIT)
+        assert self.counts(left) == [2, 2, 4, None]
+        left = counted_down(left, ADS, ADS, Resources.parse("cpus:4;ports:[7-8]"))
+        assert self.counts(left) == [2, 1, 4, None]
+
+    def test_one_of_no_shape_counts_for_the_first_of_its_role(self) -> None:
+        odd = Resources.parse("cpus:2")
+        assert self.counts(counted_down(self.SEVERAL, ADS, ADS, odd)) == [2, 2, 5, None]
+        assert self.counts(counted_down(self.SEVERAL, ADS, WEB, odd)) == [3, 2, 4, None]
+
+    def test_one_in_a_role_without_demand_counts_for_none(self) -> None:
+        assert counted_down(self.SEVERAL, ADS, Role("other"), UNIT) == self.SEVERAL
+
+    def test_no_count_falls_below_nothing(self) -> None:
+        assert counted_down(wanted(0), ADS, ADS, UNIT) == wanted(0)
+
+
+class TestSuppression:
+    def test_it_is_of_single_roles_or_of_all(self) -> None:
+        standing = Standing("", (), (ADS, WEB))
+        told = [list(standing.suppressed)]
+        for change, roles in (
+            (standing.suppress, [WEB]),
+            (standing.suppress, []),
+            (standing.revive, [ADS]),
+            (standing.revive, []),
+        ):
+            change(roles)
+            told.append(list(standing.suppressed))
+        assert told == [[], [WEB], [ADS, WEB], [WEB], []]
+        standing.check()
+
+    def test_a_role_must_be_the_frameworks_own(self) -> None:
+        standing = Standing("", (), (ADS, WEB))
+        assert standing.own(["web"]) == (WEB,)
+        assert standing.own([]) == ()
+        with pytest.raises(InvalidRequest, match="'dev' is not one"):
+            standing.own(["ads", "dev"])

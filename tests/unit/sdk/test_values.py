@@ -132,8 +132,8 @@ def test_durations_are_whole_milliseconds_within_a_year() -> None:
 
 def test_a_refused_call_launched_nothing() -> None:
     tasks = (TaskVerdict("t1"), TaskVerdict("t2", InvalidRequest("no")))
-    assert Verdict(1, None, tasks).launched == 1
-    assert Verdict(1, InvalidRequest("no"), tasks).launched == 0
+    assert Verdict(1, None, tasks).launched == (0,)
+    assert Verdict(1, InvalidRequest("no"), tasks).launched == ()
     assert [task.ok for task in tasks] == [True, False]
 
 

@@ -7,54 +7,119 @@ every task launched, as it does at the master.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import DEFAULT_ROLE, Role
+from croupier.model.resources import Resources
+
+Demands = tuple[Demand, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """What an ACCEPT is to launch: in the role of its offers, tasks that take this much each."""
+
+    role: Role
+    tasks: tuple[Resources, ...]
 
 
 class Standing:
-    """Demand and suppression of one framework, and its id once it has one."""
+    """Roles, demands and suppression of one framework, and its id once it has one."""
 
-    def __init__(self, framework_id: str = "", demand: Demand | None = None) -> None:
-        """Start with `framework_id` (empty: not given yet) and `demand`."""
+    def __init__(
+        self,
+        framework_id: str = "",
+        demands: Demands = (),
+        roles: Sequence[Role] = (DEFAULT_ROLE,),
+    ) -> None:
+        """Start with `framework_id` (empty: not given yet), `demands` and `roles`."""
         self.framework_id = framework_id
-        self.suppressed = False
-        self._settled = demand
+        self.roles = tuple(roles)
+        self._suppressed: set[Role] = set()
+        self._settled = demands
         self._settled_seq = 0
-        self._sent: dict[int, Demand | None] = {}
+        self._sent: dict[int, Demands] = {}
 
     @property
-    def demand(self) -> Demand | None:
+    def demands(self) -> Demands:
         """What to tell the master now."""
         return next(reversed(self._sent.values())) if self._sent else self._settled
 
-    def on_demand_sent(self, seq: int, demand: Demand | None) -> None:
-        """`demand` went out as call `seq`."""
-        assert seq > self._settled_seq
-        self._sent[seq] = demand
+    @property
+    def suppressed(self) -> tuple[Role, ...]:
+        """The roles without offers, in the order of `roles`."""
+        return tuple(role for role in self.roles if role in self._suppressed)
 
-    def on_demand_answered(self, seq: int, taken: bool) -> None:
-        """The verdict on the demand of call `seq` arrived."""
+    def own(self, roles: Iterable[str]) -> tuple[Role, ...]:
+        """`roles`, if they are the framework's.
+
+        Raises:
+            InvalidRequest: if one is not.
+        """
+        chosen = tuple(Role(role) for role in roles)
+        for role in chosen:
+            if role not in self.roles:
+                raise InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
+        return chosen
+
+    def suppress(self, roles: Sequence[Role]) -> None:
+        """No offers in these roles; none named are all."""
+        self._suppressed |= set(roles or self.roles)
+
+    def revive(self, roles: Sequence[Role]) -> None:
+        """Offers again in these roles; none named are all."""
+        self._suppressed -= set(roles or self.roles)
+
+    def on_demands_sent(self, seq: int, demands: Demands) -> None:
+        """`demands` went out as call `seq`."""
+        assert seq > self._settled_seq
+        self._sent[seq] = demands
+
+    def on_demands_answered(self, seq: int, taken: bool) -> None:
+        """The verdict on the demands of call `seq` arrived."""
         if seq not in self._sent:
             return
-        demand = self._sent.pop(seq)
+        demands = self._sent.pop(seq)
         if taken and seq > self._settled_seq:
-            self._settled, self._settled_seq = demand, seq
+            self._settled, self._settled_seq = demands, seq
 
-    def on_launched(self, seq: int, tasks: int, before: bool) -> bool:
-        """The ACCEPT of call `seq` launched that many tasks.
+    def on_launched(self, seq: int, role: Role, tasks: Sequence[Resources], before: bool) -> bool:
+        """The ACCEPT of call `seq` launched tasks that take this much each.
 
         `before` says that an earlier stream carried the call: its offers died with that
         stream, so the master had taken it before this stream's SUBSCRIBE told it a demand
         without these tasks. Returns whether the master must be told the demand again.
         """
-        demand = self._settled
-        if demand is None or demand.count is None or seq < self._settled_seq or not tasks:
+        if seq < self._settled_seq:
             return False
-        self._settled = replace(demand, count=max(0, demand.count - tasks))
-        return before and not self._sent
+        left = self._settled
+        for task in tasks:
+            left = counted_down(left, self.roles[0], role, task)
+        changed, self._settled = left != self._settled, left
+        return changed and before and not self._sent
 
     def check(self) -> None:
         """Assert every invariant; O(demands under way)."""
         assert list(self._sent) == sorted(self._sent)
         assert self._settled_seq >= 0
+        assert self._suppressed <= set(self.roles)
+
+
+def counted_down(demands: Demands, first: Role, role: Role, task: Resources) -> Demands:
+    """`demands` after a task was launched on an offer in `role`; `first` is the first role.
+
+    It was one of the first shape of that role that it takes just a unit of, or of the role's
+    first shape if it is of none.
+    """
+    of_role = [n for n, demand in enumerate(demands) if (demand.role or first) == role]
+    if not of_role:
+        return demands
+    number = next((n for n in of_role if demands[n].is_unit(task)), of_role[0])
+    demand = demands[number]
+    if not demand.count:
+        return demands
+    counted = replace(demand, count=demand.count - 1)
+    return (*demands[:number], counted, *demands[number + 1 :])

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId, check_roles
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
-from croupier.rpc.task_wire import demand_from_wire
+from croupier.rpc.task_wire import demands_from_wire
 from croupier.rpc.wire_errors import error_to_wire
+from croupier.sdk.core.standing import counted_down
 from croupier.sdk.testing.recorded import tasks_of
 from croupier.v1 import framework_pb2 as pb
 
@@ -26,6 +27,7 @@ class FakeOffer:
 
     offer_id: str
     agent_id: str
+    role: Role
     resources: Resources
     expires_at: float
 
@@ -36,6 +38,7 @@ class FakeTask:
 
     info: TaskInfo
     agent_id: str
+    role: Role
     state: TaskState = TaskState.STAGING
     sequence: int = 0
     acknowledged: int = 0
@@ -50,8 +53,21 @@ class Cluster:
     offers: dict[str, FakeOffer] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
     tasks: dict[str, FakeTask] = field(default_factory=dict)
-    demand: Demand | None = None
-    suppressed: bool = False
+    roles: tuple[Role, ...] = ()
+    demands: tuple[Demand, ...] = ()
+    suppressed: set[Role] = field(default_factory=set)
+
+    def subscribe(self, subscribe: pb.Subscribe) -> None:
+        """Take in what SUBSCRIBE says of roles, demands and suppression.
+
+        Raises:
+            InvalidRequest: if it cannot be; nothing is changed then.
+        """
+        roles = check_roles(subscribe.framework.roles)
+        demands = check_demands(demands_from_wire(subscribe.demands), roles)
+        named = _own(roles, subscribe.suppressed_roles)
+        self.roles, self.demands = roles, demands
+        self.suppressed = set(roles if subscribe.suppressed else named)
 
     def add(self, offer: FakeOffer) -> None:
         """Let a new offer stand."""
@@ -114,11 +130,12 @@ class Cluster:
             case "decline":
                 self._on_decline(call.decline)
             case "update_demand":
-                self.demand = demand_from_wire(call.update_demand.demands)
+                wanted = demands_from_wire(call.update_demand.demands)
+                self.demands = check_demands(wanted, self.roles)
             case "suppress":
-                self.suppressed = True
+                self.suppressed |= set(_own(self.roles, call.suppress.roles) or self.roles)
             case "revive":
-                self.suppressed = False
+                self.suppressed -= set(_own(self.roles, call.revive.roles) or self.roles)
             case "kill":
                 if call.kill.task_id not in self.tasks:
                     raise NotFound(f"no task {call.kill.task_id}")
@@ -147,6 +164,8 @@ class Cluster:
         error = error or stale
         if error is None and len({offer.agent_id for offer in standing}) > 1:
             error = InvalidRequest("the offers are of several agents")
+        if error is None and len({offer.role for offer in standing}) > 1:
+            error = InvalidRequest("the offers are in several roles")
         verdict = pb.Verdict(seq=seq, error=error_to_wire(error) if error else None)
         room = NOTHING
         for offer in standing:
@@ -155,8 +174,9 @@ class Cluster:
             task_error = error or self._refusal(info, room)
             if task_error is None:
                 room -= info.resources
-                self.tasks[info.task_id] = FakeTask(info, standing[0].agent_id)
-                self._count_down()
+                first = standing[0]
+                self.tasks[info.task_id] = FakeTask(info, first.agent_id, first.role)
+                self.demands = counted_down(self.demands, self.roles[0], first.role, info.resources)
             verdict.tasks.add(
                 task_id=info.task_id, error=error_to_wire(task_error) if task_error else None
             )
@@ -183,6 +203,11 @@ class Cluster:
             return InvalidRequest(f"task {info.task_id} does not fit in what is left: {room}")
         return None
 
-    def _count_down(self) -> None:
-        if self.demand is not None and self.demand.count is not None:
-            self.demand = replace(self.demand, count=max(0, self.demand.count - 1))
+
+def _own(roles: tuple[Role, ...], named: Iterable[str]) -> list[Role]:
+    """`named`, if they are all among `roles`."""
+    chosen = [Role(role) for role in named]
+    for role in chosen:
+        if role not in roles:
+            raise InvalidRequest(f"role {role!r} is not one of the framework's")
+    return chosen

@@ -9,7 +9,7 @@ from typing import Self, TypeVar
 
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.rpc.address import Address
@@ -94,13 +94,24 @@ class FakeMaster:
 
     @property
     def demand(self) -> Demand | None:
-        """The framework's demand as the master sees it, counted down by what was launched."""
-        return self._service.cluster.demand
+        """The first of `demands`; None if there is none."""
+        return next(iter(self.demands), None)
+
+    @property
+    def demands(self) -> tuple[Demand, ...]:
+        """The framework's demands as the master sees them, counted down by what was launched."""
+        return self._service.cluster.demands
 
     @property
     def is_suppressed(self) -> bool:
-        """Whether the framework wants no offers."""
-        return self._service.cluster.suppressed
+        """Whether the framework wants no offers, in any role."""
+        cluster = self._service.cluster
+        return bool(cluster.roles) and cluster.suppressed == set(cluster.roles)
+
+    @property
+    def suppressed_roles(self) -> frozenset[str]:
+        """The roles in which the framework wants no offers."""
+        return frozenset(self._service.cluster.suppressed)
 
     @property
     def is_connected(self) -> bool:
@@ -154,18 +165,31 @@ class FakeMaster:
         attributes: Mapping[str, str] | None = None,
         lease_s: float = 10.0,
         http_address: str = "",
+        role: str | None = None,
     ) -> str:
         """Offer resources of an agent, and return the offer's id.
 
+        Args:
+            resources: as they are, or as they are written.
+            agent_id: whose they are.
+            hostname: of the agent.
+            attributes: of the agent.
+            lease_s: how long the offer stands.
+            http_address: of the agent.
+            role: of the framework's; None is the first.
+
         Raises:
-            Conflict: if no framework is subscribed.
+            Conflict: if no framework is subscribed, or not in that role.
         """
-        stream = self._subscribed_stream()
+        stream, roles = self._subscribed_stream(), self._service.cluster.roles
+        if role is not None and role not in roles:
+            raise Conflict(f"the framework is not subscribed in role {role!r}")
+        own = roles[0] if role is None else Role(role)
         amount = Resources.parse(resources) if isinstance(resources, str) else resources
         self._offers_made += 1
         offer_id = f"O{self._offers_made}"
         expires_at = self._clock.now() + lease_s
-        self._service.cluster.add(FakeOffer(offer_id, agent_id, amount, expires_at))
+        self._service.cluster.add(FakeOffer(offer_id, agent_id, own, amount, expires_at))
         agent = pb.AgentDescription(
             agent_id=agent_id,
             hostname=hostname,
@@ -179,7 +203,7 @@ class FakeMaster:
         offers.offers.add(
             offer_id=offer_id,
             agent_id=agent_id,
-            role=self._service.role,
+            role=own,
             resources=resources_to_wire(amount),
             lease_ms=round(lease_s * 1000),
         )
@@ -241,6 +265,30 @@ class FakeMaster:
                     wanted, state=TaskState.UNREACHABLE, reason=Reason.AGENT_DISCONNECTED
                 )
                 self._service.send_updates([self._service.cluster.update(wanted)])
+
+    def preempt(self, *task_ids: str, grace_s: float = 30.0, reason: str = "") -> None:
+        """Ask for tasks of one agent and role to be ended; what becomes of them the test says.
+
+        Raises:
+            NotFound: if one was not launched.
+            Conflict: if they are of several agents or roles, or no framework is subscribed.
+        """
+        tasks = self._service.cluster.tasks
+        for task_id in task_ids:
+            if task_id not in tasks:
+                raise NotFound(f"no task {task_id} was launched")
+        places = {(tasks[task_id].agent_id, tasks[task_id].role) for task_id in task_ids}
+        if len(places) != 1:
+            raise Conflict("a preemption is of tasks of one agent and role")
+        agent_id, role = places.pop()
+        request = pb.PreemptRequest(
+            task_ids=task_ids,
+            agent_id=agent_id,
+            grace_ms=round(grace_s * 1000),
+            role=role,
+            reason=reason,
+        )
+        self._subscribed_stream().send(pb.Event(preempt_request=request))
 
     def refuse_next(self, error: CroupierError) -> None:
         """Answer the next call but a heartbeat with `error`; SUBSCRIBE by ending the stream."""

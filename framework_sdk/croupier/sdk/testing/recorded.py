@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TaskInfo
-from croupier.rpc.task_wire import demand_from_wire, task_from_wire
+from croupier.rpc.task_wire import demands_from_wire, task_from_wire
 from croupier.v1 import framework_pb2 as pb
 
 
@@ -25,7 +25,10 @@ class RecordedCall:
         offer_ids: of `accept` and `decline`.
         tasks: of `accept`, in order.
         refuse_s: of `accept` and `decline`; None if absent.
-        demand: of `subscribe` and `update_demand`; None if there is none, or it is malformed.
+        roles: of `subscribe`, `suppress` and `revive`.
+        suppressed: whether `subscribe` says so of all roles.
+        suppressed_roles: those of which `subscribe` says so one by one.
+        demands: of `subscribe` and `update_demand`; none if they are malformed.
         task_ids: of `kill` and `reconcile`.
         grace_s: of `kill`; None if absent.
         updates: of `acknowledge`, as pairs of task id and sequence.
@@ -38,18 +41,29 @@ class RecordedCall:
     framework_id: str = ""
     client_id: str = ""
     name: str = ""
-    role: str = ""
+    roles: tuple[str, ...] = ()
     failover_timeout_s: float = 0.0
     offer_lease_s: float = 0.0
     suppressed: bool = False
+    suppressed_roles: tuple[str, ...] = ()
     offer_ids: tuple[str, ...] = ()
     tasks: tuple[TaskInfo, ...] = ()
     refuse_s: float | None = None
     reason: str = ""
-    demand: Demand | None = None
+    demands: tuple[Demand, ...] = ()
     task_ids: tuple[str, ...] = ()
     grace_s: float | None = None
     updates: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def role(self) -> str:
+        """The first of `roles`; empty if there is none."""
+        return next(iter(self.roles), "")
+
+    @property
+    def demand(self) -> Demand | None:
+        """The first of `demands`; None if there is none."""
+        return next(iter(self.demands), None)
 
 
 def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) -> RecordedCall:
@@ -62,15 +76,16 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
         framework_id=framework_id,
         client_id=call.subscribe.client_id,
         name=call.subscribe.framework.name,
-        role=next(iter(call.subscribe.framework.roles), ""),
+        roles=(*call.subscribe.framework.roles, *call.suppress.roles, *call.revive.roles),
         failover_timeout_s=call.subscribe.framework.failover_timeout_ms / 1000,
         offer_lease_s=call.subscribe.offer_lease_ms / 1000,
         suppressed=call.subscribe.suppressed,
+        suppressed_roles=tuple(call.subscribe.suppressed_roles),
         offer_ids=(*call.accept.offer_ids, *call.decline.offer_ids),
         tasks=tasks_of(call.accept),
         refuse_s=_refuse_s(call.decline if call.HasField("decline") else call.accept),
         reason=call.decline.reason,
-        demand=_demand(call),
+        demands=_demands(call),
         task_ids=(*call.reconcile.task_ids, *filter(None, [call.kill.task_id])),
         grace_s=call.kill.kill_policy.grace_ms / 1000
         if call.kill.HasField("kill_policy")
@@ -89,8 +104,8 @@ def _refuse_s(call: pb.Accept | pb.Decline) -> float | None:
     return call.filters.refuse_ms / 1000 if call.filters.HasField("refuse_ms") else None
 
 
-def _demand(call: pb.Call) -> Demand | None:
+def _demands(call: pb.Call) -> tuple[Demand, ...]:
     try:
-        return demand_from_wire([*call.subscribe.demands, *call.update_demand.demands])
+        return demands_from_wire([*call.subscribe.demands, *call.update_demand.demands])
     except InvalidRequest:
-        return None
+        return ()

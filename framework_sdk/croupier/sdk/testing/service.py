@@ -22,7 +22,7 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
-from croupier.rpc.task_wire import demand_from_wire, status_to_wire
+from croupier.rpc.task_wire import status_to_wire
 from croupier.sdk.owned import end
 from croupier.sdk.testing.cluster import Cluster
 from croupier.sdk.testing.recorded import RecordedCall, record
@@ -69,7 +69,6 @@ class Service(rpc.FrameworkServiceServicer):
         self._removed: set[str] = set()
         self._frameworks = 0
         self._beaten_at = self._resent_at = 0.0
-        self.role = ""
         self.cluster = Cluster()
         self.stream: Stream | None = None
         self.agents_told: dict[str, pb.AgentDescription] = {}
@@ -159,12 +158,11 @@ class Service(rpc.FrameworkServiceServicer):
         if self.refusals:
             raise self.refusals.popleft()
         subscribe = call.subscribe
+        Cluster().subscribe(subscribe)  # what is refused must not end an older session
         framework_id = self._admit(subscribe.framework.framework_id)
         if framework_id != self.cluster.framework_id:
             self.cluster = Cluster(framework_id)
-        self.cluster.demand = demand_from_wire(subscribe.demands)
-        self.cluster.suppressed = subscribe.suppressed
-        self.role = next(iter(subscribe.framework.roles), "")
+        self.cluster.subscribe(subscribe)
         self._client = self._clients.setdefault(subscribe.client_id, _Client(seen + 1))
         self.stream, self.agents_told = stream, {}
         self._beaten_at = self._resent_at = self._clock.now()

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
+from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import (
     MAX_ID_BYTES,
@@ -17,7 +18,7 @@ from croupier.model.ids import (
     check_role,
 )
 from croupier.model.task import TaskInfo
-from croupier.rpc.task_wire import demand_from_wire, task_from_wire
+from croupier.rpc.task_wire import demands_from_wire, task_from_wire
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
@@ -42,7 +43,7 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
         wire.client_id,
         failover_timeout_s=framework.failover_timeout_ms / 1000,
         offer_lease_s=wire.offer_lease_ms / 1000,
-        demand=demand_from_wire(wire.demands),
+        demand=_only(demands_from_wire(wire.demands)),
         suppressed=wire.suppressed,
         hostname=framework.hostname[:255],
         webui_url=framework.webui_url[:2048],
@@ -83,7 +84,7 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
                 _offer_ids(decline.offer_ids), _refuse_s(decline.filters), decline.reason
             )
         case "update_demand":
-            return calls.UpdateDemand(demand_from_wire(wire.update_demand.demands))
+            return calls.UpdateDemand(_only(demands_from_wire(wire.update_demand.demands)))
         case "suppress":
             return calls.Suppress()
         case "revive":
@@ -107,6 +108,12 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
             return calls.Teardown()
         case _:
             raise InvalidRequest("the call is empty, or one that this master does not know")
+
+
+def _only(demands: tuple[Demand, ...]) -> Demand | None:
+    if len(demands) > 1:
+        raise InvalidRequest("a framework's demand has one shape; several are not supported yet")
+    return demands[0] if demands else None
 
 
 def _launches(wire: pb.Call) -> tuple[TaskInfo, ...]:

@@ -1,0 +1,86 @@
+"""Roles and demands, as frameworks give them."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.ids import MAX_ROLES
+from croupier.model.resources import Resources
+from croupier.sdk import Demand, Framework, InvalidRequest, Role, matches, not_matches
+
+UNIT = Resources.parse("cpus:1")
+ILLEGAL = ["a/../b", "a//b", "/a", "a/", "-x", "", "a b", "x" * 2**20]
+
+
+class TestRoles:
+    def test_one_is_given_as_before(self) -> None:
+        assert Framework().roles == ("*",)
+        assert Framework(role="ads").roles == ("ads",)
+        assert Framework("name", "ads").role == "ads"
+
+    def test_several_are_given_in_order(self) -> None:
+        framework = Framework(roles=["web", "ads/prod"])
+        assert framework.roles == ("web", "ads/prod")
+        assert framework.role == "web"
+
+    def test_32_are_taken(self) -> None:
+        roles = [f"r{n}" for n in range(MAX_ROLES)]
+        assert Framework(roles=roles).roles == tuple(roles)
+        with pytest.raises(InvalidRequest, match="at most 32"):
+            Framework(roles=[*roles, "one-more"])
+
+    @pytest.mark.parametrize("role", ILLEGAL)
+    def test_illegal_ones_are_refused(self, role: str) -> None:
+        with pytest.raises(InvalidRequest, match="role") as refused:
+            Framework(roles=["ads", role])
+        assert len(str(refused.value)) < 2000
+
+    def test_what_cannot_be_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest, match="'ads' is given twice"):
+            Framework(roles=["ads", "web", "ads"])
+        with pytest.raises(InvalidRequest, match="at least one"):
+            Framework(roles=[])
+        with pytest.raises(InvalidRequest, match="not both"):
+            Framework(role="ads", roles=["web"])
+        with pytest.raises(InvalidRequest, match="list"):
+            Framework(roles="ads")
+
+
+class TestDemands:
+    def test_several_are_given_with_their_roles(self) -> None:
+        Framework(
+            roles=["ads", "web"],
+            demands=[
+                Demand(UNIT, 3, (matches("hostname", r"node-\d+"),)),
+                Demand(UNIT, 3, min_per_offer=2, max_per_offer=4, role=Role("web")),
+            ],
+        )
+
+    def test_what_cannot_be_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest, match="not both"):
+            Framework(demand=UNIT, demands=[Demand(UNIT)])
+        with pytest.raises(InvalidRequest, match="twice"):
+            Framework(demands=[Demand(UNIT), Demand(UNIT, 3)])
+        with pytest.raises(InvalidRequest, match="the framework has not"):
+            Framework(role="ads", demands=[Demand(UNIT, role=Role("web"))])
+        with pytest.raises(InvalidRequest, match="more than 64"):
+            Framework(demands=[Demand(Resources({"cpus": n})) for n in range(1, 66)])
+        with pytest.raises(InvalidRequest, match="units per offer"):
+            Framework(demands=[Demand(UNIT, min_per_offer=-1)])
+        with pytest.raises(InvalidRequest, match="100 constraints"):
+            Framework(demand=UNIT, constraints=[matches("rack", "r.")] * 10_000)
+
+    def test_a_bad_pattern_is_refused_where_it_is_written(self) -> None:
+        with pytest.raises(InvalidRequest, match="cannot be used"):
+            matches("hostname", "(a")
+        with pytest.raises(InvalidRequest, match="too complex"):
+            not_matches("hostname", "a{1000}")
+
+    async def test_they_are_checked_before_they_are_sent(self) -> None:
+        framework = Framework(roles=["ads", "web"])
+        with pytest.raises(InvalidRequest, match="the framework has not"):
+            await framework.demands([Demand(UNIT, role=Role("dev"))])
+        with pytest.raises(InvalidRequest, match="not one of"):
+            await framework.suppress("dev")
+        with pytest.raises(InvalidRequest, match="not one of"):
+            await framework.revive("ads", "dev")
