@@ -10,7 +10,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Task
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.task import Reason, TaskStatus
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
 from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
@@ -79,7 +79,11 @@ def order_from_wire(order: pb.Order) -> Event:
     match order.WhichOneof("order"):
         case "launch":
             launch = order.launch
-            return Launch(FrameworkId(launch.framework_id), task_from_wire(launch.task))
+            return Launch(
+                FrameworkId(launch.framework_id),
+                task_from_wire(launch.task),
+                check_role(launch.role or DEFAULT_ROLE),
+            )
         case "acknowledge":
             ack = order.acknowledge
             return Acknowledge(FrameworkId(ack.framework_id), TaskId(ack.task_id), ack.sequence)
@@ -107,4 +111,5 @@ def _task_to_wire(task: Task) -> pb.AgentTask:
         task=task_to_wire(task.info),
         latest=status_to_wire(task.status),
         unacknowledged=[status_to_wire(status) for status in task.updates.waiting],
+        role=task.role,
     )

@@ -7,10 +7,11 @@ from croupier.agent.core.events import Now
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.wire import SLIM_BYTES, Identity, order_from_wire, register_to_wire
-from croupier.model.errors import ProtocolViolation
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo
+from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
 
@@ -21,10 +22,15 @@ WHO = Identity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
 def test_register_is_all_that_the_agent_knows() -> None:
     state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
     info = TaskInfo(T, Command(("sleep", "1")), Resources.parse("cpus:1"))
-    for event in (ev.Launch(F, info), ev.Started((F, T), 7), ev.Acknowledge(F, T, 1)):
+    for event in (
+        ev.Launch(F, info, Role("ads/prod")),
+        ev.Started((F, T), 7),
+        ev.Acknowledge(F, T, 1),
+    ):
         step(state, event, Now(0, 0))
     register = register_to_wire(WHO, state).register
     (task,) = register.tasks
+    assert task.role == "ads/prod"
     assert (register.agent_id, register.resources.cpus_milli) == ("A1", 4000)
     assert list(task.task.command.argv) == ["sleep", "1"]
     assert task.latest.state == task_pb2.TASK_RUNNING
@@ -41,6 +47,17 @@ def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
     assert register.ByteSize() < SLIM_BYTES
     assert len(register.register.tasks) == 20
     assert register.register.tasks[0].task.resources.cpus_milli == 100
+
+
+def test_a_launch_says_what_the_task_is_charged_to() -> None:
+    info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
+    launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), role="ads/prod")
+    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, Role("ads/prod"))
+    launch.role = ""
+    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, Role("*"))
+    launch.role = "a/../b"
+    with pytest.raises(InvalidRequest, match="role"):
+        order_from_wire(pb.Order(launch=launch))
 
 
 def test_a_kill_may_leave_the_grace_to_the_task() -> None:

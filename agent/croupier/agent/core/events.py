@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from croupier.agent.core.tasks import Key
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo
 
 
@@ -50,10 +50,11 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run this."""
+    """Run this; the agent has no use for the role, but the next master has."""
 
     framework_id: FrameworkId
     task: TaskInfo
+    role: Role = DEFAULT_ROLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
 from croupier.agent.core.updates import FIRST_RESEND_S
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, check_id
+from croupier.model.ids import FrameworkId, Role, check_id
 from croupier.model.resources import NOTHING
 from croupier.model.task import (
     Command,
@@ -38,10 +38,10 @@ STOP_GRACE_MS = 5_000
 
 
 def on_launch(
-    state: AgentState, framework_id: FrameworkId, info: TaskInfo, now: Now
+    state: AgentState, framework_id: FrameworkId, info: TaskInfo, role: Role, now: Now
 ) -> Iterator[Effect]:
     """Start a task; one that is known already was launched by an order sent twice."""
-    task = Task(framework_id, info)
+    task = Task(framework_id, info, role)
     if task.key in state.tasks or task.key in state.voided:
         return
     state.tasks[task.key] = task

@@ -33,8 +33,8 @@ def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
 
 def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
     match event:
-        case ev.Launch(framework_id, task):
-            return on_launch(state, framework_id, task, now)
+        case ev.Launch(framework_id, task, role):
+            return on_launch(state, framework_id, task, role, now)
         case ev.Acknowledge(framework_id, task_id, sequence):
             return on_acknowledge(state, (framework_id, task_id), sequence, now)
         case ev.Started(key, pid):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.agent.core.updates import Updates
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 # A task's id is unique within its framework only.
@@ -17,6 +17,7 @@ class Task:
     """A task, from its launch until the last update on it is acknowledged.
 
     Attributes:
+        role: what the master charges it to; kept for the next master.
         status: the latest update; None until there is one.
         pid: of the task's first process, which leads a session and a process group of
             the same number; 0 until it is started.
@@ -25,6 +26,7 @@ class Task:
 
     framework_id: FrameworkId
     info: TaskInfo
+    role: Role = DEFAULT_ROLE
     state: TaskState = TaskState.STAGING
     status: TaskStatus | None = None
     pid: int = 0
