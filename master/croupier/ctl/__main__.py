@@ -18,6 +18,8 @@ from croupier.rpc.cli import make_app, run_app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
+# Commands that have commands of their own, such as `weights set`.
+FAMILIES = frozenset({"weights", "quota"})
 
 JsonFlag = Annotated[
     bool, Parameter(name="--json", negative="", help="Print a JSON list for programs.")
@@ -37,6 +39,14 @@ app.command(
     "croupier.sim.cli:app",
     name="simulate",
     help="Run an experiment in virtual time, or golden vectors, against the real allocator.",
+)
+app.command(
+    "croupier.ctl.roles_cli:weights", name="weights", help="List or change the weights of roles."
+)
+app.command(
+    "croupier.ctl.roles_cli:quota",
+    name="quota",
+    help="List or change what roles are guaranteed and limited to.",
 )
 
 
@@ -80,10 +90,33 @@ def offers(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
 
 @app.command
 def roles(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """List roles: their weights and shares."""
-    from croupier.ctl.listing import list_roles
+    """List roles as a tree: their weights, shares, guarantees and limits."""
+    from croupier.ctl.role_listing import list_roles
 
     list_roles(master, as_json=as_json)
+
+
+@app.command
+def why(
+    framework: str,
+    /,
+    *,
+    agent: str = "",
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Tell why a framework has no more than it has, and what can be done about it.
+
+    Parameters
+    ----------
+    framework
+        Its id, or its name if only one is called that.
+    agent
+        Id or hostname of an agent: why it is not dealt more of that one, right now.
+    """
+    from croupier.ctl.why import explain
+
+    explain(master, framework, agent, as_json=as_json)
 
 
 @app.command
@@ -222,11 +255,15 @@ def local(
 def master_after_command(argv: Sequence[str]) -> list[str]:
     """`--master M COMMAND ...` as `COMMAND --master M ...`: the flag may stand on either side."""
     words = list(argv)
-    if words[:1] == ["--master"] and len(words) > 2:
-        return [words[2], *words[:2], *words[3:]]
-    if words and words[0].startswith("--master=") and len(words) > 1:
-        return [words[1], words[0], *words[2:]]
-    return words
+    if words[:1] == ["--master"]:
+        flag, rest = words[:2], words[2:]
+    elif words and words[0].startswith("--master="):
+        flag, rest = words[:1], words[1:]
+    else:
+        return words
+    has_two_words = len(rest) > 1 and rest[0] in FAMILIES and not rest[1].startswith("-")
+    command = 2 if has_two_words else 1
+    return [*rest[:command], *flag, *rest[command:]] if rest else words
 
 
 def main(argv: Sequence[str] | None = None) -> int:

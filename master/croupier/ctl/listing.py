@@ -37,16 +37,6 @@ def list_frameworks(target: Target, *, as_json: bool) -> None:
     _print(target, fetch, tables.FRAMEWORKS, as_json)
 
 
-def list_roles(target: Target, *, as_json: bool) -> None:
-    """Print all roles."""
-
-    async def fetch(master: Master) -> Sequence[View]:
-        answer = await master.ask(master.service.ListRoles, pb.ListRolesRequest())
-        return [views.role_view(role) for role in answer.roles]
-
-    _print(target, fetch, tables.ROLES, as_json)
-
-
 def list_offers(target: Target, *, as_json: bool) -> None:
     """Print all outstanding offers."""
 

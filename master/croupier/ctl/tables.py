@@ -5,7 +5,7 @@ Rule: in a pipe nothing is cut or folded, so that ids can be copied and columns 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
@@ -14,11 +14,12 @@ from croupier.ctl.views import View
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its title, and what it shows of an object."""
+    """One column: its title, and what it shows of an object; `draw` is for terminals."""
 
     title: str
     show: Callable[[View], str]
     is_number: bool = False
+    draw: Callable[[View], str] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,9 @@ def _amount(title: str, key: str) -> Column:
 
 
 _SHARE = Column("SHARE", lambda view: f"{view['share']:.3f}", is_number=True)
+_ENTITLED = Column("ENTITLED", lambda view: f"{view['entitlement']:.3f}", is_number=True)
+_ROLE = Column("ROLE", lambda view: str(view["role"]), draw=lambda view: _branch(view["role"]))
+_WEIGHT = Column("WEIGHT", lambda view: f"{view['weight']:g}", is_number=True)
 
 AGENTS = Table(
     (
@@ -69,21 +73,45 @@ FRAMEWORKS = Table(
         _number("OFFERS", "offers"),
         _amount("USED", "used"),
         _amount("OFFERED", "offered"),
-        Column("WANTS", lambda view: ", ".join(map(_wish, view["demands"])) or "whole offers"),
+        Column("WANTS", lambda view: ", ".join(map(wish_text, view["demands"])) or "whole offers"),
     ),
     "no frameworks are registered",
 )
 ROLES = Table(
     (
-        _key("ROLE", "role"),
-        Column("WEIGHT", lambda view: f"{view['weight']:g}", is_number=True),
+        _ROLE,
+        _WEIGHT,
         _SHARE,
+        _ENTITLED,
+        _amount("GUARANTEE", "guarantee"),
+        _amount("LIMIT", "limit"),
         _number("FRAMEWORKS", "frameworks"),
         _number("TASKS", "tasks"),
         _amount("USED", "used"),
         _amount("OFFERED", "offered"),
     ),
-    "no roles have frameworks or weights",
+    "no roles have frameworks or settings",
+)
+WEIGHTS = Table(
+    (
+        _ROLE,
+        _WEIGHT,
+        Column("RESOURCES", lambda view: resource_weights_text(view["resource_weights"])),
+        _SHARE,
+        _ENTITLED,
+    ),
+    "no roles have frameworks or settings",
+)
+QUOTAS = Table(
+    (
+        _ROLE,
+        _amount("GUARANTEE", "guarantee"),
+        _amount("LIMIT", "limit"),
+        Column("PREEMPTION", lambda view: preemption_text(view["preemption"])),
+        _amount("USED", "used"),
+        _amount("OFFERED", "offered"),
+    ),
+    "no role has a guarantee, a limit or a preemption setting",
 )
 OFFERS = Table(
     (
@@ -150,13 +178,30 @@ def _print_drawn(table: Table, views: Sequence[View], out: TextIO) -> None:
         )
     for view in views:
         # Text, not str: what frameworks call themselves is not markup.
-        drawing.add_row(*(Text(_cell(column, view)) for column in table.columns))
+        drawing.add_row(*(Text(_cell(column, view, drawn=True)) for column in table.columns))
     Console(file=out, highlight=False).print(drawing)
 
 
-def _cell(column: Column, view: View) -> str:
+def resource_weights_text(weights: Mapping[str, float]) -> str:
+    """Such as `cpus=2,gpus=0.5`."""
+    return ",".join(f"{name}={weight:g}" for name, weight in weights.items())
+
+
+def preemption_text(preemption: bool | None) -> str:
+    """`on`, `off`, or nothing where it is as the parent's."""
+    return "" if preemption is None else "on" if preemption else "off"
+
+
+def _branch(role: str) -> str:
+    """The last component of a role, as far to the right as it is deep."""
+    above, _, last = role.rpartition("/")
+    return "  " * (above.count("/") + 1) + last if above else last
+
+
+def _cell(column: Column, view: View, *, drawn: bool = False) -> str:
     """The text of one cell. What a terminal would obey is spelled out."""
-    text = column.show(view) or "-"
+    show = column.draw if drawn and column.draw is not None else column.show
+    text = show(view) or "-"
     return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
 
 
@@ -164,7 +209,8 @@ def _pairs(attributes: dict[str, str]) -> str:
     return ";".join(f"{name}:{value}" for name, value in attributes.items())
 
 
-def _wish(demand: View) -> str:
+def wish_text(demand: View) -> str:
+    """What a framework wants, such as `3 <cpus:1>`."""
     count = "any number of" if demand["count"] is None else demand["count"]
     return f"{count} <{demand['unit']['text']}>" + "".join(
         f" {constraint}" for constraint in demand["constraints"]

@@ -6,11 +6,12 @@ thousandths (of a MiB for mem and disk).
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from croupier.model.attributes import attribute_text
 from croupier.model.resources import Resources
+from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_milli
 from croupier.model.task import Reason, Source, TaskState
 from croupier.rpc.resources_wire import (
@@ -18,6 +19,7 @@ from croupier.rpc.resources_wire import (
     constraint_from_wire,
     resources_from_wire,
 )
+from croupier.rpc.roles_wire import settings_from_wire
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 
@@ -62,18 +64,26 @@ def framework_view(framework: pb.FrameworkView) -> View:
         "used": _amount(framework.used),
         "offered": _amount(framework.offered),
         **_share(framework.share_ppm),
+        **_entitlement(framework.entitlement_ppm),
+        "suppressed_roles": list(framework.suppressed_roles),
         "tasks": framework.tasks,
         "offers": framework.offers,
     }
 
 
 def role_view(role: pb.RoleView) -> View:
-    """One role."""
+    """One role, with everything below it; `preemption` is None where it is as the parent's."""
+    settings = settings_from_wire(role.settings)
     return {
         "role": role.role,
-        "weight": float(format_milli(role.settings.weight_milli)),
-        "weight_milli": role.settings.weight_milli,
+        "weight": _weight(settings.weight),
+        "weight_milli": settings.weight,
+        "resource_weights": {n: _weight(w) for n, w in settings.resource_weights.items()},
+        "guarantee": scalars_view(settings.guarantee),
+        "limit": scalars_view(settings.limit),
+        "preemption": settings.preemption,
         **_share(role.share_ppm),
+        **_entitlement(role.entitlement_ppm),
         "used": _amount(role.used),
         "offered": _amount(role.offered),
         "frameworks": role.frameworks,
@@ -117,6 +127,27 @@ def task_view(task: pb.TaskView) -> View:
     }
 
 
+def role_moved_view(moved: pb.RoleMoved) -> View:
+    """A role before and after its settings, or those of another, were changed."""
+    return {
+        "role": moved.after.role,
+        "before": role_view(moved.before),
+        "after": role_view(moved.after),
+    }
+
+
+def reason_view(reason: pb.PassedOver) -> View:
+    """One cause for which a framework was passed over."""
+    return {
+        "cause": reason.cause,
+        "role": reason.role,
+        "agents": reason.agents,
+        "about_agent_id": reason.about_agent_id or None,
+        "about_role": reason.about_role or None,
+        "detail": reason.detail,
+    }
+
+
 def demand_view(demand: framework_pb2.Demand) -> View:
     """What a framework wants; `count` is None for without end."""
     return {
@@ -136,12 +167,25 @@ def amount_view(amount: Resources) -> View:
     }
 
 
+def scalars_view(amounts: Mapping[str, int]) -> View:
+    """Amounts of which 0 counts, such as limits."""
+    return {"text": format_amounts(amounts), "milli": dict(amounts)}
+
+
 def _amount(wire: resources_pb2.Resources) -> View:
     return amount_view(resources_from_wire(wire))
 
 
 def _share(share_ppm: int) -> View:
     return {"share": share_ppm / PPM, "share_ppm": share_ppm}
+
+
+def _entitlement(entitlement_ppm: int) -> View:
+    return {"entitlement": entitlement_ppm / PPM, "entitlement_ppm": entitlement_ppm}
+
+
+def _weight(milli: int) -> float:
+    return float(format_milli(milli))
 
 
 def _labels(labels: Iterable[task_pb2.Label]) -> list[View]:

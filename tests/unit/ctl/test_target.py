@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from croupier.ctl.__main__ import master_after_command
 from croupier.ctl.killing import kill_request
 from croupier.ctl.target import LOCAL, Target
 from croupier.model.errors import InvalidRequest
@@ -34,3 +35,22 @@ def test_ids_are_checked_before_they_are_sent() -> None:
         kill_request("a/b", "", None)
     with pytest.raises(InvalidRequest, match="framework id"):
         kill_request("t1", "a b", None)
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [
+        ("--master m agents --json", "agents --master m --json"),
+        ("--master=m why f1", "why --master=m f1"),
+        ("--master m weights", "weights --master m"),
+        ("--master m weights --json", "weights --master m --json"),
+        ("--master m quota set ads --limit cpus:4", "quota set --master m ads --limit cpus:4"),
+        ("--master m run -- sh -c x", "run --master m -- sh -c x"),
+        ("weights --master m", "weights --master m"),
+        ("--master m", "--master m"),
+        ("--master", "--master"),
+        ("", ""),
+    ],
+)
+def test_the_master_may_be_named_before_the_command(given: str, meant: str) -> None:
+    assert master_after_command(given.split()) == meant.split()

@@ -13,7 +13,9 @@ from croupier.ctl.views import View
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
+from croupier.rpc.roles_wire import settings_to_wire
 from croupier.rpc.task_wire import demand_to_wire
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -49,7 +51,12 @@ FRAMEWORK = pb.FrameworkView(
 )
 ROLE = pb.RoleView(
     role="ads",
-    settings=pb.RoleSettings(weight_milli=2500),
+    settings=settings_to_wire(
+        RoleSettings(
+            2500, {"gpus": 500}, {"cpus": 4000}, {"cpus": 8000, "mem": 0}, preemption=False
+        )
+    ),
+    entitlement_ppm=600_000,
     used=wire("cpus:2"),
     share_ppm=500_000,
     tasks=2,
@@ -99,6 +106,10 @@ def test_a_framework() -> None:
 def test_a_role() -> None:
     view = views.role_view(ROLE)
     assert (view["weight"], view["weight_milli"], view["share"]) == (2.5, 2500, 0.5)
+    assert view["resource_weights"] == {"gpus": 0.5}
+    assert view["guarantee"] == {"text": "cpus:4", "milli": {"cpus": 4000}}
+    assert view["limit"] == {"text": "cpus:8;mem:0MB", "milli": {"cpus": 8000, "mem": 0}}
+    assert (view["preemption"], view["entitlement"]) == (False, 0.6)
 
 
 def test_a_task_shows_its_command_but_not_its_environment() -> None:
@@ -117,6 +128,8 @@ ALL: list[tuple[Table, View]] = [
     (tables.AGENTS, views.agent_view(AGENT)),
     (tables.FRAMEWORKS, views.framework_view(FRAMEWORK)),
     (tables.ROLES, views.role_view(ROLE)),
+    (tables.WEIGHTS, views.role_view(ROLE)),
+    (tables.QUOTAS, views.role_view(ROLE)),
     (tables.OFFERS, views.offer_view(OFFER)),
     (tables.TASKS, views.task_view(TASK)),
 ]
@@ -132,8 +145,12 @@ AGENT  HOST  STATE      TASKS  USED      OFFERED  TOTAL                         
 a1     h1    connected      3  cpus:1.5  -        cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}  rack:r1;cores:8
 FRAMEWORK  NAME   ROLE      STATE                  SHARE  TASKS  OFFERS  USED    OFFERED  WANTS
 f1         count  ads/prod  connected, suppressed  0.667      2       1  cpus:2  -        3 <cpus:1> rack equals r1
-ROLE  WEIGHT  SHARE  FRAMEWORKS  TASKS  USED    OFFERED
-ads      2.5  0.500           0      2  cpus:2  -
+ROLE  WEIGHT  SHARE  ENTITLED  GUARANTEE  LIMIT           FRAMEWORKS  TASKS  USED    OFFERED
+ads      2.5  0.500     0.600  cpus:4     cpus:8;mem:0MB           0      2  cpus:2  -
+ROLE  WEIGHT  RESOURCES  SHARE  ENTITLED
+ads      2.5  gpus=0.5   0.500     0.600
+ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
+ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
 OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
 o1     f1         a1     ads     10s  cpus:2
 TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  RESOURCES  COMMAND
@@ -166,6 +183,19 @@ def test_a_terminal_shows_the_same(
     for line in plain_lines(table, [view]):
         for cell in line.split("  "):
             assert cell.strip() in shown
+
+
+def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
+    roles = [views.role_view(ROLE) | {"role": role} for role in ("ads", "ads/prod", "ads/prod/eu")]
+    out = Terminal()
+    print_table(tables.WEIGHTS, roles, out)
+    shown = [line.split("  2.5")[0].rstrip() for line in out.getvalue().splitlines()[1:]]
+    assert shown == ["ads", "  prod", "    eu"]
+    assert [line.split()[0] for line in plain_lines(tables.WEIGHTS, roles)[1:]] == [
+        "ads",
+        "ads/prod",
+        "ads/prod/eu",
+    ]
 
 
 def test_nothing_is_cut_in_a_pipe() -> None:

@@ -1,0 +1,82 @@
+"""The commands that show roles: all of them, or one."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+from croupier.ctl.connection import connected
+from croupier.ctl.tables import QUOTAS, ROLES, WEIGHTS, Table, print_table
+from croupier.ctl.target import Target
+from croupier.ctl.views import View, role_view
+from croupier.model.ids import check_role
+from croupier.model.roles import RoleSettings
+from croupier.rpc.roles_wire import settings_to_wire
+from croupier.v1 import operator_pb2 as pb
+
+
+def list_roles(target: Target, *, as_json: bool) -> None:
+    """Print all roles as the tree that they are."""
+    _print(ROLES, _roles(target), as_json)
+
+
+def list_weights(target: Target, *, as_json: bool) -> None:
+    """Print the weights of all roles."""
+    _print(WEIGHTS, _roles(target), as_json)
+
+
+def list_quotas(target: Target, *, as_json: bool) -> None:
+    """Print the roles that have a guarantee, a limit or a preemption setting."""
+    _print(QUOTAS, [view for view in _roles(target) if _has_quota(view)], as_json)
+
+
+def show_weight(target: Target, role: str, *, as_json: bool) -> None:
+    """Print the weight of one role.
+
+    Raises:
+        InvalidRequest: if the role is illegal.
+    """
+    _show(WEIGHTS, target, role, as_json)
+
+
+def show_quota(target: Target, role: str, *, as_json: bool) -> None:
+    """Print the guarantee, limit and preemption setting of one role.
+
+    Raises:
+        InvalidRequest: if the role is illegal.
+    """
+    _show(QUOTAS, target, role, as_json)
+
+
+def _show(table: Table, target: Target, role: str, as_json: bool) -> None:
+    check_role(role)
+    # A role that nobody has named is there all the same, with the default settings.
+    untouched = pb.RoleView(role=role, settings=settings_to_wire(RoleSettings()))
+    found = [view for view in _roles(target) if view["role"] == role] or [role_view(untouched)]
+    if as_json:
+        print(json.dumps(found[0], indent=2))
+    else:
+        print_table(table, found, sys.stdout)
+
+
+def _has_quota(view: View) -> bool:
+    return bool(
+        view["guarantee"]["milli"] or view["limit"]["milli"] or view["preemption"] is not None
+    )
+
+
+def _roles(target: Target) -> list[View]:
+    async def listed() -> list[View]:
+        async with connected(target) as master:
+            answer = await master.ask(master.service.ListRoles, pb.ListRolesRequest())
+            return [role_view(role) for role in answer.roles]
+
+    return asyncio.run(listed())
+
+
+def _print(table: Table, found: list[View], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print_table(table, found, sys.stdout)

@@ -1,0 +1,156 @@
+"""The command that tells why a framework has no more than it has.
+
+Rule: whatever keeps it from more is said in words and numbers, and with what a person can
+do about it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Iterator, Sequence
+
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.tables import preemption_text, resource_weights_text, wish_text
+from croupier.ctl.target import Target
+from croupier.ctl.views import View, framework_view, reason_view, role_view
+from croupier.model.errors import InvalidRequest, NotFound
+from croupier.v1 import operator_pb2 as pb
+
+# What to do, by the master's word for the cause. `{role}` is the role whose limit or guarantee
+# it was, or else the framework's own.
+_ADVICE = {
+    "filtered": "its own refusals: it can revive, or refuse for a shorter time",
+    "does not fit": "ask for less at once, wait for tasks to end, or add larger agents",
+    "below the minimum useful amount": "declare a demand to be offered as little as that",
+    "constraint": "loosen the demand's constraints, or add agents that meet them",
+    "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
+    "guarantee": "it is owed first: croupier quota get {role}",
+    "outranked": "others hold less of what is their due; more weight: "
+    "croupier weights set {role} ...",
+    "earmarked": "it was freed for another framework; what that leaves is dealt again",
+    "scarce": "a demand that names the scarce resource is dealt these agents",
+    "suppressed": "the framework asked for no offers: it has to revive",
+    "disconnected": "start the framework again, or mend its connection",
+    "demand is met": "the framework has to declare more demand",
+    "no agents": "start agents: croupier agents",
+    "agent is away": "the agent has to come back: croupier agents",
+}
+
+
+def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> None:
+    """Print why the framework is not dealt more, or with `agent` not more of that agent.
+
+    Each may be an id, or the name or hostname of just one.
+
+    Raises:
+        NotFound: if there is no such framework or agent.
+        InvalidRequest: if several have that name.
+    """
+
+    async def asked() -> pb.ExplainResponse:
+        async with connected(target) as master:
+            framework_id = await _framework_id(master, framework)
+            agent_id = await _agent_id(master, agent) if agent else ""
+            request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
+            return await master.ask(master.service.Explain, request)
+
+    answer = asyncio.run(asked())
+    told = {
+        "framework": framework_view(answer.framework),
+        "roles": [role_view(role) for role in answer.roles],
+        "reasons": [reason_view(reason) for reason in answer.reasons],
+    }
+    if as_json:
+        print(json.dumps(told, indent=2))
+        return
+    for line in why_lines(told, agent):
+        print("".join(char if char.isprintable() else ascii(char)[1:-1] for char in line))
+
+
+def why_lines(told: View, agent: str) -> Iterator[str]:
+    """What a person is told; `agent` is what he asked about, or empty."""
+    yield from _framework_lines(told["framework"])
+    for role in told["roles"]:
+        yield f"role {role['role']}: {', '.join(_role_parts(role))}"
+    yield ""
+    yield from _reason_lines(told["reasons"], agent, told["framework"]["roles"])
+
+
+def _framework_lines(framework: View) -> Iterator[str]:
+    name, framework_id = framework["name"], framework["framework_id"]
+    yield f"framework {name} ({framework_id}): {framework['state']}"
+    holds = framework["used"]["text"] or "nothing"
+    yield f"  holds {holds} in {_many(framework['tasks'], 'task')}; its share is " + _share_text(
+        framework
+    )
+    if framework["offers"]:
+        offered, offers = framework["offered"]["text"], _many(framework["offers"], "offer")
+        yield f"  is offered {offered} in {offers}"
+    wishes = ", ".join(map(wish_text, framework["demands"])) or "whatever is free, in whole offers"
+    asleep = framework["suppressed_roles"]
+    none = " (but no offers)" if framework["suppressed"] else ""
+    none = f" (but no offers in {', '.join(asleep)})" if asleep and not none else none
+    yield f"  wants {wishes}{none}"
+
+
+def _role_parts(role: View) -> Iterator[str]:
+    weights = resource_weights_text(role["resource_weights"])
+    yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+    yield f"share {role['share']:.3f}, entitled to {role['entitlement']:.3f}"
+    if role["guarantee"]["milli"]:
+        yield f"guaranteed {role['guarantee']['text']}"
+    if role["limit"]["milli"]:
+        yield f"limited to {role['limit']['text']}"
+    if role["guarantee"]["milli"] or role["limit"]["milli"]:
+        yield f"uses {role['used']['text'] or 'nothing'}" + (
+            f" and is offered {role['offered']['text']}" if role["offered"]["text"] else ""
+        )
+    if role["preemption"] is not None:
+        yield f"preemption {preemption_text(role['preemption'])}"
+
+
+def _reason_lines(reasons: Sequence[View], agent: str, roles: Sequence[str]) -> Iterator[str]:
+    if not reasons:
+        yield "Nothing has kept it from more since it was last dealt to."
+        return
+    yield f"It is not dealt more of {agent}:" if agent else "It is not dealt more:"
+    for reason in reasons:
+        role = f" in role {reason['role']}" if len(roles) > 1 else ""
+        agents = "" if agent or not reason["agents"] else f", {_many(reason['agents'], 'agent')}"
+        yield f"  {reason['cause']}{role}{agents}: {reason['detail']}"
+        advice = _ADVICE.get(reason["cause"])
+        if advice:
+            yield f"    -> {advice.format(role=reason['about_role'] or reason['role'])}"
+
+
+def _share_text(view: View) -> str:
+    return f"{view['share']:.3f}, and it is entitled to {view['entitlement']:.3f}"
+
+
+def _many(number: int, noun: str) -> str:
+    return f"1 {noun}" if number == 1 else f"{number} {noun}s"
+
+
+async def _framework_id(master: Master, named: str) -> str:
+    answer = await master.ask(master.service.ListFrameworks, pb.ListFrameworksRequest())
+    known = [each.framework for each in answer.frameworks]
+    if any(each.framework_id == named for each in known):
+        return named
+    return _only("framework", named, [each.framework_id for each in known if each.name == named])
+
+
+async def _agent_id(master: Master, named: str) -> str:
+    answer = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
+    known = [each.agent for each in answer.agents]
+    if any(each.agent_id == named for each in known):
+        return named
+    return _only("agent", named, [each.agent_id for each in known if each.hostname == named])
+
+
+def _only(kind: str, named: str, found: Sequence[str]) -> str:
+    if not found:
+        raise NotFound(f"no {kind} {named!r}")
+    if len(found) > 1:
+        raise InvalidRequest(f"several {kind}s are called {named!r}: {', '.join(found)}")
+    return found[0]

@@ -1,0 +1,206 @@
+"""The commands that show, change and explain roles, as processes, against a scripted master."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from croupier.model.errors import Conflict, InvalidRequest
+from croupier.model.roles import RoleSettings
+from croupier.rpc.roles_wire import settings_from_wire, settings_to_wire
+from croupier.v1 import framework_pb2
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.command import Ended, croupier
+from tests.harness.operators import ScriptedOperator, serving
+
+
+def role(name: str, settings: RoleSettings | None = None, entitled: int = 0) -> pb.RoleView:
+    return pb.RoleView(
+        role=name,
+        settings=settings_to_wire(settings or RoleSettings()),
+        entitlement_ppm=entitled,
+    )
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[ScriptedOperator]:
+    async with serving(ScriptedOperator()) as operator:
+        operator.answers[pb.ListRolesRequest] = pb.ListRolesResponse(
+            roles=[
+                role("ads", RoleSettings(2000, {"gpus": 3000}), 666_667),
+                role("ads/prod", RoleSettings(limit={"cpus": 0}), 666_667),
+                role("web", entitled=333_333),
+            ]
+        )
+        operator.answers[pb.UpdateRolesRequest] = pb.UpdateRolesResponse(
+            roles=[
+                pb.RoleMoved(
+                    before=role("web", entitled=333_333),
+                    after=role("web", RoleSettings(2000), 500_000),
+                )
+            ]
+        )
+        yield operator
+
+
+async def test_weights_are_listed(operator: ScriptedOperator) -> None:
+    for words in (
+        ["weights", "--master", operator.address],
+        ["--master", operator.address, "weights"],
+    ):
+        done = await croupier(*words)
+        assert (done.code, done.err) == (0, "")
+        assert done.out.splitlines() == [
+            "ROLE      WEIGHT  RESOURCES  SHARE  ENTITLED",
+            "ads            2  gpus=3     0.000     0.667",
+            "ads/prod       1  -          0.000     0.667",
+            "web            1  -          0.000     0.333",
+        ]
+
+
+async def test_only_roles_with_quotas_are_listed(operator: ScriptedOperator) -> None:
+    done = await croupier("quota", "--json", CROUPIER_MASTER=operator.address)
+    assert [view["role"] for view in json.loads(done.out)] == ["ads/prod"]
+    operator.answers[pb.ListRolesRequest] = pb.ListRolesResponse(roles=[role("web")])
+    done = await croupier("quota", CROUPIER_MASTER=operator.address)
+    told = "no role has a guarantee, a limit or a preemption setting\n"
+    assert done == Ended(0, told, "")
+
+
+async def test_one_role_is_shown_also_if_nobody_has_named_it(operator: ScriptedOperator) -> None:
+    done = await croupier("weights", "get", "ads", "--json", CROUPIER_MASTER=operator.address)
+    assert json.loads(done.out)["weight"] == 2
+    done = await croupier("quota", "get", "nobody", "--json", CROUPIER_MASTER=operator.address)
+    assert json.loads(done.out)["limit"] == {"text": "", "milli": {}}
+    done = await croupier("quota", "get", "ads/prod", CROUPIER_MASTER=operator.address)
+    assert done.out.splitlines()[1].split() == ["ads/prod", "-", "cpus:0", "-", "-", "-"]
+
+
+async def test_a_weight_is_set(operator: ScriptedOperator) -> None:
+    words = ["weights", "set", "web", "2", "--resource", "gpus=0.5", "--dry-run"]
+    done = await croupier("--master", operator.address, *words)
+    line = "web: weight 1 -> 2, entitled to 0.333 -> 0.500; its share is 0.000\n"
+    assert done == Ended(0, line, "")
+    request = operator.asked[-1]
+    assert (request.dry_run, request.force) == (True, False)
+    (change,) = request.changes
+    assert settings_from_wire(change.settings) == RoleSettings(2000, {"gpus": 500})
+    assert list(change.parts) == [
+        pb.RoleChange.PART_WEIGHT,
+        pb.RoleChange.PART_RESOURCE_WEIGHTS,
+    ]
+
+
+async def test_what_a_dry_run_says_is_said_to_be_one(operator: ScriptedOperator) -> None:
+    operator.answers[pb.UpdateRolesRequest].dry_run = True
+    done = await croupier("weights", "set", "web", "2", CROUPIER_MASTER=operator.address)
+    assert done.out.splitlines()[0] == "nothing was changed; this is what would be:"
+    words = ["weights", "remove", "web", "--json", "--dry-run"]
+    done = await croupier(*words, CROUPIER_MASTER=operator.address)
+    told = json.loads(done.out)
+    assert (told["dry_run"], told["others"]) == (True, 0)
+    assert told["roles"][0]["after"]["weight_milli"] == 2000
+
+
+async def test_a_quota_is_set_and_removed(operator: ScriptedOperator) -> None:
+    words = ["quota", "set", "web", "--guarantee", "cpus:1", "--limit", "cpus:4;mem:8GB"]
+    done = await croupier(
+        *words, "--preemption", "off", "--force", CROUPIER_MASTER=operator.address
+    )
+    assert (done.code, done.err) == (0, "")
+    request = operator.asked[-1]
+    assert request.force
+    assert settings_from_wire(request.changes[0].settings) == RoleSettings(
+        guarantee={"cpus": 1000}, limit={"cpus": 4000, "mem": 8192_000}, preemption=False
+    )
+    await croupier("quota", "remove", "web", CROUPIER_MASTER=operator.address)
+    assert not operator.asked[-1].changes[0].HasField("settings")
+
+
+async def test_what_the_master_refuses_is_one_line(operator: ScriptedOperator) -> None:
+    operator.answers[pb.UpdateRolesRequest] = Conflict("role web: tasks use cpus:4")
+    done = await croupier(
+        "quota", "set", "web", "--limit", "cpus:1", CROUPIER_MASTER=operator.address
+    )
+    assert done == Ended(1, "", "croupier: role web: tasks use cpus:4\n")
+    operator.answers[pb.UpdateRolesRequest] = InvalidRequest("no agent has gpus")
+    done = await croupier(
+        "quota", "set", "web", "--limit", "gpus:1", CROUPIER_MASTER=operator.address
+    )
+    assert done == Ended(2, "", "croupier: no agent has gpus (see croupier --help)\n")
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["weights", "set", "ads"],
+        ["weights", "set", "ads", "0"],
+        ["weights", "set", "ads", "-1"],
+        ["weights", "set", "ads", "nan"],
+        ["weights", "set", "a//b", "1"],
+        ["weights", "set", "ads", "1", "--resource", "cpus"],
+        ["weights", "nosuch"],
+        ["quota", "set", "ads"],
+        ["quota", "set", "ads", "--limit", "cpus"],
+        ["quota", "set", "ads", "--limit", "ports:[1-2]"],
+        ["quota", "set", "ads", "--preemption", "maybe"],
+        ["quota", "get"],
+        ["why"],
+    ],
+)
+async def test_bad_words_are_one_line_and_nothing_is_asked(words: list[str]) -> None:
+    done = await croupier(*words, "--master", "127.0.0.1:9")
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("croupier: ")
+    assert done.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", [["weights"], ["quota", "set"], ["why"]])
+async def test_help_needs_nothing_heavy(words: list[str]) -> None:
+    done = await croupier(*words, "--help", PYTHONPROFILEIMPORTTIME="1")
+    assert done.code == 0
+    imported = {line.rpartition("|")[2].strip() for line in done.err.splitlines()}
+    assert imported.isdisjoint({"grpc", "google.protobuf", "aiohttp", "structlog"})
+
+
+async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOperator) -> None:
+    names = {"f1": "train", "f2": "serve", "f3": "serve"}
+    operator.answers[pb.ListFrameworksRequest] = pb.ListFrameworksResponse(
+        frameworks=[
+            pb.FrameworkView(
+                framework=framework_pb2.FrameworkInfo(framework_id=framework_id, name=name)
+            )
+            for framework_id, name in names.items()
+        ]
+    )
+    operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(
+        agents=[pb.AgentView(agent=framework_pb2.AgentDescription(agent_id="a1", hostname="host1"))]
+    )
+    operator.answers[pb.ExplainRequest] = pb.ExplainResponse(
+        framework=pb.FrameworkView(
+            framework=framework_pb2.FrameworkInfo(framework_id="f1", name="tr\x1bain", roles=["*"]),
+            state="connected",
+        ),
+        roles=[role("*")],
+        reasons=[pb.PassedOver(cause="suppressed", role="*", detail="in role *")],
+    )
+    done = await croupier("why", "train", "--agent", "host1", CROUPIER_MASTER=operator.address)
+    assert (done.code, done.err) == (0, "")
+    assert operator.asked[-1] == pb.ExplainRequest(framework_id="f1", agent_id="a1")
+    assert done.out.splitlines()[0] == "framework tr\\x1bain (f1): connected"
+    assert done.out.splitlines()[-2:] == [
+        "  suppressed: in role *",
+        "    -> the framework asked for no offers: it has to revive",
+    ]
+    done = await croupier("why", "f2", "--json", CROUPIER_MASTER=operator.address)
+    assert operator.asked[-1] == pb.ExplainRequest(framework_id="f2")
+    assert json.loads(done.out)["reasons"][0]["cause"] == "suppressed"
+    done = await croupier("why", "serve", CROUPIER_MASTER=operator.address)
+    told = "croupier: several frameworks are called 'serve': f2, f3 (see croupier --help)\n"
+    assert done == Ended(2, "", told)
+    done = await croupier("why", "nobody", CROUPIER_MASTER=operator.address)
+    assert done == Ended(1, "", "croupier: no framework 'nobody'\n")
+    done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)
+    assert done == Ended(1, "", "croupier: no agent 'x'\n")

@@ -1,0 +1,127 @@
+"""What the commands that change roles ask for, and what they say came of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.ctl.role_change import (
+    moved_lines,
+    quota_change,
+    quota_removal,
+    weight_change,
+    weight_removal,
+)
+from croupier.ctl.views import role_moved_view
+from croupier.model.errors import InvalidRequest
+from croupier.model.roles import RoleSettings
+from croupier.rpc.roles_wire import settings_from_wire, settings_to_wire
+from croupier.v1 import operator_pb2 as pb
+
+Change = pb.RoleChange
+
+
+def test_a_weight_is_all_that_is_meant() -> None:
+    change = weight_change("ads/prod", "2.5", [])
+    assert (change.role, list(change.parts)) == ("ads/prod", [Change.PART_WEIGHT])
+    assert settings_from_wire(change.settings) == RoleSettings(2500)
+
+
+def test_weights_of_resources_are_meant_if_any_is_given() -> None:
+    change = weight_change("ads", "1", ["gpus=2", "cpus=0.5"])
+    assert list(change.parts) == [Change.PART_WEIGHT, Change.PART_RESOURCE_WEIGHTS]
+    assert settings_from_wire(change.settings).resource_weights == {"gpus": 2000, "cpus": 500}
+
+
+def test_only_what_is_given_of_a_quota_is_meant() -> None:
+    change = quota_change("ads", None, "cpus:4;mem:0", None)
+    assert list(change.parts) == [Change.PART_LIMIT]
+    assert settings_from_wire(change.settings).limit == {"cpus": 4000, "mem": 0}
+    change = quota_change("ads", "", None, "inherit")
+    assert list(change.parts) == [Change.PART_GUARANTEE, Change.PART_PREEMPTION]
+    assert settings_from_wire(change.settings) == RoleSettings()
+    assert settings_from_wire(quota_change("ads", None, None, "off").settings).preemption is False
+
+
+def test_removals_name_their_parts_and_no_settings() -> None:
+    assert not weight_removal("ads").HasField("settings")
+    assert list(weight_removal("ads").parts) == [
+        Change.PART_WEIGHT,
+        Change.PART_RESOURCE_WEIGHTS,
+    ]
+    assert not quota_removal("ads").HasField("settings")
+    assert list(quota_removal("ads").parts) == [
+        Change.PART_GUARANTEE,
+        Change.PART_LIMIT,
+        Change.PART_PREEMPTION,
+    ]
+
+
+@pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "2GB", "", "1e3", "1000000.001"])
+def test_weights_that_cannot_be(weight: str) -> None:
+    with pytest.raises(InvalidRequest, match="the weight of ads"):
+        weight_change("ads", weight, [])
+
+
+@pytest.mark.parametrize("resources", [["cpus"], ["cpus=0"], ["cpus=1", "cpus=2"], ["c pus=1"]])
+def test_weights_of_resources_that_cannot_be(resources: list[str]) -> None:
+    with pytest.raises(InvalidRequest):
+        weight_change("ads", "1", resources)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        (None, None, None),
+        ("cpus", None, None),
+        ("cpus:2", "cpus:1", None),
+        (None, "ports:[1-2]", None),
+        (None, None, "maybe"),
+    ],
+)
+def test_quotas_that_cannot_be(given: tuple[str | None, str | None, str | None]) -> None:
+    with pytest.raises(InvalidRequest):
+        quota_change("ads", *given)
+
+
+@pytest.mark.parametrize("role", ["", "a//b", "../x", "x" * 2000])
+def test_roles_that_cannot_be(role: str) -> None:
+    for change in (weight_removal, quota_removal):
+        with pytest.raises(InvalidRequest, match="role"):
+            change(role)
+
+
+def moved(
+    role: str, before: RoleSettings, after: RoleSettings, entitled: tuple[int, int]
+) -> pb.RoleMoved:
+    def view(settings: RoleSettings, entitlement_ppm: int) -> pb.RoleView:
+        return pb.RoleView(
+            role=role,
+            settings=settings_to_wire(settings),
+            share_ppm=250_000,
+            entitlement_ppm=entitlement_ppm,
+        )
+
+    return pb.RoleMoved(before=view(before, entitled[0]), after=view(after, entitled[1]))
+
+
+def test_what_moved_is_told_a_line_for_each_role() -> None:
+    plain = RoleSettings()
+    changed = RoleSettings(2000, {"gpus": 500}, {"cpus": 4000}, {"mem": 0}, preemption=False)
+    views = [
+        role_moved_view(moved("ads", plain, changed, (500_000, 666_667))),
+        role_moved_view(moved("web", plain, plain, (500_000, 333_333))),
+    ]
+    assert list(moved_lines(views, "ads", 3)) == [
+        (
+            "ads: guarantee nothing -> cpus:4, limit nothing -> mem:0MB, weight 1 -> 2, "
+            "weights nothing -> gpus=0.5, preemption inherited -> off, "
+            "entitled to 0.500 -> 0.667; its share is 0.250"
+        ),
+        "web: entitled to 0.500 -> 0.333; its share is 0.250",
+        "and 3 more roles are entitled to another share",
+    ]
+
+
+def test_that_nothing_moved_is_told_too() -> None:
+    view = role_moved_view(moved("ads", RoleSettings(), RoleSettings(), (0, 0)))
+    assert list(moved_lines([view], "ads", 0)) == ["ads: nothing is different; its share is 0.250"]

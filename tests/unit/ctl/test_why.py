@@ -1,0 +1,86 @@
+"""What a person is told who asks why a framework has no more."""
+
+from __future__ import annotations
+
+from croupier.ctl.views import framework_view, reason_view, role_view
+from croupier.ctl.why import why_lines
+from croupier.model.demand import Demand
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
+from croupier.rpc.resources_wire import resources_to_wire
+from croupier.rpc.roles_wire import settings_to_wire
+from croupier.rpc.task_wire import demand_to_wire
+from croupier.v1 import framework_pb2
+from croupier.v1 import operator_pb2 as pb
+
+FRAMEWORK = pb.FrameworkView(
+    framework=framework_pb2.FrameworkInfo(framework_id="m-F1", name="train", roles=["ads/prod"]),
+    state="connected",
+    demands=[demand_to_wire(Demand(Resources.parse("cpus:1;mem:1GB"), 3))],
+    used=resources_to_wire(Resources.parse("cpus:4;mem:4GB")),
+    offered=resources_to_wire(Resources.parse("cpus:1;mem:1GB")),
+    share_ppm=222_222,
+    entitlement_ppm=333_333,
+    tasks=4,
+    offers=1,
+)
+ADS = pb.RoleView(
+    role="ads",
+    settings=settings_to_wire(
+        RoleSettings(2000, guarantee={"cpus": 2000}, limit={"cpus": 5000}, preemption=False)
+    ),
+    used=resources_to_wire(Resources.parse("cpus:4;mem:4GB")),
+    offered=resources_to_wire(Resources.parse("cpus:1;mem:1GB")),
+    share_ppm=250_000,
+    entitlement_ppm=666_667,
+)
+PROD = pb.RoleView(role="ads/prod", settings=settings_to_wire(RoleSettings()), share_ppm=250_000)
+LIMIT = pb.PassedOver(
+    cause="limit",
+    agents=3,
+    role="ads/prod",
+    about_role="ads",
+    detail="ads holds cpus:5 of cpus:5",
+)
+ODD = pb.PassedOver(cause="new to us", agents=1, role="ads/prod", detail="agent a1: who knows")
+
+
+def told(*reasons: pb.PassedOver, agent: str = "") -> list[str]:
+    view = {
+        "framework": framework_view(FRAMEWORK),
+        "roles": [role_view(ADS), role_view(PROD)],
+        "reasons": [reason_view(reason) for reason in reasons],
+    }
+    return list(why_lines(view, agent))
+
+
+def test_a_headline_and_each_cause_with_what_to_do() -> None:
+    assert told(LIMIT, ODD) == [
+        "framework train (m-F1): connected",
+        ("  holds cpus:4;mem:4GB in 4 tasks; its share is 0.222, and it is entitled to 0.333"),
+        "  is offered cpus:1;mem:1GB in 1 offer",
+        "  wants 3 <cpus:1;mem:1GB>",
+        (
+            "role ads: weight 2, share 0.250, entitled to 0.667, guaranteed cpus:2, "
+            "limited to cpus:5, uses cpus:4;mem:4GB and is offered cpus:1;mem:1GB, "
+            "preemption off"
+        ),
+        "role ads/prod: weight 1, share 0.250, entitled to 0.000",
+        "",
+        "It is not dealt more:",
+        "  limit, 3 agents: ads holds cpus:5 of cpus:5",
+        "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
+        "  new to us, 1 agent: agent a1: who knows",
+    ]
+
+
+def test_of_one_agent() -> None:
+    assert told(LIMIT, agent="host1")[-3:] == [
+        "It is not dealt more of host1:",
+        "  limit: ads holds cpus:5 of cpus:5",
+        "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
+    ]
+
+
+def test_nothing_keeps_it() -> None:
+    assert told()[-1] == "Nothing has kept it from more since it was last dealt to."
