@@ -1,12 +1,15 @@
 """The fairness engine: pure, exact, deterministic.
 
-`Allocator` is the whole of it to the rest of the master; the modules beside it hold
-one noun each: `share` (how much a client holds), `tree` (who is neediest), `pool` (what
-agents have free), `filters` (what was refused), `reasons` (why not), `cycle` (a pass).
+`Allocator` is the whole of it to the rest of the master; the modules beside it hold one noun
+each: `share` (how much a client holds), `node` and `tree` (who is neediest), `policies` (by
+what measure), `directions` (what siblings can have together), `limits`, `want` (declared
+demand), `pool` and `queue` (what agents have free, and which is next), `filters` (what was
+refused), `visit` (dealing one agent), `refusals` and `reasons` (why not), `explain`.
 """
 
 from croupier.master.allocator.allocator import Allocator
-from croupier.master.allocator.cycle import Grant
+from croupier.master.allocator.grant import Grant, Units
 from croupier.master.allocator.reasons import Cause, PassedOver
+from croupier.master.allocator.rules import Rules
 
-__all__ = ["Allocator", "Cause", "Grant", "PassedOver"]
+__all__ = ["Allocator", "Cause", "Grant", "PassedOver", "Rules", "Units"]

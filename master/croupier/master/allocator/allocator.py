@@ -1,41 +1,54 @@
 """The allocator: who holds what, and who is dealt what next.
 
-It is told of every change and decides in `run` only. Offered and used resources are the
-same to it: both are charged to the framework that has them (pessimistic offers). Every
-unit of every agent is at any time either free in the pool or charged to one framework.
+It is told of every change and decides in `run` only. Offered and used resources are both
+charged to the framework that has them, in one of its roles (pessimistic offers). Every unit
+of every agent is at any time either free in the pool or charged to one leaf of the tree.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
+from fractions import Fraction
 
-from croupier.master.allocator.cycle import Grant, Rules, Visit
-from croupier.master.allocator.pool import Pool, PooledAgent
-from croupier.master.allocator.reasons import Cause, PassedOver
+from croupier.master.allocator import explain, limits
+from croupier.master.allocator.grant import Grant, Units
+from croupier.master.allocator.node import Amounts, Leaf, Pool, add_amounts
+from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.pool import AgentPool, PooledAgent
+from croupier.master.allocator.reasons import PassedOver
+from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
-from croupier.master.allocator.tree import FrameworkNode, Tree
+from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.visit import Visit
+from croupier.master.allocator.want import Want
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 
 
 class Allocator:
-    """Deals agents' free resources to frameworks in ascending weighted dominant share.
+    """Deals agents' free resources to frameworks in the order of a policy.
 
     Attributes:
         passes: how many passes were begun; a quiet cluster makes none.
+        tree: who holds what, for those who only look.
     """
 
     def __init__(
-        self, weights: Mapping[Role, int] | None = None, rules: Rules | None = None
+        self,
+        policy: Policy | None = None,
+        rules: Rules | None = None,
+        roles: Mapping[Role, RoleSettings] | None = None,
     ) -> None:
-        """`weights` of roles are in thousandths; a role that is not named weighs 1."""
-        self._totals = Totals()
-        self._tree = Tree(self._totals, weights or {})
-        self._pool = Pool()
+        """`roles` are the settings of roles that operators have made; `policy` None is DRF."""
         self._rules = rules or Rules()
+        self._totals = Totals()
+        self.tree = Tree(self._totals, policy, roles)
+        self._pool = AgentPool(self._rules.order, self._rules.seed, self._rules.scarce)
+        self._frameworks: dict[FrameworkId, dict[Role, Leaf]] = {}
+        self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
         self.passes = 0
         self._in_pass = False
 
@@ -53,14 +66,15 @@ class Allocator:
         self._totals.add(total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
-        """Take out an agent of which nothing is charged any more."""
+        """Take out an agent of which nothing is charged any more. O(frameworks)."""
         agent = self._pool.remove(agent_id)
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
-        for node in self._tree.frameworks.values():
-            node.filters.forget(agent_id)
-            if node.holding == agent_id:
-                node.holding = None
+        for leaf in self.tree.leaves.values():
+            if leaf.holding == agent_id:
+                leaf.holding = None
+            for want in leaf.wants or ():
+                want.passes.pop(agent_id, None)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""
@@ -72,113 +86,218 @@ class Allocator:
         """What is free on the agent."""
         return self._pool.agents[agent_id].free
 
+    # Roles.
+
+    def set_role(self, role: Role, settings: RoleSettings) -> None:
+        """Have the role weigh, and be bounded, as `settings` say, from the next pass on.
+
+        O(agents + frameworks of the role).
+        """
+        self.tree.set_role(role, settings)
+        self._pool.unsettle_all()
+
+    def roles(self) -> Mapping[Role, RoleSettings]:
+        """What operators have set."""
+        return self.tree.settings
+
     # Frameworks.
 
-    def add_framework(self, framework_id: FrameworkId, role: Role) -> None:
-        """Add a framework; it is dealt nothing until it is connected."""
-        self._tree.add(framework_id, role)
+    def add_framework(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
+        """Add a framework in its roles; it is dealt nothing until it is connected."""
+        assert framework_id not in self._frameworks
+        self._frameworks[framework_id] = {}
+        self._demands[framework_id] = ()
+        for role in roles:
+            self._frameworks[framework_id][role] = self.tree.add(framework_id, role)
+
+    def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
+        """Have the framework in these roles, in this order; it is connected anew after this.
+
+        What it holds in a role that it left stays charged there.
+        """
+        mine = self._frameworks[framework_id]
+        kept = {role: leaf for role, leaf in mine.items() if role not in roles}
+        self._frameworks[framework_id] = {
+            role: mine[role] if role in mine else self.tree.add(framework_id, role)
+            for role in roles
+        }
+        for role in roles:
+            self._frameworks[framework_id][role].is_member = True
+        for role, leaf in kept.items():
+            leaf.is_member = False
+            self._frameworks[framework_id][role] = leaf
+            self.tree.relist(leaf)
+            self._forget_if_left(leaf)
+        self._demand_in_roles(framework_id)
 
     def remove_framework(self, framework_id: FrameworkId) -> None:
         """Take out a framework that holds nothing any more."""
-        self._tree.remove(framework_id)
+        for leaf in self._frameworks.pop(framework_id).values():
+            self._drop(leaf)
+        del self._demands[framework_id]
 
     def connect(self, framework_id: FrameworkId, connected: bool) -> None:
         """Have the framework dealt to, or not. Its filters go when it disconnects."""
-        node = self._tree.frameworks[framework_id]
-        node.is_connected = connected
-        if not connected:
-            node.filters.clear()
-            node.holding = None
-        self._relist(node)
+        for leaf in self._frameworks[framework_id].values():
+            leaf.is_connected = connected
+            if not connected:
+                self._pool.forget_filters(leaf)
+                leaf.holding = None
+            self._relist(leaf)
 
-    def set_demand(self, framework_id: FrameworkId, demand: Demand | None) -> None:
-        """Replace what the framework wants; None is whole remainders.
+    def set_demand(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
+        """Replace what the framework wants; nothing is whole remainders, in all its roles.
 
         Agents it could not use before are looked at again. O(agents).
         """
-        node = self._tree.frameworks[framework_id]
-        if demand == node.demand:
+        if tuple(demands) == self.demands(framework_id):
             return
-        reshaped = (
-            demand is None
-            or node.demand is None
-            or replace(demand, count=0) != replace(node.demand, count=0)
-        )
-        node.demand = demand
-        node.reasons.clear()
-        if reshaped:
-            node.holding = None
-        if not self._relist(node) and node.is_listed and reshaped:
-            self._pool.unsettle_all()
+        self._demands[framework_id] = tuple(demands)
+        self._demand_in_roles(framework_id)
 
-    def demand(self, framework_id: FrameworkId) -> Demand | None:
+    def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
         """What the framework wants now, counted down by what it launched."""
-        return self._tree.frameworks[framework_id].demand
+        leaves = self._frameworks[framework_id]
+        told = []
+        seen: dict[Role, int] = {}
+        for demand in self._demands[framework_id]:
+            leaf = leaves[demand.role or next(iter(leaves))]
+            place = seen.get(leaf.role, 0)
+            seen[leaf.role] = place + 1
+            assert leaf.wants is not None
+            told.append(leaf.wants[place].demand)
+        return tuple(told)
 
-    def suppress(self, framework_id: FrameworkId) -> None:
-        """Deal the framework nothing until it revives."""
-        node = self._tree.frameworks[framework_id]
-        node.is_suppressed = True
-        node.holding = None
-        self._relist(node)
+    def suppress(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
+        """Deal the framework nothing, in these roles or all, until it revives."""
+        for leaf in self._leaves(framework_id, roles):
+            leaf.is_suppressed = True
+            leaf.holding = None
+            self._relist(leaf)
 
-    def revive(self, framework_id: FrameworkId) -> None:
+    def revive(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
         """Forget the framework's filters and have every agent looked at for it. O(agents)."""
-        node = self._tree.frameworks[framework_id]
-        node.is_suppressed = False
-        node.filters.clear()
-        node.reasons.clear()
-        self._relist(node)
-        if node.is_listed:
-            self._pool.unsettle_all()
+        for leaf in self._leaves(framework_id, roles):
+            leaf.is_suppressed = False
+            self._pool.forget_filters(leaf)
+            leaf.reasons.clear()
+            self._relist(leaf)
+            if leaf.is_listed:
+                self._pool.unsettle_all()
 
     # What is held.
 
-    def charge(self, framework_id: FrameworkId, agent_id: AgentId, amount: Resources) -> None:
-        """Charge what a framework is found to hold, as when an agent returns with tasks.
+    def charge(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Charge what a framework is found to use, as when an agent returns with tasks.
 
         Raises:
             ValueError: if that much is not free on the agent.
         """
         agent = self._pool.agents[agent_id]
         agent.free = agent.free - amount
-        self._tree.charge(self._tree.frameworks[framework_id], amount.scalars)
+        leaf = self._frameworks[framework_id].get(role)
+        if leaf is None:
+            leaf = self.tree.add(framework_id, role)
+            leaf.is_member = False
+            self._frameworks[framework_id][role] = leaf
+        self.tree.charge(leaf, amount.scalars)
 
-    def release(self, framework_id: FrameworkId, agent_id: AgentId, amount: Resources) -> None:
-        """Put back what a framework held; the agent is looked at again. O(log n)."""
+    def launch(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """A task uses what was on offer. O(log n)."""
+        leaf = self._frameworks[framework_id][role]
+        self.tree.launch(leaf, amount.scalars)
+        if any(want.demand.max_per_offer is not None for want in leaf.wants or ()):
+            # The offer was smaller than the room: there may be another.
+            self._pool.unsettle(self._pool.agents[agent_id])
+
+    def release(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Free what a task used; the agent is looked at again. O(log n)."""
+        leaf = self._frameworks[framework_id][role]
+        self._free(agent_id, amount)
+        self.tree.charge(leaf, amount.scalars, -1)
+        self._unpark(leaf)
+        self._forget_if_left(leaf)
+
+    def withdraw(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Free what was on offer; the agent is looked at again. O(log n)."""
         if not amount:
             return
-        agent = self._pool.agents[agent_id]
-        agent.free = agent.free + amount
-        self._tree.charge(self._tree.frameworks[framework_id], amount.scalars, -1)
-        self._pool.unsettle(agent)
+        leaf = self._frameworks[framework_id][role]
+        self._free(agent_id, amount)
+        self.tree.withdraw(leaf, amount.scalars)
+        self._unpark(leaf)
+        self._forget_if_left(leaf)
 
     def refuse(
-        self, framework_id: FrameworkId, agent_id: AgentId, amount: Resources, until: float
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        agent_id: AgentId,
+        amount: Resources,
+        until: float,
     ) -> None:
-        """Do not offer the framework what `amount` contains of the agent before `until`."""
-        self._tree.frameworks[framework_id].filters.add(agent_id, amount, until)
+        """Do not offer the framework what `amount` contains of the agent before `until`.
+
+        Nor, in any case, before everybody else who can use the agent was asked.
+        """
+        leaf = self._frameworks[framework_id][role]
+        if not leaf.is_connected:
+            return
+        self._pool.agents[agent_id].filters.add(leaf, amount, until)
         self._pool.wake_at(agent_id, until)
 
-    def answered(self, framework_id: FrameworkId, units: int, launched: int) -> None:
-        """An offer of `units` of the demand ended, with `launched` tasks."""
-        node = self._tree.frameworks[framework_id]
-        node.outstanding -= min(units, node.outstanding)
-        if launched and node.demand is not None and node.demand.count is not None:
-            node.demand = replace(node.demand, count=max(node.demand.count - launched, 0))
-        self._relist(node)
+    def answered(
+        self, framework_id: FrameworkId, role: Role, units: Units, launched: Sequence[Resources]
+    ) -> None:
+        """An offer ended that had these units of the demand, with tasks of these sizes."""
+        leaf = self._frameworks[framework_id].get(role)
+        if leaf is None:
+            return
+        slots = sum(number for _, number in units) if units else 1
+        self.tree.count_slots(leaf, len(launched) - slots)
+        for unit, number in units:
+            for want in leaf.wants or ():
+                if want.demand.unit == unit:
+                    want.outstanding -= min(number, want.outstanding)
+                    break
+        for task in launched:
+            _count_down(leaf, task)
+        self._bound(leaf)
+        self._relist(leaf)
+
+    def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
+        """In words, which limit a launch of `amount` would break; empty if none.
+
+        What was offered is within all limits, unless they were lowered since, or the framework
+        has declared since that it wants less.
+        """
+        leaf = self._frameworks[framework_id][role]
+        return limits.excess(leaf, amount.scalars) if leaf.limited else ""
 
     @property
     def resource_names(self) -> set[str]:
         """The scalar resources that any agent has."""
         return set(self._totals.amounts)
 
+    @property
+    def total(self) -> Mapping[str, int]:
+        """Thousandths of each scalar that all agents have together."""
+        return self._totals.amounts
+
     # Deciding.
 
     @property
     def is_unsettled(self) -> bool:
         """Whether a pass has anything to look at."""
-        return self._pool.unsettled > 0
+        return self._pool.is_unsettled
 
     @property
     def unsettled_agents(self) -> int:
@@ -190,7 +309,7 @@ class Allocator:
         return self._pool.next_wakeup()
 
     def wake(self, now: float) -> None:
-        """Unsettle the agents whose filters ran out by `now`."""
+        """Unsettle the agents whose filters or earmarks ran out by `now`."""
         self._pool.wake(now)
 
     def run(self, now: float, budget: int = 2000) -> list[Grant]:
@@ -199,87 +318,202 @@ class Allocator:
         The rest waits for the next call; `is_unsettled` tells. O(looks x log n).
         """
         if not self._in_pass:
-            if not self._tree.has_willing:
+            if not self.tree.has_willing:
                 self._pool.settle_all()
-            if not self.is_unsettled:
+            if not self._pool.unsettled:
                 return []
             self.passes += 1
-        self._tree.refresh()
+        self.tree.refresh()
         grants: list[Grant] = []
         while budget > 0:
             agent = self._pool.next_unsettled()
             if agent is None:
                 break
-            visit = Visit(agent, self._tree, self._pool, self._rules, self.passes, now)
+            visit = Visit(agent, self.tree, self._pool, self._rules, self.passes, now)
             grants += visit.run()
             budget -= visit.looks + visit.work + 1
         self._in_pass = self.is_unsettled
-        return grants
+        return grants if self._rules.order != "spread" else _merged(grants)
 
     # Telling.
 
-    def share(self, framework_id: FrameworkId) -> tuple[int, int]:
-        """The framework's dominant share as an exact fraction: numerator, denominator."""
-        self._tree.refresh()
-        return self._totals.dominant(self._tree.frameworks[framework_id].held), self._totals.scale
+    def share(self, framework_id: FrameworkId) -> Fraction:
+        """The framework's dominant share of the cluster, all its roles together."""
+        held: Amounts = {}
+        for leaf in self._frameworks[framework_id].values():
+            add_amounts(held, leaf.held, 1)
+        return self._totals.share(held)
 
-    def role_share(self, role: Role) -> tuple[int, int]:
-        """The role's dominant share, before its weight, as an exact fraction."""
-        self._tree.refresh()
-        node = self._tree.roles.get(role)
-        return (self._totals.dominant(node.held) if node else 0), self._totals.scale
+    def role_share(self, role: Role) -> Fraction:
+        """The role's dominant share of the cluster, before its weight."""
+        pool = self.tree.roles.get(role)
+        return self._totals.share(pool.held) if pool is not None else Fraction(0)
 
-    def role_weights(self) -> dict[Role, int]:
-        """Weights, in thousandths, of the roles that have frameworks or a configured weight."""
-        known = {role: node.weight for role, node in self._tree.roles.items()}
-        return self._tree.weights | known
+    def role_entitlement(self, role: Role) -> Fraction:
+        """What part of the cluster the role is entitled to now; 0 if nobody in it wants any."""
+        self.tree.refresh()
+        pool = self.tree.roles.get(role)
+        return self.tree.entitlement(pool) if pool is not None else Fraction(0)
+
+    def entitlement(self, framework_id: FrameworkId) -> Fraction:
+        """What part of the cluster the framework is entitled to, all its roles together."""
+        self.tree.refresh()
+        leaves = self._frameworks[framework_id].values()
+        return sum((self.tree.entitlement(leaf) for leaf in leaves), Fraction(0))
+
+    def pools(self) -> Iterator[Pool]:
+        """The nodes of all roles that have frameworks, in the order in which they came."""
+        yield from self.tree.roles.values()
 
     def is_suppressed(self, framework_id: FrameworkId) -> bool:
-        """Whether the framework asked for no offers."""
-        return self._tree.frameworks[framework_id].is_suppressed
+        """Whether the framework asked for no offers in any role."""
+        leaves = self._frameworks[framework_id].values()
+        return all(leaf.is_suppressed for leaf in leaves if leaf.is_member)
 
     def filter_count(self) -> int:
-        """How many agents are refused by some framework, counted once for each framework."""
-        return sum(len(node.filters) for node in self._tree.frameworks.values())
+        """How many agents are refused by some framework, counted once for each."""
+        return sum(leaf.filters for leaf in self.tree.leaves.values())
 
-    def explain(self, framework_id: FrameworkId) -> list[PassedOver]:
-        """Why the framework is not dealt more, the latest cause first."""
-        node = self._tree.frameworks[framework_id]
-        if not node.is_connected:
-            return [PassedOver(Cause.DISCONNECTED, 0, "the framework is not connected")]
-        if node.is_suppressed:
-            return [PassedOver(Cause.SUPPRESSED, 0, "the framework asked for no offers")]
-        if node.wanted() == 0:
-            return [PassedOver(Cause.NO_DEMAND, 0, f"it wants {node.demand}")]
-        if not self._pool.agents:
-            return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered")]
-        return node.reasons.tell() or [self._outranked(node)]
+    def explain(
+        self, framework_id: FrameworkId, agent_id: AgentId | None = None, now: float = 0.0
+    ) -> list[PassedOver]:
+        """Why the framework is not dealt more, the latest cause of each role first.
+
+        With `agent_id`, what keeps it from that agent at this moment.
+        """
+        self.tree.refresh()
+        told: list[PassedOver] = []
+        for leaf in self._leaves(framework_id, ()):
+            agent = None if agent_id is None else self._pool.agents[agent_id]
+            if agent is None:
+                told += explain.of_leaf(leaf, self.tree, self._pool)
+            else:
+                told.append(explain.of_agent(leaf, agent, self.tree, self._pool, self._rules, now))
+        return told
 
     def check(self) -> None:
         """Assert every invariant: what is charged is exactly what is not free."""
-        self._tree.check()
-        free: dict[str, int] = {}
-        held: dict[str, int] = {}
+        self.tree.check()
+        free: Amounts = {}
+        held: Amounts = {}
         for agent in self._pool.agents.values():
             assert agent.free <= agent.total, agent.agent_id
-            for name, milli in agent.free.scalars.items():
-                free[name] = free.get(name, 0) + milli
-        for node in self._tree.frameworks.values():
-            assert node.outstanding >= 0
-            assert node.holding is None or node.holding in self._pool.agents
-            for name, milli in node.held.items():
-                held[name] = held.get(name, 0) + milli
+            add_amounts(free, agent.free.scalars, 1)
+        for (framework_id, role), leaf in self.tree.leaves.items():
+            assert self._frameworks[framework_id][role] is leaf
+            assert all(want.outstanding >= 0 for want in leaf.wants or ())
+            assert leaf.holding is None or leaf.holding in self._pool.agents
+            assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
+            add_amounts(held, leaf.held, 1)
         for name in {*self._totals.amounts, *free, *held}:
             total = self._totals.amounts.get(name, 0)
             assert free.get(name, 0) + held.get(name, 0) == total, name
+        filters = sum(len(agent.filters) for agent in self._pool.agents.values())
+        assert filters == self.filter_count()
 
-    def _relist(self, node: FrameworkNode) -> bool:
-        newly = self._tree.relist(node)
+    # Inside.
+
+    def _leaves(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
+        leaves = self._frameworks[framework_id]
+        members = [leaf for leaf in leaves.values() if leaf.is_member]
+        return [leaf for leaf in members if not roles or leaf.role in roles]
+
+    def _demand_in_roles(self, framework_id: FrameworkId) -> None:
+        demands = self._demands[framework_id]
+        leaves = self._frameworks[framework_id]
+        first = next(iter(leaves))
+        for role, leaf in leaves.items():
+            mine = [each for each in demands if (each.role or first) == role]
+            self._want(leaf, mine if demands else None)
+
+    def _want(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
+        before = {want.demand.unit: want for want in leaf.wants or ()}
+        wants = None
+        if demands is not None:
+            wants = []
+            for demand in demands:
+                known = before.pop(demand.unit, None)
+                wants.append(Want(demand, known.outstanding if known is not None else 0))
+        is_new = _shapes(wants) != _shapes(leaf.wants)
+        self.tree.set_wants(leaf, wants)
+        leaf.reasons.clear()
+        if is_new:
+            leaf.holding = None
+        self._bound(leaf)
+        if leaf.parked_by is not None:
+            self.tree.unpark(leaf)
+            self._pool.unsettle_all()
+        elif not self._relist(leaf) and leaf.is_listed and is_new:
+            self._pool.unsettle_all()
+
+    def _bound(self, leaf: Leaf) -> None:
+        """Bring in line what limits do not count."""
+        self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {})
+
+    def _free(self, agent_id: AgentId, amount: Resources) -> None:
+        agent = self._pool.agents[agent_id]
+        agent.free = agent.free + amount
+        self._pool.unsettle(agent)
+
+    def _unpark(self, leaf: Leaf) -> None:
+        """Whoever waited for a limit that has room again stands in line again."""
+        self._bound(leaf)
+        newly = [
+            self.tree.unpark(waiting)
+            for pool in leaf.limited
+            for waiting in list(pool.parked)
+            if not limits.is_blocked(waiting)
+        ]
+        if any(newly):
+            self._pool.unsettle_all()
+
+    def _relist(self, leaf: Leaf) -> bool:
+        newly = self.tree.relist(leaf)
         if newly:
             self._pool.unsettle_all()
         return newly
 
-    def _outranked(self, node: FrameworkNode) -> PassedOver:
-        share = self._totals.dominant(node.held) / self._totals.scale
-        detail = f"others with a smaller share took what was free; its own is {share:.3f}"
-        return PassedOver(Cause.OUTRANKED, len(self._pool.agents), detail)
+    def _forget_if_left(self, leaf: Leaf) -> None:
+        """Drop a leaf of a role that the framework left, once it holds nothing there."""
+        if not leaf.is_member and not leaf.held:
+            del self._frameworks[leaf.framework_id][leaf.role]
+            self._drop(leaf)
+
+    def _drop(self, leaf: Leaf) -> None:
+        self._pool.forget_filters(leaf)
+        self._pool.forget_earmarks(leaf)
+        self.tree.remove(leaf)
+
+
+def _shapes(wants: Sequence[Want] | None) -> object:
+    """What agents a framework can use, whatever number it wants."""
+    if wants is None:
+        return None
+    return [
+        (each.demand.unit, each.demand.constraints, each.demand.min_per_offer) for each in wants
+    ]
+
+
+def _count_down(leaf: Leaf, task: Resources) -> None:
+    """A task was launched: of the want that it is made of, or of the first that it covers."""
+    wants = [want for want in leaf.wants or () if want.demand.count != 0]
+    for want in wants:
+        if want.is_made_of(task):
+            want.launched(1)
+            return
+    for want in wants:
+        if want.demand.unit.units_within(task, 1):
+            want.launched(1)
+            return
+    if wants:
+        wants[0].launched(1)
+
+
+def _merged(grants: list[Grant]) -> list[Grant]:
+    """One grant for each framework, role and agent."""
+    merged: dict[tuple[FrameworkId, Role, AgentId], Grant] = {}
+    for grant in grants:
+        key = (grant.framework_id, grant.role, grant.agent_id)
+        before = merged.get(key)
+        merged[key] = grant if before is None else before.joined(grant)
+    return list(merged.values())

@@ -1,54 +1,93 @@
-"""What a framework refused, and for how long it need not be asked again.
+"""What was refused of one agent, and for how long nobody need be asked again.
 
-A filter matches while the refused amount contains what would be offered now, as in Mesos:
-when more becomes free on the agent, the framework is asked again at once.
+A filter holds while the refused amount contains what would be offered now, as in Mesos: when
+more becomes free on the agent, the framework is asked again at once. It holds until its time
+is over *and* everybody else who could use the agent was asked too: a round of the agent ends
+when a visit finds nobody to deal to. So who declines everything, however quickly its filters
+end, is asked at most once in each round, and a willing framework that fits is offered the
+agent after at most as many offers of it as there are others (Mesos without rounds starves it,
+MESOS-6111).
 """
 
 from __future__ import annotations
 
-from croupier.model.ids import AgentId
+from croupier.master.allocator.node import Leaf
 from croupier.model.resources import Resources
 
 
-class Filters:
-    """One framework's filters, by agent."""
+class Filter:
+    """One refusal, and those before it that still say more than it does."""
 
-    __slots__ = ("_by_agent",)
+    __slots__ = ("older", "refused", "round", "until")
+
+    def __init__(self, refused: Resources, until: float, in_round: int, older: Filter | None):
+        """`refused` is not to be offered before `until`, nor again in round `in_round`."""
+        self.refused = refused
+        self.until = until
+        self.round = in_round
+        self.older = older
+
+
+class Filters:
+    """One agent's filters, by leaf. A filter takes less than 200 bytes.
+
+    Attributes:
+        round: the number of the present round.
+    """
+
+    __slots__ = ("_by_leaf", "_latest", "round")
 
     def __init__(self) -> None:
         """Begin with none."""
-        self._by_agent: dict[AgentId, list[tuple[float, Resources]]] = {}
+        self._by_leaf: dict[Leaf, Filter] = {}
+        self._latest: Resources | None = None
+        self.round = 0
 
     def __len__(self) -> int:
-        return len(self._by_agent)
+        return len(self._by_leaf)
 
-    def add(self, agent_id: AgentId, refused: Resources, until: float) -> None:
-        """Refuse all that `refused` contains until `until`. Filters it makes needless go."""
-        kept = [
-            (their_until, theirs)
-            for their_until, theirs in self._by_agent.get(agent_id, ())
-            if not (their_until <= until and theirs <= refused)
-        ]
-        kept.append((until, refused))
-        self._by_agent[agent_id] = kept
+    def add(self, leaf: Leaf, refused: Resources, until: float) -> None:
+        """Refuse all that `refused` contains. Filters that say no more than this one go."""
+        if refused == self._latest and self._latest is not None:
+            # Whoever declines a whole agent refuses the same: one value is kept for all.
+            refused = self._latest
+        self._latest = refused
+        if leaf not in self._by_leaf:
+            leaf.filters += 1
+        kept = self._by_leaf.get(leaf)
+        older: Filter | None = None
+        while kept is not None:
+            if kept.until > until or not kept.refused <= refused:
+                older = Filter(kept.refused, kept.until, kept.round, older)
+            kept = kept.older
+        self._by_leaf[leaf] = Filter(refused, until, self.round, older)
 
-    def until(self, agent_id: AgentId, candidate: Resources, now: float) -> float | None:
-        """Until when `candidate` is refused; None if it may be offered. Forgets what is over."""
-        kept = self._by_agent.get(agent_id)
-        if kept is None:
+    def until(self, leaf: Leaf, candidate: Resources, now: float) -> float | None:
+        """Until when `candidate` is refused; None if it may be offered.
+
+        A time that has passed says that it is refused for this round only.
+        """
+        each = self._by_leaf.get(leaf)
+        if each is None:
             return None
-        live = [(until, refused) for until, refused in kept if until > now]
-        if not live:
-            del self._by_agent[agent_id]
-            return None
-        if len(live) < len(kept):
-            self._by_agent[agent_id] = live
-        return max((until for until, refused in live if candidate <= refused), default=None)
+        latest: float | None = None
+        is_live = False
+        while each is not None:
+            if each.until > now or each.round == self.round:
+                is_live = True
+                if candidate <= each.refused and (latest is None or each.until > latest):
+                    latest = each.until
+            each = each.older
+        if not is_live:
+            self.forget(leaf)
+        return latest
 
-    def forget(self, agent_id: AgentId) -> None:
-        """Drop the filters on an agent that is gone or has changed."""
-        self._by_agent.pop(agent_id, None)
+    def forget(self, leaf: Leaf) -> None:
+        """Drop the leaf's filters."""
+        if self._by_leaf.pop(leaf, None) is not None:
+            leaf.filters -= 1
 
     def clear(self) -> None:
-        """Drop all, as REVIVE does."""
-        self._by_agent.clear()
+        """Drop all: the agent is gone."""
+        for leaf in list(self._by_leaf):
+            self.forget(leaf)

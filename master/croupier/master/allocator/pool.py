@@ -9,6 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from croupier.master.allocator.filters import Filters
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.queue import make_queue
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -26,15 +29,26 @@ class Useful:
         return free["cpus"] >= self.cpus or free["mem"] >= self.mem
 
 
+@dataclass(frozen=True, slots=True)
+class Earmark:
+    """Room of an agent that was made for one framework; nobody else is dealt it before `until`."""
+
+    leaf: Leaf
+    amount: Resources
+    until: float
+
+
 class PooledAgent:
     """An agent as the allocator sees it.
 
     Attributes:
         facts: its attributes and hostname as text, for constraints.
         is_active: whether it may be dealt.
+        filters: what was refused of it.
+        earmark: room on it that is for one framework alone.
     """
 
-    __slots__ = ("agent_id", "facts", "free", "is_active", "total")
+    __slots__ = ("agent_id", "earmark", "facts", "filters", "free", "is_active", "total")
 
     def __init__(self, agent_id: AgentId, total: Resources, facts: Mapping[str, str]) -> None:
         """An agent with everything free."""
@@ -43,22 +57,34 @@ class PooledAgent:
         self.free = total
         self.facts = facts
         self.is_active = True
+        self.filters = Filters()
+        self.earmark: Earmark | None = None
 
 
-class Pool:
+class AgentPool:
     """All agents; those with something free that may be dealt are open."""
 
-    def __init__(self) -> None:
-        """Begin with none."""
+    def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
+        """Have agents looked at in `order`; those with `scarce` resources after the others."""
         self.agents: dict[AgentId, PooledAgent] = {}
-        # Insertion-ordered: agents are dealt in the order in which they were unsettled.
-        self._unsettled: dict[AgentId, None] = {}
+        self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
+        # Set in place of putting every agent in the queue again for each of many changes.
+        self._is_all_unsettled = False
+
+    @property
+    def is_unsettled(self) -> bool:
+        """Whether any agent may have to be looked at."""
+        return self._is_all_unsettled or len(self._queue) > 0
 
     @property
     def unsettled(self) -> int:
-        """How many agents wait to be looked at."""
-        return len(self._unsettled)
+        """How many agents wait to be looked at. O(agents) after `unsettle_all`."""
+        if self._is_all_unsettled:
+            self._is_all_unsettled = False
+            for agent in self.agents.values():
+                self.unsettle(agent)
+        return len(self._queue)
 
     def add(self, agent: PooledAgent) -> None:
         """Add an agent; it is unsettled."""
@@ -68,30 +94,36 @@ class Pool:
 
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Take out an agent."""
-        self._unsettled.pop(agent_id, None)
+        self._queue.discard(agent_id)
         self._wakeups.cancel(agent_id)
-        return self.agents.pop(agent_id)
+        agent = self.agents.pop(agent_id)
+        agent.filters.clear()
+        return agent
 
     def unsettle(self, agent: PooledAgent) -> None:
-        """Have `agent` looked at in the next pass, if there is anything to deal. O(1)."""
+        """Have `agent` looked at in the next pass, if there is anything to deal."""
         if agent.is_active and agent.free:
-            self._unsettled[agent.agent_id] = None
+            self._queue.put(agent.agent_id, agent.free)
 
     def unsettle_all(self) -> None:
-        """Have every agent looked at: somebody new may be able to use it. O(agents)."""
-        for agent in self.agents.values():
-            self.unsettle(agent)
+        """Have every agent looked at: somebody new may be able to use it. O(1)."""
+        self._is_all_unsettled = True
 
     def next_unsettled(self) -> PooledAgent | None:
-        """Take the agent that has waited longest; None if there is none."""
-        for agent_id in self._unsettled:
-            del self._unsettled[agent_id]
-            return self.agents[agent_id]
-        return None
+        """Take the agent that is first in order; None if there is none."""
+        agent_id = self._queue.take() if self.unsettled else None
+        return None if agent_id is None else self.agents[agent_id]
 
     def settle_all(self) -> None:
         """Nobody wants anything: no agent needs to be looked at."""
-        self._unsettled.clear()
+        self._is_all_unsettled = False
+        self._queue.clear()
+
+    def forget_filters(self, leaf: Leaf) -> None:
+        """Drop all filters of a framework. O(agents) if it has any."""
+        if leaf.filters:
+            for agent in self.agents.values():
+                agent.filters.forget(leaf)
 
     def wake_at(self, agent_id: AgentId, at: float) -> None:
         """Unsettle the agent at `at`, when a filter on it runs out, if not earlier. O(log n).
@@ -109,4 +141,13 @@ class Pool:
         for agent_id in self._wakeups.due(now):
             agent = self.agents.get(agent_id)
             if agent is not None:
+                if agent.earmark is not None and agent.earmark.until <= now:
+                    agent.earmark = None
+                self.unsettle(agent)
+
+    def forget_earmarks(self, leaf: Leaf) -> None:
+        """Give up the room that was kept for a framework which is gone. O(agents)."""
+        for agent in self.agents.values():
+            if agent.earmark is not None and agent.earmark.leaf is leaf:
+                agent.earmark = None
                 self.unsettle(agent)

@@ -1,11 +1,11 @@
-"""Why a framework was passed over: compact, per framework, for people."""
+"""Why a framework was passed over: compact, per framework and role, for people."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
 
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, Role
 
 
 class Cause(Enum):
@@ -15,29 +15,41 @@ class Cause(Enum):
     DOES_NOT_FIT = "does not fit"
     NOT_USEFUL = "below the minimum useful amount"
     CONSTRAINT = "constraint"
+    LIMIT = "limit"
+    GUARANTEE = "guarantee"
+    OUTRANKED = "outranked"
+    EARMARKED = "earmarked"
+    SCARCE = "scarce"
     KEPT = "kept for a needier framework"
+    OFFER_FULL = "offer is full"
     SUPPRESSED = "suppressed"
     DISCONNECTED = "disconnected"
     NO_DEMAND = "demand is met"
     NO_AGENTS = "no agents"
-    OUTRANKED = "outranked"
+    AGENT_AWAY = "agent is away"
+    ELIGIBLE = "eligible"
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class PassedOver:
     """How many agents were passed over for one cause in the latest pass that did so.
 
     Attributes:
+        agents: how many.
         detail: the last case, in words and numbers.
+        role: the role of the framework that this is about.
+        about: the agent of the last case, or the role whose limit or guarantee it was.
     """
 
     cause: Cause
     agents: int
     detail: str
+    role: Role
+    about: str = ""
 
 
 class Reasons:
-    """One framework's causes; memory does not grow with the number of agents."""
+    """One leaf's causes; memory does not grow with the number of agents."""
 
     __slots__ = ("_cases",)
 
@@ -55,10 +67,16 @@ class Reasons:
         """Forget all: the framework was dealt to, or has changed what it wants."""
         self._cases.clear()
 
-    def tell(self) -> list[PassedOver]:
+    def tell(self, role: Role) -> list[PassedOver]:
         """What is known, the latest first."""
         latest = sorted(self._cases.items(), key=lambda case: (-case[1][0], case[0].value))
         return [
-            PassedOver(cause, count, f"agent {agent_id}: {about}")
+            PassedOver(
+                cause,
+                count,
+                f"agent {agent_id}: {about}",
+                role,
+                getattr(about, "role", "") or agent_id,
+            )
             for cause, (_, count, agent_id, about) in latest
         ]

@@ -1,283 +1,505 @@
-"""Who is neediest: roles in ascending weighted dominant share, and frameworks within them.
+"""Who is neediest: the tree of roles and frameworks, each pool of siblings in order.
 
-Children of a node stand in a `SortedKeyList` by `(key, last dealt, arrival)`. Equal shares
-go to whoever was dealt to least recently, so no name can starve another (MESOS-6111).
-A node's place never changes while it stands in a list: it is taken out, changed, put back.
+The children of a role stand in a `SortedList` of entries `(key..., node)`, where the policy
+makes the key. A change to a leaf takes the nodes on its path out of their orders, one by one
+from below, and puts them back: O(depth x (log n + resources)). A change of the cluster's
+totals marks the tree stale, and everything is keyed anew before the next decision: O(n log n).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from operator import attrgetter
+from fractions import Fraction
+from math import lcm
+from typing import Any
 
-from sortedcontainers import SortedKeyList
-
-from croupier.master.allocator.filters import Filters
-from croupier.master.allocator.reasons import Reasons
-from croupier.master.allocator.share import Totals, weighted
-from croupier.model.demand import Demand
+from croupier.master.allocator.directions import direction_of, lift_of
+from croupier.master.allocator.node import (
+    DEFAULT,
+    Amounts,
+    Leaf,
+    Level,
+    Node,
+    Pool,
+    add_amounts,
+)
+from croupier.master.allocator.policies import Drf, Policy
+from croupier.master.allocator.share import Totals
+from croupier.master.allocator.want import Want
 from croupier.model.ids import FrameworkId, Role
+from croupier.model.roles import RoleSettings
 
-Key = tuple[int, int, int]
-
-
-class Node:
-    """A node of the share tree: what it holds and where it stands among its siblings.
-
-    Attributes:
-        held: thousandths of each scalar that is offered to it or used by it.
-        weight: its claim relative to its siblings, in thousandths.
-        order: its sort key; see `Tree`.
-    """
-
-    __slots__ = ("arrival", "dealt_at", "held", "name", "order", "weight")
-
-    def __init__(self, name: str, weight: int, arrival: int) -> None:
-        """`arrival` numbers nodes in the order in which they came."""
-        self.name = name
-        self.weight = weight
-        self.arrival = arrival
-        self.dealt_at = 0
-        self.held: dict[str, int] = {}
-        self.order: Key = (0, 0, arrival)
-
-    def charge(self, scalars: Mapping[str, int], sign: int) -> None:
-        """Add `scalars` to what it holds, or take them away with `sign` -1."""
-        held = self.held
-        for name, milli in scalars.items():
-            amount = held.get(name, 0) + sign * milli
-            assert amount >= 0, f"{self.name} would hold {amount} of {name}"
-            if amount:
-                held[name] = amount
-            else:
-                held.pop(name, None)
-
-
-class RoleNode(Node):
-    """A role, and its frameworks that want something."""
-
-    __slots__ = ("frameworks", "members", "role")
-
-    def __init__(self, role: Role, weight: int, arrival: int) -> None:
-        """A role without frameworks."""
-        super().__init__(role, weight, arrival)
-        self.role = role
-        self.members = 0
-        self.frameworks: SortedKeyList[FrameworkNode, Key] = SortedKeyList(key=_order)
-
-
-class FrameworkNode(Node):
-    """A framework: a leaf of the tree.
-
-    Attributes:
-        demand: what it declared; None: whole remainders.
-        outstanding: units of the demand that stand in offers not yet answered.
-        is_connected: whether offers can reach it.
-        is_suppressed: whether it asked for none.
-        is_listed: whether it stands in its role's list.
-        holding: the agent that is kept for it; see `cycle`.
-        may_hold_at: when it may have an agent kept for it again.
-    """
-
-    __slots__ = (
-        "demand",
-        "filters",
-        "framework_id",
-        "holding",
-        "is_connected",
-        "is_listed",
-        "is_suppressed",
-        "may_hold_at",
-        "outstanding",
-        "parent",
-        "reasons",
-    )
-
-    def __init__(self, framework_id: FrameworkId, parent: RoleNode, arrival: int) -> None:
-        """A framework that is not connected and holds nothing."""
-        super().__init__(framework_id, 1000, arrival)
-        self.framework_id = framework_id
-        self.parent = parent
-        self.demand: Demand | None = None
-        self.outstanding = 0
-        self.is_connected = False
-        self.is_suppressed = False
-        self.is_listed = False
-        self.filters = Filters()
-        self.reasons = Reasons()
-        self.holding: str | None = None
-        self.may_hold_at = 0.0
-
-    def wanted(self) -> int | None:
-        """Units it wants beyond what is offered to it; None is without end or shape."""
-        if self.demand is None or self.demand.count is None:
-            return None
-        return max(self.demand.count - self.outstanding, 0)
-
-    @property
-    def is_willing(self) -> bool:
-        """Whether it should be dealt to at all."""
-        return self.is_connected and not self.is_suppressed and self.wanted() != 0
-
-
-_order = attrgetter("order")
+Entry = tuple[Any, ...]
+_NOTHING: Mapping[str, int] = {}
 
 
 class Tree:
-    """Roles and frameworks in the order in which they are to be dealt to."""
+    """Roles and frameworks in the order in which they are to be dealt to.
 
-    def __init__(self, totals: Totals, weights: Mapping[Role, int]) -> None:
-        """`weights` are in thousandths; a role that is not in it weighs 1."""
+    Attributes:
+        root: above all roles; it weighs nothing and stands nowhere.
+        roles: every role that has frameworks at or below it.
+        leaves: by framework and role.
+        deals: how many deals were made.
+        askers: the leaves that declared demand for a resource, by its name.
+    """
+
+    def __init__(
+        self,
+        totals: Totals,
+        policy: Policy | None = None,
+        settings: Mapping[Role, RoleSettings] | None = None,
+    ) -> None:
+        """`settings` of roles that operators set; the others weigh 1 and have no bounds."""
         self.totals = totals
-        self.weights = dict(weights)
-        self.roles: dict[Role, RoleNode] = {}
-        self.frameworks: dict[FrameworkId, FrameworkNode] = {}
-        self._listed: SortedKeyList[RoleNode, Key] = SortedKeyList(key=_order)
+        self.policy: Policy = policy or Drf()
+        self.settings = dict(settings or {})
+        self.root = Pool(Role(""), None, 0)
+        self.roles: dict[Role, Pool] = {}
+        self.leaves: dict[tuple[FrameworkId, Role], Leaf] = {}
+        self.deals = 0
+        self.askers: dict[str, dict[Leaf, None]] = {}
         self._arrivals = 0
-        self._deals = 0
+        self._depth = 0
+        self._weight_bits = 0
+        self._is_stale = True
+        for each in self.settings.values():
+            self._note_weight(each)
 
-    def add(self, framework_id: FrameworkId, role: Role) -> FrameworkNode:
-        """Add a framework under its role; it is listed once it is willing. O(1)."""
-        assert framework_id not in self.frameworks
-        parent = self.roles.get(role)
-        if parent is None:
-            parent = RoleNode(role, self.weights.get(role, 1000), self._next_arrival())
-            self.roles[role] = parent
-        parent.members += 1
-        node = FrameworkNode(framework_id, parent, self._next_arrival())
-        self.frameworks[framework_id] = node
-        return node
+    # Shape.
 
-    def remove(self, framework_id: FrameworkId) -> None:
-        """Take out a framework that holds nothing, and its role with its last framework."""
-        node = self.frameworks.pop(framework_id)
-        assert not node.held, f"{framework_id} still holds {node.held}"
-        self._unlist(node)
-        node.parent.members -= 1
-        if not node.parent.members:
-            del self.roles[node.parent.role]
+    def add(self, framework_id: FrameworkId, role: Role) -> Leaf:
+        """Add a framework under a role; it is listed once it is willing. O(depth)."""
+        assert (framework_id, role) not in self.leaves
+        pool = self._pool(role)
+        leaf = Leaf(framework_id, pool, self._next_arrival())
+        pool.leaves[framework_id] = leaf
+        self.leaves[framework_id, role] = leaf
+        leaf.limited = _limited(pool)
+        return leaf
 
-    def relist(self, node: FrameworkNode) -> bool:
-        """List or unlist `node` as it is willing or not; whether it was newly listed."""
-        if node.is_willing == node.is_listed:
-            return False
-        if not node.is_willing:
-            self._unlist(node)
-            return False
-        if not node.parent.frameworks:
-            self._listed.add(node.parent)
-        node.parent.frameworks.add(node)
-        node.is_listed = True
-        return True
+    def remove(self, leaf: Leaf) -> None:
+        """Take out a leaf that holds nothing, and the roles that are empty without it."""
+        assert not leaf.held, f"{leaf.framework_id} still holds {leaf.held}"
+        self.unpark(leaf)
+        for name in _names(leaf.wants):
+            del self.askers[name][leaf]
+        if leaf.is_listed:
+            leaf.is_listed = False
+            self._count_willing(leaf, -1)
+        del self.leaves[leaf.framework_id, leaf.role]
+        pool = leaf.pool
+        del pool.leaves[leaf.framework_id]
+        while pool.parent is not None and not pool.leaves and not pool.children:
+            del self.roles[pool.role]
+            del pool.parent.children[pool.name]
+            pool = pool.parent
 
-    def charge(self, node: FrameworkNode, scalars: Mapping[str, int], sign: int = 1) -> None:
-        """Charge `scalars` to the framework and its role. O(log n)."""
-        self._change(node, lambda each: each.charge(scalars, sign))
-
-    def deal(self, node: FrameworkNode, scalars: Mapping[str, int]) -> int:
-        """Charge what is dealt as the latest deal, and return the deal's number. O(log n)."""
-        self._deals += 1
-
-        def dealt(each: Node) -> None:
-            each.charge(scalars, 1)
-            each.dealt_at = self._deals
-
-        self._change(node, dealt)
-        return self._deals
-
-    def refresh(self) -> None:
-        """Key every node anew if the cluster's totals changed. O(n log n)."""
-        if not self.totals.is_stale:
+    def set_role(self, role: Role, settings: RoleSettings) -> None:
+        """Have the role weigh, and be bounded, as `settings` say. O(leaves below it)."""
+        if settings.is_default:
+            self.settings.pop(role, None)
+        else:
+            self.settings[role] = settings
+        self._note_weight(settings)
+        pool = self.roles.get(role)
+        if pool is None:
             return
-        self.totals.refresh()
-        for role in self.roles.values():
-            role.order = self._key(role)
-            listed = list(role.frameworks)
-            role.frameworks.clear()
-            for node in listed:
-                node.order = self._key(node)
-            role.frameworks.update(listed)
-        for node in self.frameworks.values():
-            if not node.is_listed:
-                node.order = self._key(node)
-        roles = list(self._listed)
-        self._listed.clear()
-        self._listed.update(roles)
+        self._apply(pool)
+        for node in pool.nodes():
+            if isinstance(node, Leaf):
+                node.limited = _limited(node.pool)
+        for leaf in list(pool.parked):
+            self.unpark(leaf)
+        self._follow(pool)
 
-    def neediest_first(self) -> Iterator[FrameworkNode]:
-        """Willing frameworks, least weighted dominant share first, role by role.
+    def park(self, leaf: Leaf, pool: Pool) -> None:
+        """Take the leaf out of the order until the limit of `pool` has room again."""
+        leaf.parked_by = pool
+        pool.parked[leaf] = None
+        self.relist(leaf)
 
-        Must not be continued after a change to the tree.
-        """
-        for role in self._listed:
-            yield from role.frameworks
+    def unpark(self, leaf: Leaf) -> bool:
+        """Have the leaf stand in the order again; whether it was newly listed."""
+        if leaf.parked_by is None:
+            return False
+        del leaf.parked_by.parked[leaf]
+        leaf.parked_by = None
+        return self.relist(leaf)
+
+    def relist(self, leaf: Leaf) -> bool:
+        """List or unlist `leaf` as it is willing or not; whether it was newly listed."""
+        if leaf.is_willing == leaf.is_listed:
+            return False
+        leaf.is_listed = leaf.is_willing
+        if leaf.is_listed:
+            self.policy.listed(leaf)
+        self._count_willing(leaf, 1 if leaf.is_listed else -1)
+        return leaf.is_listed
+
+    def set_wants(self, leaf: Leaf, wants: list[Want] | None) -> None:
+        """Have the leaf want this; None is whole remainders. It is to be listed anew."""
+        for name in _names(leaf.wants):
+            del self.askers[name][leaf]
+        leaf.wants = wants
+        for name in _names(wants):
+            self.askers.setdefault(name, {})[leaf] = None
+        # An idle leaf points where its wants do.
+        self._follow(leaf)
+
+    # What is held.
+
+    def deal(self, leaf: Leaf, scalars: Mapping[str, int], units: int = 1) -> int:
+        """Charge what is dealt, as an offer; returns the number of the deal. O(log n)."""
+        self.deals += 1
+        number = self.deals
+        self.policy.dealt(leaf)
+        own, reseat = self.policy.own, self._reseat
+        for node in leaf.path:
+            held = node.held
+            for name, milli in scalars.items():
+                held[name] = held.get(name, 0) + milli
+            node.slots += units
+            node.dealt_at = number
+            node.own = own(node)
+            if node.pull is None:
+                self._turn(node)
+            reseat(node)
+        return number
+
+    def launch(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
+        """Tasks use what was on offer."""
+        for node in leaf.path:
+            add_amounts(node.used, scalars, 1)
+        self._follow(leaf)
+
+    def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
+        """A task that was found uses `scalars`, or no longer does with `sign` -1."""
+        for node in leaf.path:
+            add_amounts(node.held, scalars, sign)
+            add_amounts(node.used, scalars, sign)
+            node.slots += sign
+        self._rekey(leaf)
+
+    def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
+        """What was on offer is so no more."""
+        for node in leaf.path:
+            add_amounts(node.held, scalars, -1)
+        self._rekey(leaf)
+
+    def count_slots(self, leaf: Leaf, change: int) -> None:
+        """An offer of some units became tasks, or nothing."""
+        if change:
+            for node in leaf.path:
+                node.slots += change
+            self._rekey(leaf)
+
+    def set_surplus(self, leaf: Leaf, surplus: Amounts) -> None:
+        """So much of what is on offer to the leaf is not wanted any more."""
+        if surplus == leaf.surplus:
+            return
+        before = leaf.surplus
+        for node in leaf.path:
+            if node is not leaf:
+                add_amounts(node.surplus, surplus, 1)
+                add_amounts(node.surplus, before, -1)
+        leaf.surplus = surplus
+
+    # Order.
 
     @property
     def has_willing(self) -> bool:
         """Whether any framework wants anything."""
-        return bool(self._listed)
+        return self.root.willing > 0
 
-    def is_ahead(self, one: FrameworkNode, other: FrameworkNode, unit: Mapping[str, int]) -> bool:
+    def refresh(self) -> None:
+        """Key every node anew if shares compare otherwise than they did. O(n log n)."""
+        if not self._is_stale and not self.totals.is_stale:
+            return
+        self.totals.refresh()
+        self.policy.scale(self.totals, self._depth, self._weight_bits)
+        self._is_stale = False
+        self._rebuild(self.root)
+
+    def neediest(self, is_eligible: Callable[[Leaf], bool]) -> Leaf | None:
+        """The eligible leaf to deal to next: exactly the policy's choice among those.
+
+        Ineligible leaves count for nothing. O(depth + leaves passed over).
+        """
+        found = self._least(self.root, is_eligible)
+        return found[0] if found is not None else None
+
+    def in_order(self) -> Iterator[Leaf]:
+        """Willing leaves, role by role, each role by its place.
+
+        Must not be continued after a change to the tree.
+        """
+        waiting: list[Iterator[Entry]] = [iter(self.root.order)]
+        while waiting:
+            entry = next(waiting[-1], None)
+            if entry is None:
+                waiting.pop()
+            elif isinstance(entry[-1], Leaf):
+                yield entry[-1]
+            else:
+                waiting.append(iter(entry[-1].order))
+
+    def is_ahead(self, one: Leaf, other: Leaf, unit: Mapping[str, int]) -> bool:
         """Whether `one` would hold no less than `other` even if `other` got `unit` besides.
 
-        Compared where their paths part: as frameworks of one role, or as roles.
+        Compared where their paths part, share over weight.
         """
-        left: Node = one
-        right: Node = other
-        if one.parent is not other.parent:
-            left, right = one.parent, other.parent
+        left, right = parting(one, other)
         after = dict(right.held)
-        for name, milli in unit.items():
-            after[name] = after.get(name, 0) + milli
-        mine = weighted(self.totals.dominant(left.held), left.weight)
-        return mine >= weighted(self.totals.dominant(after), right.weight)
+        add_amounts(after, unit, 1)
+        mine = self.share_of(left) / left.weight
+        return mine >= self.totals.share(after, right.settings.resource_weights) / right.weight
 
-    def check(self) -> None:
-        """Assert every invariant of the tree."""
-        for role in self.roles.values():
-            mine = [node for node in self.frameworks.values() if node.parent is role]
-            assert role.members == len(mine) > 0
-            assert list(role.frameworks) == sorted(
-                (node for node in mine if node.is_listed), key=_order
-            )
-            assert (role in self._listed) == bool(role.frameworks)
-            held: dict[str, int] = {}
-            for node in mine:
-                assert node.is_listed == node.is_willing, node.name
-                for name, milli in node.held.items():
-                    held[name] = held.get(name, 0) + milli
-            assert held == role.held, f"role {role.name}: {held} != {role.held}"
-            if not self.totals.is_stale:
-                assert all(node.order == self._key(node) for node in (role, *mine))
-        assert list(self._listed) == sorted(self._listed, key=_order)
+    # Entitlements.
 
-    def _change(self, node: FrameworkNode, change: Callable[[Node], None]) -> None:
-        role = node.parent
-        role_listed = bool(role.frameworks)
-        if node.is_listed:
-            role.frameworks.remove(node)
-        if role_listed:
-            self._listed.remove(role)
-        for each in (node, role):
-            change(each)
-            each.order = self._key(each)
-        if node.is_listed:
-            role.frameworks.add(node)
-        if role_listed:
-            self._listed.add(role)
+    def share_of(self, node: Node) -> Fraction:
+        """The node's dominant share of the cluster, over its weights by resource."""
+        return self.totals.share(node.held, node.settings.resource_weights)
 
-    def _unlist(self, node: FrameworkNode) -> None:
-        if not node.is_listed:
-            return
-        node.parent.frameworks.remove(node)
-        node.is_listed = False
-        if not node.parent.frameworks:
-            self._listed.remove(node.parent)
+    def entitlement(self, node: Node) -> Fraction:
+        """What part of the cluster the node is entitled to; 0 if it is not alive. O(depth)."""
+        entitled = Fraction(1)
+        while node.parent is not None:
+            if node.pull is None:
+                return Fraction(0)
+            up, down = lift_of(node.parent)
+            entitled *= Fraction(node.weight * down, up)
+            node = node.parent
+        return entitled
 
-    def _key(self, node: Node) -> Key:
-        share = self.totals.dominant(node.held)
-        return weighted(share, node.weight), node.dealt_at, node.arrival
+    def entitlements(self) -> dict[Node, Fraction]:
+        """The entitlement of every node that is alive; the root's is 1. O(n)."""
+        found: dict[Node, Fraction] = {self.root: Fraction(1)}
+        waiting = [self.root]
+        while waiting:
+            pool = waiting.pop()
+            up, down = lift_of(pool)
+            for node in pool.below():
+                if node.pull is not None:
+                    found[node] = found[pool] * Fraction(node.weight * down, up)
+                    if isinstance(node, Pool):
+                        waiting.append(node)
+        return found
+
+    # Inside.
+
+    def _pool(self, role: Role) -> Pool:
+        pool, path = self.root, ""
+        for name in role.split("/"):
+            path = f"{path}/{name}" if path else name
+            below = pool.children.get(name)
+            if below is None:
+                below = Pool(Role(path), pool, self._next_arrival())
+                pool.children[name] = below
+                self.roles[below.role] = below
+                self._apply(below)
+                if below.depth > self._depth:
+                    self._depth = below.depth
+                    self._is_stale = True
+            pool = below
+        return pool
+
+    def _apply(self, pool: Pool) -> None:
+        pool.settings = self.settings.get(pool.role, DEFAULT)
+        pool.weight = pool.settings.weight
+
+    def _note_weight(self, settings: RoleSettings) -> None:
+        by_resource = lcm(1000, *settings.resource_weights.values())
+        bits = max(settings.weight, 1000).bit_length()
+        if settings.resource_weights:
+            bits += by_resource.bit_length()
+        if bits > self._weight_bits:
+            self._weight_bits = bits
+            self._is_stale = True
 
     def _next_arrival(self) -> int:
         self._arrivals += 1
         return self._arrivals
+
+    def _count_willing(self, leaf: Leaf, change: int) -> None:
+        for node in leaf.path:
+            node.willing += change
+        self.root.willing += change
+        self._rekey(leaf)
+
+    def _rekey(self, leaf: Leaf) -> None:
+        """Bring the path of a leaf up to date with what it holds and wants."""
+        own = self.policy.own
+        for node in leaf.path:
+            node.own = own(node)
+            self._turn(node)
+            self._reseat(node)
+
+    def _follow(self, node: Node) -> None:
+        """Bring a path up to date from `node` on, as far as directions change."""
+        for each in node.path:
+            each.own = self.policy.own(each)
+            turned = self._turn(each)
+            self._reseat(each)
+            if not turned and each is not node:
+                break
+
+    def _turn(self, node: Node) -> bool:
+        """Bring the parent's pulls in line with the node's direction; whether they changed."""
+        pool = node.parent
+        assert pool is not None
+        before = node.pull
+        after: Amounts | None = None
+        if node.is_alive:
+            weight = node.weight
+            after = {n: weight * part for n, part in direction_of(node, self.totals).items()}
+        if after == before:
+            return False
+        pool.alive += (after is not None) - (before is not None)
+        node.pull = after
+        pulls = pool.pulls
+        if before is not None:
+            for name, part in before.items():
+                pulls[name] -= part
+                if not pulls[name]:
+                    del pulls[name]
+        if after is not None:
+            for name, part in after.items():
+                if part:
+                    pulls[name] = pulls.get(name, 0) + part
+        return True
+
+    def _reseat(self, node: Node) -> None:
+        """Work out the node's level, and put it in its place among its siblings."""
+        pool = node.parent
+        assert pool is not None
+        old = node.entry
+        if not node.willing:
+            node.level = node.own
+            if old is not None:
+                pool.order.remove(old)
+                node.entry = None
+            return
+        entry = self._entry(node)
+        if old is not None:
+            pool.order.remove(old)
+        pool.order.add(entry)
+        node.entry = entry
+
+    def _entry(self, node: Node) -> Entry:
+        level = node.own
+        if isinstance(node, Pool):
+            child: Node = node.order[0][-1]
+            level = self.policy.join(node, child, child.level)
+        node.level = level
+        return (*self.policy.key(node, level), node)
+
+    def _rebuild(self, pool: Pool) -> None:
+        pool.pulls, pool.alive = {}, 0
+        entries = []
+        for node in pool.below():
+            node.pull = None
+            node.own = self.policy.own(node)
+            if isinstance(node, Pool):
+                self._rebuild(node)
+            self._turn(node)
+            node.level, node.entry = node.own, None
+            if node.willing:
+                node.entry = self._entry(node)
+                entries.append(node.entry)
+        pool.order.clear()
+        pool.order.update(entries)
+
+    def _least(
+        self, pool: Pool, is_eligible: Callable[[Leaf], bool]
+    ) -> tuple[Leaf, Node, Level, bool] | None:
+        """The neediest eligible leaf below `pool`, and how it was found.
+
+        That is the child that leads to it, that child's level without the ineligible, and
+        whether that is its level with them too. A level never falls when leaves are left out,
+        so the first child whose key as it stands is not below the best found ends the search.
+        """
+        best: Entry | None = None
+        found: tuple[Leaf, Node, Level, bool] | None = None
+        is_first = True
+        for entry in pool.order:
+            if best is not None and not entry < best:
+                break
+            node = entry[-1]
+            if isinstance(node, Leaf):
+                if is_eligible(node):
+                    best, found = entry, (node, node, node.level, is_first)
+            else:
+                below = self._least(node, is_eligible)
+                if below is not None:
+                    leaf, child, level, is_whole = below
+                    if not is_whole:
+                        level = self.policy.join(node, child, level)
+                        entry = (*self.policy.key(node, level), node)
+                    else:
+                        level = node.level
+                    if best is None or entry < best:
+                        best, found = entry, (leaf, node, level, is_first and is_whole)
+            is_first = False
+        return found
+
+    # Invariants.
+
+    def check(self) -> None:
+        """Assert every invariant of the tree."""
+        self._check_pool(self.root)
+        for pool in (self.root, *self.roles.values()):
+            assert list(pool.order) == sorted(pool.order)
+            for leaf in pool.parked:
+                assert leaf.parked_by is pool
+        for key, leaf in self.leaves.items():
+            assert leaf.pool.leaves[key[0]] is leaf
+            assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
+            assert leaf.limited == _limited(leaf.pool)
+            assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
+
+    def _check_pool(self, pool: Pool) -> None:
+        held: Amounts = {}
+        used: Amounts = {}
+        surplus: Amounts = {}
+        slots = willing = alive = 0
+        pulls: Amounts = {}
+        for node in pool.below():
+            if isinstance(node, Pool):
+                assert self.roles[node.role] is node
+                assert node.leaves or node.children
+                self._check_pool(node)
+            for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
+                add_amounts(mine, theirs, 1)
+            slots, willing = slots + node.slots, willing + node.willing
+            alive += node.is_alive
+            assert node.is_alive == (node.pull is not None), node
+            add_amounts(pulls, node.pull or _NOTHING, 1)
+            assert (node.entry is not None) == (node.willing > 0)
+            if node.entry is not None:
+                assert node.entry in pool.order
+                if not self._is_stale and not self.totals.is_stale:
+                    assert node.entry == self._entry(node)
+        assert pool.willing == willing
+        assert pool.alive == alive
+        assert {n: p for n, p in pool.pulls.items() if p} == pulls
+        if pool is not self.root:
+            assert (pool.held, pool.used, pool.slots) == (held, used, slots), pool
+            assert pool.surplus == surplus, pool
+
+
+def parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
+    """The siblings through which two different leaves hang below the last role they share."""
+    theirs = {node.parent: node for node in other.path}
+    for node in one.path:
+        if node.parent in theirs:
+            return node, theirs[node.parent]
+    raise AssertionError("every path ends at the root")
+
+
+def _names(wants: list[Want] | None) -> set[str]:
+    return {name for want in wants or () for name in want.demand.unit.scalars}
+
+
+def _limited(pool: Pool) -> tuple[Pool, ...]:
+    return tuple(each for each in pool.path if isinstance(each, Pool) and each.settings.limit)

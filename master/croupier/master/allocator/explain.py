@@ -1,0 +1,73 @@
+"""Why a framework has not more than it has."""
+
+from __future__ import annotations
+
+from itertools import takewhile
+
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pool import AgentPool, PooledAgent
+from croupier.master.allocator.reasons import Cause, PassedOver
+from croupier.master.allocator.refusals import AtLimit
+from croupier.master.allocator.rules import Rules
+from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.visit import Visit
+
+
+def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
+    """What kept agents from the leaf, the latest first."""
+    plain = _whatever_the_agent(leaf)
+    if plain is not None:
+        return [plain]
+    if not pool.agents:
+        return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
+    return leaf.reasons.tell(leaf.role) or [_outranked(leaf, tree, len(pool.agents))]
+
+
+def of_agent(
+    leaf: Leaf, agent: PooledAgent, tree: Tree, pool: AgentPool, rules: Rules, now: float
+) -> PassedOver:
+    """What keeps one agent from the leaf now; ELIGIBLE if nothing does."""
+    plain = _whatever_the_agent(leaf)
+    if plain is not None:
+        return plain
+    if not agent.is_active:
+        return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
+    refusal = Visit(agent, tree, pool, rules, 0, now).refusal(leaf)
+    if refusal is not None:
+        cause, about = refusal
+        told = getattr(about, "role", "") or agent.agent_id
+        return PassedOver(cause, 1, str(about), leaf.role, told)
+    told = _outranked(leaf, tree, 1).detail
+    return PassedOver(Cause.ELIGIBLE, 1, f"it can use the agent; {told}", leaf.role, agent.agent_id)
+
+
+def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
+    if not leaf.is_connected:
+        detail = "the framework is not connected"
+        return PassedOver(Cause.DISCONNECTED, 0, detail, leaf.role)
+    if leaf.is_suppressed:
+        detail = "the framework asked for no offers"
+        return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
+    if not leaf.wants_anything:
+        wanted = "; ".join(str(want.demand) for want in leaf.wants or ()) or "nothing in this role"
+        return PassedOver(Cause.NO_DEMAND, 0, f"it wants {wanted}", leaf.role)
+    if leaf.parked_by is not None:
+        limit = leaf.parked_by.settings.limit
+        resource = next(
+            (name for name in limit if leaf.parked_by.held.get(name, 0) >= limit[name] > 0),
+            next(iter(limit)),
+        )
+        detail = str(AtLimit(leaf.parked_by, resource))
+        return PassedOver(Cause.LIMIT, 0, detail, leaf.role, leaf.parked_by.role)
+    return None
+
+
+def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
+    share = float(tree.share_of(leaf))
+    entitled = float(tree.entitlement(leaf))
+    ahead = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
+    detail = (
+        f"others with a smaller share took what was free; its own is {share:.3f},"
+        f" it is entitled to {entitled:.3f}, and {ahead} stand before it"
+    )
+    return PassedOver(Cause.OUTRANKED, agents, detail, leaf.role)

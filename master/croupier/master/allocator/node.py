@@ -1,0 +1,227 @@
+"""Nodes of the share tree: roles, and frameworks in their roles.
+
+A leaf is one framework in one of its roles; every other node is a role. What a leaf holds
+counts for every node above it. The tree keeps nodes in order; a node keeps no order itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from sortedcontainers import SortedList
+
+from croupier.master.allocator.reasons import Reasons
+from croupier.master.allocator.want import Want
+from croupier.model.ids import FrameworkId, Role
+from croupier.model.roles import RoleSettings
+
+if TYPE_CHECKING:
+    from croupier.model.demand import Demand
+
+# (tier, numerator, denominator): how far a node has come, as an exact fraction. Tier 0 is
+# below its guarantee; every number of it comes before any of tier 1.
+Level = tuple[int, int, int]
+Amounts = dict[str, int]
+
+
+def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
+    """Add `scalars` to `held`, or take them away with `sign` -1; no amount is kept as 0."""
+    for name, milli in scalars.items():
+        amount = held.get(name, 0) + sign * milli
+        assert amount >= 0, f"{amount} of {name} would be held"
+        if amount:
+            held[name] = amount
+        else:
+            held.pop(name, None)
+
+
+class Node:
+    """A node of the share tree: what it holds and where it stands among its siblings.
+
+    Attributes:
+        parent: the role above; None at the root.
+        arrival: numbers nodes in the order in which they came.
+        settings: what operators set for it.
+        held: thousandths of each scalar that is offered to it or used by it.
+        used: the part of `held` that tasks use.
+        surplus: the part of `held` that is on offer beyond what is wanted; no limit counts it.
+        slots: units that are offered to it and tasks that it runs.
+        dealt_at: the number of the last deal to it; 0 if there was none.
+        own: its level from what it holds itself.
+        level: its level, the least needs below it considered.
+        entry: its place in its parent's order, the node itself last; None if it has none.
+        willing: how many leaves at or below it are to be dealt to.
+        pull: the weighted direction that it adds to its parent's; None if it is not alive.
+    """
+
+    __slots__ = (
+        "arrival",
+        "dealt_at",
+        "entry",
+        "held",
+        "level",
+        "name",
+        "own",
+        "parent",
+        "path",
+        "pull",
+        "settings",
+        "slots",
+        "surplus",
+        "used",
+        "weight",
+        "willing",
+    )
+
+    def __init__(self, name: str, parent: Pool | None, arrival: int) -> None:
+        """A node that holds nothing and weighs 1."""
+        self.name = name
+        self.parent = parent
+        self.arrival = arrival
+        self.settings = DEFAULT
+        self.weight = DEFAULT.weight
+        self.held: Amounts = {}
+        self.used: Amounts = {}
+        self.surplus: Amounts = {}
+        self.slots = 0
+        self.dealt_at = 0
+        self.own: Level = (1, 0, 1)
+        self.level: Level = (1, 0, 1)
+        self.entry: tuple[Any, ...] | None = None
+        self.willing = 0
+        self.pull: Amounts | None = None
+        # From here to just below the root: what a charge touches.
+        self.path: tuple[Node, ...] = (self, *parent.path) if parent is not None else ()
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it counts in its siblings' entitlements: it holds or wants something."""
+        return bool(self.held) or self.willing > 0
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self.name}>"
+
+
+class Pool(Node):
+    """A role, with the roles and frameworks right below it.
+
+    Attributes:
+        role: its path; empty at the root.
+        order: entries of the children that have willing leaves, the neediest first.
+        pulls: the sum of its children's pulls, by resource.
+        alive: how many of its children are alive.
+        parked: leaves that wait until the limit here has room for them.
+    """
+
+    __slots__ = ("alive", "children", "depth", "leaves", "order", "parked", "pulls", "role")
+
+    def __init__(self, role: Role, parent: Pool | None, arrival: int) -> None:
+        """A role without anything below it."""
+        super().__init__(role, parent, arrival)
+        self.role = role
+        self.depth: int = 0 if parent is None else parent.depth + 1
+        self.children: dict[str, Pool] = {}
+        self.leaves: dict[FrameworkId, Leaf] = {}
+        self.order: SortedList[tuple[Any, ...]] = SortedList()
+        self.pulls: Amounts = {}
+        self.alive = 0
+        self.parked: dict[Leaf, None] = {}
+
+    def below(self) -> Iterator[Node]:
+        """The roles and leaves right below it, in the order in which they came to be."""
+        yield from self.children.values()
+        yield from self.leaves.values()
+
+    def nodes(self) -> Iterator[Node]:
+        """Every node below it, children before their own children."""
+        waiting: list[Node] = list(self.below())
+        while waiting:
+            node = waiting.pop()
+            yield node
+            if isinstance(node, Pool):
+                waiting += node.below()
+
+
+class Leaf(Node):
+    """A framework in one of its roles.
+
+    Attributes:
+        wants: what is wanted in this role; None is whole remainders.
+        is_member: whether the framework still subscribes to the role.
+        is_connected: whether offers can reach it.
+        is_suppressed: whether it asked for none.
+        is_listed: whether it stands in the order of its role.
+        parked_by: the role whose limit it waits for.
+        limited: the roles at or above it that have limits.
+        holding: the agent that is kept for it; see `visit`.
+        may_hold_at: when it may have an agent kept for it again.
+        filters: on how many agents it has filters.
+        ticket: its turn, under policies that draw lots.
+    """
+
+    __slots__ = (
+        "filters",
+        "framework_id",
+        "holding",
+        "is_connected",
+        "is_listed",
+        "is_member",
+        "is_suppressed",
+        "limited",
+        "may_hold_at",
+        "parked_by",
+        "pool",
+        "reasons",
+        "ticket",
+        "wants",
+    )
+
+    def __init__(self, framework_id: FrameworkId, pool: Pool, arrival: int) -> None:
+        """A framework that is not connected and holds nothing."""
+        super().__init__(framework_id, pool, arrival)
+        self.framework_id = framework_id
+        self.pool = pool
+        self.wants: list[Want] | None = None
+        self.is_member = True
+        self.is_connected = False
+        self.is_suppressed = False
+        self.is_listed = False
+        self.parked_by: Pool | None = None
+        self.limited: tuple[Pool, ...] = ()
+        self.reasons = Reasons()
+        self.holding: str | None = None
+        self.may_hold_at = 0.0
+        self.filters = 0
+        self.ticket = 0
+
+    @property
+    def role(self) -> Role:
+        """The role that it is charged to."""
+        return self.pool.role
+
+    @property
+    def wants_anything(self) -> bool:
+        """Whether it would take more, if it is asked at all."""
+        return self.wants is None or any(want.left != 0 for want in self.wants)
+
+    @property
+    def is_willing(self) -> bool:
+        """Whether it should be dealt to at all."""
+        return (
+            self.is_connected
+            and self.is_member
+            and not self.is_suppressed
+            and self.parked_by is None
+            and self.wants_anything
+        )
+
+    def want_of(self, demand: Demand) -> Want | None:
+        """Its want of this shape; None if it has none."""
+        for want in self.wants or ():
+            if want.demand == demand:
+                return want
+        return None
+
+
+DEFAULT = RoleSettings()

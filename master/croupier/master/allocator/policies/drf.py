@@ -1,0 +1,107 @@
+"""Hierarchical dominant resource fairness by least satisfaction.
+
+A leaf is as satisfied as its dominant share; a role as the least satisfied that is below it,
+brought to the role's scale, or as its own dominant share if that is less. What brings a
+child's level to its parent's scale is S, the largest component of the summed directions of
+the children: siblings that use different resources can each have nearly all that their role
+has, siblings that compete for one must divide it. The entitlement of a child is then
+
+    E(root) = 1,    E(child) = E(parent) * weight(child) * Q / S(parent)
+
+and the leaf that is dealt to is the one of least share over entitlement in the whole tree.
+Judging a role by its own share alone starves siblings of complementary needs; multiplying
+weights down the path breaks the promise to a role whose siblings' members are many
+(the counterexamples are among `tests/vectors`). With leaves that are not blocked this is
+H-DRF (Bhattacharya et al., SoCC 2013); flat, it is weighted DRF (Ghodsi et al., NSDI 2011).
+
+Keys are exact: a level is a fraction of integers, and its key is the floor of it times
+2 ** shift. Unequal fractions of denominators up to D differ by at least 1 / D ** 2, so
+their keys keep their order when 2 ** shift >= D ** 2, and equal ones stay equal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import lcm
+
+from croupier.master.allocator.directions import Q, lift_of
+from croupier.master.allocator.node import Level, Node, Pool
+from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
+from croupier.master.allocator.policies.protocol import Key
+from croupier.master.allocator.share import Totals
+
+_Q_BITS = Q.bit_length()
+
+
+class Drf(Still):
+    """The default policy.
+
+    Equal levels go to whoever was dealt to least recently, so that no name or age can starve
+    another; with `rotate` False, to whoever came first.
+    """
+
+    name = "drf"
+
+    def __init__(self, *, rotate: bool = True) -> None:
+        """`rotate` False is for comparison with schedules that fix the order of ties."""
+        self._rotate = rotate
+        self._factors: Mapping[str, int] = {}
+        self._shift = 0
+
+    def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
+        """See `Policy`."""
+        self._factors = totals.factors
+        self._shift = 2 * (depth + 1) * (weight_bits + _Q_BITS)
+
+    def own(self, node: Node) -> Level:
+        """Its dominant share, over its weights by resource if it has such."""
+        settings = node.settings
+        if settings.guarantee:
+            below = needy(node)
+            if below is not None:
+                return below
+        factors = self._factors
+        share = 0
+        if settings.resource_weights:
+            return weighted_share(node.held, factors, settings.resource_weights)
+        for name, milli in node.held.items():
+            if name in factors:
+                scaled = milli * factors[name]
+                if scaled > share:
+                    share = scaled
+        return (1, share, 1)
+
+    def join(self, pool: Pool, child: Node, level: Level) -> Level:
+        """The least of the pool's own level and its neediest child's, brought to its scale."""
+        tier, number, over = level
+        if tier:
+            if pool.alive == 1 and pool.own[0]:
+                # With a single child, the lifted level is the pool's own.
+                return pool.own
+            up, down = lift_of(pool)
+            return least(pool.own, (tier, number * up, over * child.weight * down))
+        return least(pool.own, level)
+
+    def key(self, node: Node, level: Level) -> Key:
+        """Level over weight; then the least recently dealt; then the first that came."""
+        tier, number, over = level
+        if tier:
+            exact = (number << self._shift) // (over * node.weight)
+        else:
+            exact = (number << NEED_BITS) // over
+        if self._rotate:
+            return tier, exact, node.dealt_at, node.arrival
+        return tier, exact, node.arrival
+
+
+def weighted_share(
+    held: Mapping[str, int], factors: Mapping[str, int], weights: Mapping[str, int]
+) -> Level:
+    """The largest of the shares over the weights of their resources, as a level."""
+    over = lcm(1000, *weights.values())
+    shares = (
+        milli * factors[name] * 1000 * (over // weights.get(name, 1000))
+        for name, milli in held.items()
+        if name in factors
+    )
+    return (1, max(shares, default=0), over)

@@ -1,0 +1,146 @@
+"""In which order agents are dealt.
+
+`arrival`: as they came to have something free; the cheapest. `random`: by lot, so that no
+agent is always first. `pack`: the one with the least free first, so that large rooms stay
+whole for large tasks. `spread`: the one with the most free first, a unit at a time. Agents
+with scarce resources come after all others, whatever the order.
+"""
+
+from __future__ import annotations
+
+import heapq
+from typing import Final, Protocol
+
+from croupier.master.allocator.lots import Lots
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+ORDERS: Final = ("arrival", "random", "pack", "spread")
+
+
+class AgentQueue(Protocol):
+    """Agents that wait to be looked at, each once."""
+
+    def __len__(self) -> int:
+        """How many wait."""
+
+    def put(self, agent_id: AgentId, free: Resources) -> None:
+        """Have the agent wait, by what it has free now."""
+
+    def take(self) -> AgentId | None:
+        """Take out the first; None if none waits."""
+
+    def discard(self, agent_id: AgentId) -> None:
+        """Have the agent wait no more."""
+
+    def clear(self) -> None:
+        """Have none wait."""
+
+
+def make_queue(order: str, seed: int, scarce: frozenset[str]) -> AgentQueue:
+    """A queue in one of `ORDERS`.
+
+    Raises:
+        InvalidRequest: if there is no such order.
+    """
+    if order not in ORDERS:
+        raise InvalidRequest(f"{order[:80]!r} is not an order of agents: {', '.join(ORDERS)}")
+    return ArrivalQueue(scarce) if order == "arrival" else RankedQueue(order, seed, scarce)
+
+
+class ArrivalQueue:
+    """First come, first out. O(1)."""
+
+    def __init__(self, scarce: frozenset[str]) -> None:
+        """Begin with none."""
+        self._scarce = scarce
+        # Insertion-ordered.
+        self._plain: dict[AgentId, None] = {}
+        self._last: dict[AgentId, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._plain) + len(self._last)
+
+    def put(self, agent_id: AgentId, free: Resources) -> None:
+        """See `AgentQueue`. One that waits keeps its place."""
+        if self._scarce.isdisjoint(free.scalars):
+            self._last.pop(agent_id, None)
+            self._plain[agent_id] = None
+        else:
+            self._plain.pop(agent_id, None)
+            self._last[agent_id] = None
+
+    def take(self) -> AgentId | None:
+        """See `AgentQueue`."""
+        for waiting in (self._plain, self._last):
+            for agent_id in waiting:
+                del waiting[agent_id]
+                return agent_id
+        return None
+
+    def discard(self, agent_id: AgentId) -> None:
+        """See `AgentQueue`."""
+        self._plain.pop(agent_id, None)
+        self._last.pop(agent_id, None)
+
+    def clear(self) -> None:
+        """See `AgentQueue`."""
+        self._plain.clear()
+        self._last.clear()
+
+
+class RankedQueue:
+    """By rank: by lot, or by how much is free. O(log n)."""
+
+    def __init__(self, order: str, seed: int, scarce: frozenset[str]) -> None:
+        """Begin with none."""
+        self._order = order
+        self._lots = Lots(seed)
+        self._scarce = scarce
+        self._largest: dict[str, int] = {}
+        self._heap: list[tuple[bool, float, int, AgentId]] = []
+        self._live: dict[AgentId, int] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return len(self._live)
+
+    def put(self, agent_id: AgentId, free: Resources) -> None:
+        """See `AgentQueue`. One that waits is ranked anew."""
+        self._count += 1
+        self._live[agent_id] = self._count
+        is_scarce = not self._scarce.isdisjoint(free.scalars)
+        heapq.heappush(self._heap, (is_scarce, self._rank(free), self._count, agent_id))
+        if len(self._heap) > 4 * len(self._live) + 64:
+            self._heap = [each for each in self._heap if self._live.get(each[3]) == each[2]]
+            heapq.heapify(self._heap)
+
+    def take(self) -> AgentId | None:
+        """See `AgentQueue`."""
+        while self._heap:
+            _, _, number, agent_id = heapq.heappop(self._heap)
+            if self._live.get(agent_id) == number:
+                del self._live[agent_id]
+                return agent_id
+        return None
+
+    def discard(self, agent_id: AgentId) -> None:
+        """See `AgentQueue`."""
+        self._live.pop(agent_id, None)
+
+    def clear(self) -> None:
+        """See `AgentQueue`."""
+        self._live.clear()
+        self._heap.clear()
+
+    def _rank(self, free: Resources) -> float:
+        if self._order == "random":
+            return self._lots.draw()
+        size = 0.0
+        for name, milli in free.scalars.items():
+            # Each resource in parts of the most that any agent was seen to have of it.
+            largest = max(milli, self._largest.get(name, 1))
+            self._largest[name] = largest
+            size += milli / largest
+        return size if self._order == "pack" else -size

@@ -1,0 +1,360 @@
+"""A visit: deal what is free on one agent to the neediest who can use it.
+
+One unit at a time goes to the framework that the policy puts first among those that can use
+the agent, until nobody can: Algorithm 1 of the DRF paper (Ghodsi et al., NSDI 2011), machine
+by machine as in its Theorem 7. A unit is a declared shape, or as many of it as an offer must
+have at least; a framework that declares none takes the whole remainder. Units of one
+framework on one agent are dealt as one grant.
+
+A framework whose unit does not fit now is skipped, so nothing lies idle for want of a
+large gap. Skipping alone would starve large units: under churn small tasks refill every
+gap first. So when the next in line could use the very resource that the skipped one lacks,
+and is ahead of it by more than its unit, the agent is kept for the skipped one: at most one
+agent for each framework, and for a bounded time.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from croupier.master.allocator import limits, refusals
+from croupier.master.allocator.grant import Grant
+from croupier.master.allocator.node import Amounts, Leaf, Level, Pool
+from croupier.master.allocator.pool import AgentPool, PooledAgent
+from croupier.master.allocator.reasons import Cause
+from croupier.master.allocator.rules import Rules
+from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.want import MANY, Want
+from croupier.model.resources import NOTHING, Resources
+
+# A visit ends after so much work, about 10 ms of it, and the agent comes up again: units may
+# be as small as a thousandth of a large agent. A deal is 1, and more where there are many
+# ranges to carve from or many frameworks that room may be kept for.
+WORK_IN_A_VISIT = 500
+
+Refusal = tuple[Cause, object]
+
+
+@dataclass(slots=True)
+class _Dealt:
+    """What one framework is dealt in this visit."""
+
+    resources: Resources = NOTHING
+    numbers: list[int] = field(default_factory=list)
+    units: dict[Want, int] = field(default_factory=dict)
+
+
+class Visit:
+    """Dealing one agent, within a pass.
+
+    Attributes:
+        work: how much was done; see `WORK_IN_A_VISIT`.
+        looks: how many frameworks were looked at.
+    """
+
+    def __init__(
+        self,
+        agent: PooledAgent,
+        tree: Tree,
+        pool: AgentPool,
+        rules: Rules,
+        pass_number: int,
+        now: float,
+    ) -> None:
+        """Look at `agent` at time `now`."""
+        self._agent, self._tree, self._pool = agent, tree, pool
+        self._rules, self._pass, self._now = rules, pass_number, now
+        self._left = agent.free
+        # Once a framework cannot use the agent it cannot for the rest of the visit:
+        # what is left only shrinks.
+        self._out: set[Leaf] = set()
+        self._starved: list[tuple[Leaf, Resources]] = []
+        self._full: list[tuple[Leaf, Pool]] = []
+        self._dealt: dict[Leaf, _Dealt] = {}
+        # What the framework that was found eligible last would be dealt.
+        self._choice: tuple[Want | None, int, Resources] = (None, 0, NOTHING)
+        # Who was dealt to last, its level before, and what it held.
+        self._taker: tuple[Leaf, Level, Amounts] | None = None
+        self._asked_for: dict[str, bool] = {}
+        self._waits_for_round = False
+        self._is_closed = False
+        self.work = 0
+        self.looks = 0
+
+    def run(self) -> list[Grant]:
+        """Deal until nobody can use what is left, or there were very many deals.
+
+        In the latter case the agent is unsettled again.
+        """
+        again = self._deal_all()
+        if not self._dealt and not again:
+            # Everybody who can use the agent was asked: whoever was to wait for that is next.
+            self._agent.filters.round += 1
+            if self._waits_for_round:
+                self._out.clear()
+                self._starved.clear()
+                again = self._deal_all()
+        grants = [self._grant(leaf, dealt) for leaf, dealt in self._dealt.items()]
+        for leaf, pool in self._full:
+            if leaf.parked_by is None:
+                self._tree.park(leaf, pool)
+        if again:
+            self._pool.unsettle(self._agent)
+        return grants
+
+    def refusal(self, leaf: Leaf) -> Refusal | None:
+        """Why `leaf` cannot use what is left of the agent; None if it can."""
+        if leaf.wants is None:
+            return self._refuse_whole(leaf)
+        refusal: Refusal | None = None
+        full = 0
+        for want in leaf.wants:
+            why = self._refuse(leaf, want)
+            if why is None:
+                return None
+            full += why[0] in (Cause.LIMIT, Cause.NO_DEMAND)
+            if refusal is None or refusal[0] is Cause.NO_DEMAND:
+                refusal = why
+        assert refusal is not None
+        if full == len(leaf.wants) and isinstance(refusal[1], refusals.AtLimit):
+            self._full.append((leaf, refusal[1].pool))
+        return refusal
+
+    def _deal_all(self) -> bool:
+        """Deal; whether there was so much work that the agent must come up again."""
+        one_by_one = self._rules.order == "spread"
+        neediest, is_eligible = self._tree.neediest, self._is_eligible
+        while self._left:
+            if self.work >= WORK_IN_A_VISIT or (one_by_one and self._dealt):
+                return True
+            leaf = neediest(is_eligible)
+            if leaf is None:
+                break
+            self._deal(leaf)
+        return False
+
+    def _is_eligible(self, leaf: Leaf) -> bool:
+        if leaf in self._out or self._is_closed:
+            return False
+        self.looks += 1
+        refusal = self.refusal(leaf)
+        if refusal is None:
+            owner = self._kept_for(leaf) if self._starved else None
+            if owner is None:
+                return True
+            refusal = (Cause.KEPT, refusals.KeptFor(owner))
+        leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
+        self._out.add(leaf)
+        if not self._rules.skips and refusal[0] in (Cause.DOES_NOT_FIT, Cause.OUTRANKED):
+            self._is_closed = True
+        return False
+
+    def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
+        """Why a framework that declared nothing is not offered all that is left."""
+        room = self._room_for(leaf)
+        if leaf.limited:
+            spent = limits.exhausted(leaf)
+            if spent is not None:
+                self._full.append((leaf, spent[0]))
+                return Cause.LIMIT, refusals.AtLimit(*spent)
+            room = limits.trimmed(room, limits.headroom(leaf))
+        if not self._rules.useful.holds(room):
+            return self._misfit(leaf, refusals.TooSmall(room), Cause.NOT_USEFUL)
+        if self._agent.filters:
+            refusal = self._refuse_filtered(leaf, room)
+            if refusal is not None:
+                return refusal
+        kept = self._scarce_for_others(NOTHING)
+        if kept:
+            return Cause.SCARCE, refusals.ScarceHere(kept)
+        self._choice = (None, 1, room)
+        return None
+
+    def _refuse(self, leaf: Leaf, want: Want) -> Refusal | None:
+        """Why no unit of this shape is dealt."""
+        if not want.left:
+            return Cause.NO_DEMAND, "all units are offered"
+        unmet = self._unmet(want)
+        if unmet is not None:
+            return Cause.CONSTRAINT, unmet
+        demand, unit = want.demand, want.demand.unit
+        dealt = self._dealt.get(leaf)
+        has = dealt.units.get(want, 0) if dealt is not None else 0
+        most = MANY if demand.max_per_offer is None else demand.max_per_offer - has
+        if most <= 0:
+            assert demand.max_per_offer is not None
+            return Cause.OFFER_FULL, refusals.FullOffer(demand.max_per_offer)
+        least = 1 if has else want.least
+        room = self._room_for(leaf)
+        units = unit.units_within(room, min(want.left, most))
+        if units < least:
+            return self._does_not_fit(leaf, want, units, least, room)
+        if leaf.limited:
+            units = limits.units_within(unit.scalars, limits.headroom(leaf), units)
+            if units < least:
+                needed = {name: milli * least for name, milli in unit.scalars.items()}
+                bound = limits.binding(leaf, needed)
+                assert bound is not None
+                return Cause.LIMIT, refusals.AtLimit(*bound)
+        if dealt is None and self._agent.filters:
+            refusal = self._refuse_filtered(leaf, unit.carve(room, units))
+            if refusal is not None:
+                return refusal
+        kept = self._scarce_for_others(unit)
+        if kept:
+            return Cause.SCARCE, refusals.ScarceHere(kept)
+        self._choice = (want, least, room)
+        return None
+
+    def _unmet(self, want: Want) -> refusals.Unmet | None:
+        """The first constraint of the shape that the agent does not pass."""
+        constraints = want.demand.constraints
+        if not constraints or want.passes.get(self._agent.agent_id, False):
+            return None
+        for constraint in constraints:
+            if not constraint.holds(self._agent.facts):
+                return refusals.Unmet(constraint)
+        want.passes[self._agent.agent_id] = True
+        return None
+
+    def _does_not_fit(
+        self, leaf: Leaf, want: Want, units: int, least: int, room: Resources
+    ) -> Refusal:
+        unit = want.demand.unit
+        if least > 1 and units:
+            return self._misfit(leaf, refusals.TooFew(unit, units, least), Cause.DOES_NOT_FIT, unit)
+        if unit.units_within(self._agent.total, 1):
+            self._starved.append((leaf, unit))
+        shortage = refusals.Shortage(unit, room, self._agent.total)
+        return self._misfit(leaf, shortage, Cause.DOES_NOT_FIT, unit)
+
+    def _misfit(
+        self, leaf: Leaf, why: object, cause: Cause, unit: Resources | None = None
+    ) -> Refusal:
+        """`cause`, or better who has the room that would have been enough."""
+        mark = self._agent.earmark
+
+        def enough(free: Resources) -> bool:
+            if unit is None:
+                return self._rules.useful.holds(free)
+            return unit.units_within(free, 1) > 0
+
+        if mark is not None and mark.leaf is not leaf and enough(self._left):
+            return Cause.EARMARKED, refusals.EarmarkedFor(mark.leaf, mark.amount)
+        if self._taker is not None and self._taker[0] is not leaf and enough(self._agent.free):
+            taken = refusals.TakenBy(*self._taker, dict(leaf.held), self._tree.totals)
+            return (Cause.GUARANTEE if taken.needs else Cause.OUTRANKED), taken
+        return cause, why
+
+    def _refuse_filtered(self, leaf: Leaf, candidate: Resources) -> Refusal | None:
+        until = self._agent.filters.until(leaf, candidate, self._now)
+        if until is None:
+            return None
+        if until > self._now:
+            self._pool.wake_at(self._agent.agent_id, until)
+        else:
+            self._waits_for_round = True
+        return Cause.FILTERED, refusals.FilteredFor(until - self._now)
+
+    def _room_for(self, leaf: Leaf) -> Resources:
+        """What is left and not earmarked for somebody else."""
+        mark = self._agent.earmark
+        if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
+            return self._left
+        self._pool.wake_at(self._agent.agent_id, mark.until)
+        scalars = {
+            name: max(milli - mark.amount[name], 0) for name, milli in self._left.scalars.items()
+        }
+        return Resources(scalars, self._left.ranges, self._left.sets)
+
+    def _scarce_for_others(self, unit: Resources) -> tuple[str, ...]:
+        """What scarce resources here `unit` does not ask for, and somebody else does."""
+        return tuple(
+            name
+            for name in self._rules.scarce
+            if self._left[name] and not unit[name] and self._is_asked_for(name)
+        )
+
+    def _is_asked_for(self, name: str) -> bool:
+        """Whether anybody who asks for the resource could use this agent, now or later."""
+        if name not in self._asked_for:
+            self._asked_for[name] = any(
+                self._asks(leaf, want, name)
+                for leaf in self._tree.askers.get(name, ())
+                if leaf.is_willing
+                for want in leaf.wants or ()
+            )
+        return self._asked_for[name]
+
+    def _asks(self, leaf: Leaf, want: Want, name: str) -> bool:
+        unit = want.demand.unit
+        return bool(
+            unit[name]
+            and want.left
+            and unit.units_within(self._agent.total, 1)
+            and self._unmet(want) is None
+            and self._agent.filters.until(leaf, unit, self._now) is None
+        )
+
+    def _kept_for(self, taker: Leaf) -> Leaf | None:
+        """The needier framework that the agent is kept for, if it is kept from `taker`."""
+        want, _, room = self._choice
+        for leaf, unit in self._starved:
+            if leaf is taker or not self._may_hold(leaf):
+                continue
+            short = [name for name, milli in unit.scalars.items() if milli > self._left[name]]
+            takes = room if want is None else want.demand.unit
+            if not any(takes[name] for name in short):
+                continue
+            if self._tree.is_ahead(taker, leaf, unit.scalars):
+                self._hold(leaf)
+                return leaf
+        return None
+
+    def _may_hold(self, leaf: Leaf) -> bool:
+        if leaf.holding is not None and self._now >= leaf.may_hold_at:
+            leaf.holding = None
+            leaf.may_hold_at = self._now + self._rules.hold_s
+        if leaf.holding is None:
+            return self._rules.hold_s > 0 and self._now >= leaf.may_hold_at
+        return leaf.holding == self._agent.agent_id
+
+    def _hold(self, leaf: Leaf) -> None:
+        if leaf.holding is None:
+            leaf.holding = self._agent.agent_id
+            leaf.may_hold_at = self._now + self._rules.hold_s
+        self._pool.wake_at(self._agent.agent_id, leaf.may_hold_at)
+
+    def _deal(self, leaf: Leaf) -> None:
+        want, units, room = self._choice
+        resources = room if want is None else want.demand.unit.carve(self._left, units)
+        self._taker = (leaf, leaf.level, dict(leaf.held))
+        number = self._tree.deal(leaf, resources.scalars, units)
+        dealt = self._dealt.get(leaf)
+        if dealt is None:
+            dealt = self._dealt[leaf] = _Dealt()
+        dealt.numbers.append(number)
+        dealt.resources = dealt.resources + resources
+        if want is not None:
+            want.outstanding += units
+            dealt.units[want] = dealt.units.get(want, 0) + units
+        pieces = sum(map(len, self._left.ranges.values()))
+        self.work += 1 + (pieces + len(self._starved)) // 20
+        self._left = self._left - resources
+
+    def _grant(self, leaf: Leaf, dealt: _Dealt) -> Grant:
+        self._agent.free = self._left
+        if self._agent.earmark is not None and self._agent.earmark.leaf is leaf:
+            self._agent.earmark = None
+        leaf.holding = None
+        leaf.reasons.clear()
+        self._tree.relist(leaf)
+        units = tuple((want.demand.unit, number) for want, number in dealt.units.items())
+        return Grant(
+            leaf.framework_id,
+            leaf.role,
+            self._agent.agent_id,
+            dealt.resources,
+            units,
+            tuple(dealt.numbers),
+        )
