@@ -13,11 +13,11 @@ from fractions import Fraction
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from croupier.master.allocator import Allocator
-from croupier.master.allocator.cycle import Rules
+from croupier.master.allocator import Allocator, Rules
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 
 NAMES = ("cpus", "mem", "gpus")
 
@@ -63,12 +63,12 @@ def resources(amount: tuple[int, ...]) -> Resources:
 
 def dealt(case: Case) -> list[tuple[str, int]]:
     """The deals of the allocator, in order: client and agent."""
-    weights = {Role(client.name): client.weight for client in case.clients}
-    allocator = Allocator(weights, Rules(hold_s=0))
+    settings = {Role(client.name): RoleSettings(client.weight) for client in case.clients}
+    allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
     for client in case.clients:
         framework_id = FrameworkId(client.name)
-        allocator.add_framework(framework_id, Role(client.name))
-        allocator.set_demand(framework_id, Demand(resources(client.task), client.count))
+        allocator.add_framework(framework_id, (Role(client.name),))
+        allocator.set_demand(framework_id, (Demand(resources(client.task), client.count),))
         allocator.connect(framework_id, True)
     for number, total in enumerate(case.agents):
         allocator.add_agent(AgentId(str(number)), resources(total))

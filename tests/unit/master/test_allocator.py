@@ -2,49 +2,94 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import pytest
 
-from croupier.master.allocator import Allocator, Cause
-from croupier.master.allocator.cycle import Rules
-from croupier.master.allocator.share import MAX_WEIGHT, Totals, weighted
+from croupier.master.allocator import Allocator, Cause, Grant, Rules
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.share import Totals
+from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import equals
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
+from croupier.model.roles import MAX_WEIGHT, RoleSettings
 
 A1, A2 = AgentId("a1"), AgentId("a2")
 F1, F2 = FrameworkId("f1"), FrameworkId("f2")
+R1 = Role("f1")
+
+
+def numbers(grant: Grant) -> int:
+    return sum(number for _, number in grant.units)
+
+
+def withdraw(allocator: Allocator, grant: Grant) -> None:
+    allocator.withdraw(grant.framework_id, grant.role, grant.agent_id, grant.resources)
+
+
+def refuse(allocator: Allocator, grant: Grant, until: float) -> None:
+    place = (grant.framework_id, grant.role, grant.agent_id)
+    allocator.refuse(*place, grant.resources, until)
+    withdraw(allocator, grant)
 
 
 def make_allocator(*frameworks: FrameworkId, **weights: int) -> Allocator:
-    allocator = Allocator({Role(role): weight for role, weight in weights.items()})
+    settings = {Role(role): RoleSettings(weight) for role, weight in weights.items()}
+    allocator = Allocator(roles=settings)
     for framework_id in frameworks:
-        allocator.add_framework(framework_id, Role(framework_id))
+        allocator.add_framework(framework_id, (Role(framework_id),))
         allocator.connect(framework_id, True)
     return allocator
 
 
 class TestShares:
+    def make_leaves(self, total: str, *held: tuple[str, int]) -> list[Leaf]:
+        totals = Totals()
+        totals.add(Resources.parse(total).scalars)
+        roles = {Role(f"r{n}"): RoleSettings(weight) for n, (_, weight) in enumerate(held)}
+        tree = Tree(totals, None, roles)
+        leaves = [tree.add(FrameworkId("f"), role) for role in roles]
+        tree.refresh()
+        for leaf, (amount, _) in zip(leaves, held, strict=True):
+            tree.charge(leaf, Resources.parse(amount).scalars)
+            leaf.is_connected = True
+            tree.relist(leaf)
+        tree.check()
+        return list(tree.in_order())
+
     def test_equal_rationals_are_equal_where_floats_are_not(self) -> None:
-        """5/9 over 5 and 1/9 over 1 differ as floats."""
+        """5/9 over 5 and 1/9 over 1 differ as floats: the first that came is first."""
         assert (5 / 9) / 5 != (1 / 9) / 1
-        assert weighted(5, 5000) == weighted(1, 1000)
+        for held in ((("cpus:5", 5000), ("cpus:1", 1000)), (("cpus:1", 1000), ("cpus:5", 5000))):
+            assert [leaf.role for leaf in self.make_leaves("cpus:9", *held)] == ["r0", "r1"]
 
     def test_the_closest_unequal_weighted_shares_stay_apart(self) -> None:
         big = MAX_WEIGHT
-        assert weighted(big - 1, big) > weighted(big - 2, big - 1)
+        held = ((f"cpus:{big - 1}", big), (f"cpus:{big - 2}", big - 1))
+        leaves = self.make_leaves(f"cpus:{2 * big}", *held)
+        assert [leaf.role for leaf in leaves] == ["r1", "r0"]
 
     def test_the_dominant_share_is_the_largest(self) -> None:
         totals = Totals()
         totals.add({"cpus": 9_000, "mem": 18_000})
-        totals.refresh()
-        assert totals.dominant({"cpus": 3_000, "mem": 1_000}) * 3 == totals.scale
+        assert totals.share({"cpus": 3_000, "mem": 1_000}) == Fraction(1, 3)
 
     def test_what_the_cluster_has_not_counts_for_nothing(self) -> None:
         totals = Totals()
         totals.add({"cpus": 9_000})
+        assert totals.share({"gpus": 1_000}) == 0
+
+    def test_uniform_growth_keeps_the_scale(self) -> None:
+        totals = Totals()
+        totals.add({"cpus": 3_000, "mem": 7_000})
+        assert totals.is_stale
         totals.refresh()
-        assert totals.dominant({"gpus": 1_000}) == 0
+        totals.add({"cpus": 3_000, "mem": 7_000})
+        assert not totals.is_stale
+        totals.add({"cpus": 1_000})
+        assert totals.is_stale
 
 
 class TestDealing:
@@ -62,7 +107,7 @@ class TestDealing:
         for _ in range(4):
             (grant,) = allocator.run(0.0)
             order.append(grant.framework_id)
-            allocator.release(grant.framework_id, A1, grant.resources)
+            withdraw(allocator, grant)
         assert order == [F1, F2, F1, F2]
 
     def test_a_pass_is_sliced_by_its_budget(self) -> None:
@@ -82,19 +127,18 @@ class TestDealing:
 
     def test_demand_is_met_and_not_more(self) -> None:
         allocator = make_allocator(F1)
-        allocator.set_demand(F1, Demand(Resources.parse("cpus:1"), 3))
+        allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), 3),))
         allocator.add_agent(A1, Resources.parse("cpus:2"))
         allocator.add_agent(A2, Resources.parse("cpus:2"))
-        assert [grant.units for grant in allocator.run(0.0)] == [2, 1]
-        allocator.answered(F1, 2, 2)
-        allocator.answered(F1, 1, 0)
-        demand = allocator.demand(F1)
-        assert demand is not None
-        assert demand.count == 1
+        grants = allocator.run(0.0)
+        assert [numbers(grant) for grant in grants] == [2, 1]
+        allocator.answered(F1, R1, grants[0].units, [Resources.parse("cpus:1")] * 2)
+        allocator.answered(F1, R1, grants[1].units, [])
+        assert [demand.count for demand in allocator.demands(F1)] == [1]
 
     def test_constraints_choose_agents(self) -> None:
         allocator = make_allocator(F1)
-        allocator.set_demand(F1, Demand(Resources.parse("cpus:1"), None, (equals("zone", "b"),)))
+        allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), None, (equals("zone", "b"),)),))
         allocator.add_agent(A1, Resources.parse("cpus:2"), "h1", {"zone": "a"})
         assert allocator.run(0.0) == []
         assert allocator.explain(F1)[0].cause is Cause.CONSTRAINT
@@ -104,7 +148,7 @@ class TestDealing:
     def test_ports_are_counted_in_demand(self) -> None:
         allocator = make_allocator(F1, F2)
         for framework_id in (F1, F2):
-            allocator.set_demand(framework_id, Demand(Resources.parse("cpus:1;ports:2"), 1))
+            allocator.set_demand(framework_id, (Demand(Resources.parse("cpus:1;ports:2"), 1),))
         allocator.add_agent(A1, Resources.parse("cpus:4;ports:[1-3]"))
         (grant,) = allocator.run(0.0)
         assert str(grant.resources) == "cpus:1;ports:[1-2]"
@@ -113,11 +157,11 @@ class TestDealing:
         """The agent comes up again after some hundred deals, and all of it is dealt in the end."""
         allocator = make_allocator(F1, F2)
         for framework_id in (F1, F2):
-            allocator.set_demand(framework_id, Demand(Resources.parse("cpus:0.001")))
+            allocator.set_demand(framework_id, (Demand(Resources.parse("cpus:0.001")),))
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         slices = []
         while allocator.is_unsettled:
-            slices.append(sum(grant.units for grant in allocator.run(0.0, budget=100)))
+            slices.append(sum(numbers(grant) for grant in allocator.run(0.0, budget=100)))
             allocator.check()
         assert max(slices) <= 500
         assert sum(slices) == 4000
@@ -129,8 +173,8 @@ class TestFilters:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
-        allocator.refuse(F1, A1, grant.resources, until=100.0)
-        allocator.release(F1, A1, grant.resources)
+        allocator.refuse(F1, R1, A1, grant.resources, until=100.0)
+        withdraw(allocator, grant)
         assert allocator.run(0.0) == []
         allocator.wake(100.0)
         assert len(allocator.run(100.0)) == 1
@@ -140,18 +184,18 @@ class TestFilters:
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
         part = Resources.parse("cpus:3")
-        allocator.refuse(F1, A1, part, until=100.0)
-        allocator.release(F1, A1, part)
+        allocator.refuse(F1, R1, A1, part, until=100.0)
+        allocator.withdraw(F1, R1, A1, part)
         assert allocator.run(0.0) == []
-        allocator.release(F1, A1, grant.resources - part)
+        allocator.withdraw(F1, R1, A1, grant.resources - part)
         assert [str(each.resources) for each in allocator.run(0.0)] == ["cpus:4"]
 
     def test_revive_forgets_filters(self) -> None:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
-        allocator.refuse(F1, A1, grant.resources, until=100.0)
-        allocator.release(F1, A1, grant.resources)
+        allocator.refuse(F1, R1, A1, grant.resources, until=100.0)
+        withdraw(allocator, grant)
         allocator.revive(F1)
         assert len(allocator.run(0.0)) == 1
 
@@ -159,14 +203,13 @@ class TestFilters:
         allocator = Allocator()
         ids = [FrameworkId(f"f{number}") for number in range(100)]
         for framework_id in ids:
-            allocator.add_framework(framework_id, Role("*"))
+            allocator.add_framework(framework_id, (Role("*"),))
             allocator.connect(framework_id, True)
         for number in range(20):
             allocator.add_agent(AgentId(str(number)), Resources.parse("cpus:4"))
         while grants := allocator.run(0.0):
             for grant in grants:
-                allocator.refuse(grant.framework_id, grant.agent_id, grant.resources, 3600.0)
-                allocator.release(grant.framework_id, grant.agent_id, grant.resources)
+                refuse(allocator, grant, 3600.0)
         assert allocator.filter_count() == 2000
         passes = allocator.passes
         for second in range(1000):
@@ -179,14 +222,16 @@ class TestFilters:
 class TestKeeping:
     def make_contended(self, hold_s: float) -> Allocator:
         """F1 holds nearly all of 18 cpus and 36 GB in small tasks; F2 needs 8 GB at once."""
-        allocator = Allocator({}, Rules(hold_s=hold_s))
+        allocator = Allocator(None, Rules(hold_s=hold_s))
         for framework_id, unit in ((F1, "cpus:1;mem:1GB"), (F2, "cpus:1;mem:8GB")):
-            allocator.add_framework(framework_id, Role(framework_id))
-            allocator.set_demand(framework_id, Demand(Resources.parse(unit)))
+            allocator.add_framework(framework_id, (Role(framework_id),))
+            allocator.set_demand(framework_id, (Demand(Resources.parse(unit)),))
         allocator.connect(F1, True)
         allocator.add_agent(A1, Resources.parse("cpus:18;mem:20GB"))
         (grant,) = allocator.run(0.0)
-        allocator.answered(F1, grant.units, grant.units)
+        task = Resources.parse("cpus:1;mem:1GB")
+        allocator.answered(F1, R1, grant.units, [task] * numbers(grant))
+        allocator.launch(F1, R1, A1, grant.resources)
         allocator.connect(F2, True)
         assert allocator.run(0.0) == []
         return allocator
@@ -194,16 +239,16 @@ class TestKeeping:
     def test_room_is_kept_until_the_needier_fits(self) -> None:
         allocator = self.make_contended(30.0)
         for _ in range(5):
-            allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+            allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
             assert allocator.run(1.0) == []
         assert allocator.explain(F1)[0].cause is Cause.KEPT
-        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F2]
         allocator.check()
 
     def test_it_is_kept_for_a_bounded_time(self) -> None:
         allocator = self.make_contended(30.0)
-        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert allocator.run(1.0) == []
         assert allocator.next_wakeup() == pytest.approx(31.0)
         allocator.wake(31.0)
@@ -211,18 +256,18 @@ class TestKeeping:
 
     def test_nothing_is_kept_when_that_is_turned_off(self) -> None:
         allocator = self.make_contended(0.0)
-        allocator.release(F1, A1, Resources.parse("cpus:1;mem:1GB"))
+        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]
 
 
 def test_a_capacity_change_keys_everything_anew() -> None:
     allocator = make_allocator(F1, F2)
-    allocator.set_demand(F1, Demand(Resources.parse("cpus:1")))
-    allocator.set_demand(F2, Demand(Resources.parse("mem:1GB")))
+    allocator.set_demand(F1, (Demand(Resources.parse("cpus:1")),))
+    allocator.set_demand(F2, (Demand(Resources.parse("mem:1GB")),))
     allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
     allocator.run(0.0)
     allocator.check()
     allocator.add_agent(A2, Resources.parse("cpus:4;mem:400GB"))
     allocator.run(0.0)
     allocator.check()
-    assert allocator.share(F1)[0] == allocator.share(F1)[1]
+    assert allocator.share(F1) == 1
