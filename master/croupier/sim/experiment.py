@@ -18,10 +18,12 @@ class Options:
     Attributes:
         seed: the same seed gives the same result.
         data: the folder with trace files; None if none was given.
+        scale: how much of the workload is run; 1 is what an experiment takes for a few minutes.
     """
 
     seed: int = 0
     data: Path | None = None
+    scale: float = 1.0
 
 
 class Progress(Protocol):

@@ -1,0 +1,40 @@
+"""Values over virtual time, taken at fixed intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from croupier.sim.kernel import Kernel
+
+Points = list[tuple[float, float]]
+
+
+class Series:
+    """Curves by name; each has one point per interval.
+
+    Attributes:
+        curves: (virtual seconds, value), in order of time.
+    """
+
+    def __init__(
+        self, kernel: Kernel, interval_s: float, is_over: Callable[[], bool] | None = None
+    ) -> None:
+        """Take values each `interval_s` of what is added with `watch`, until `is_over`."""
+        self.curves: dict[str, Points] = {}
+        self._kernel = kernel
+        self._watched: dict[str, Callable[[], float]] = {}
+        kernel.every(interval_s, self._take, is_over)
+
+    def watch(self, name: str, value: Callable[[], float]) -> None:
+        """Take `value` from now on."""
+        self._watched[name] = value
+        self.curves[name] = []
+
+    def mean(self, name: str, start: float = 0.0, end: float = float("inf")) -> float:
+        """The mean of the values taken at `start` <= time < `end`; 0 if there are none."""
+        values = [value for at, value in self.curves[name] if start <= at < end]
+        return sum(values) / len(values) if values else 0.0
+
+    def _take(self) -> None:
+        for name, value in self._watched.items():
+            self.curves[name].append((self._kernel.now, value()))
