@@ -84,8 +84,7 @@ class Story:
             for deal in grant.deals
         )
         for deal, name, grant in units:
-            demand = allocator.demand(grant.framework_id)
-            unit = demand.unit if demand else grant.resources
+            unit = grant.units[0][0] if grant.units else grant.resources
             held[name] = held.get(name, Resources()) + unit
             shares = {
                 each: max(Fraction(m, totals[n]) for n, m in amount.scalars.items())
@@ -124,8 +123,7 @@ class Story:
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
         session = self._sessions[plain[0]]
-        demand = self.world.state.allocator.demand(FrameworkId(self._ids[plain[0]]))
-        assert demand is not None
+        (demand,) = self.world.state.allocator.demands(FrameworkId(self._ids[plain[0]]))
         for offer in self.world.offers(session):
             tasks = []
             for _ in range(demand.unit.units_within(offer.resources, 1000)):
@@ -148,7 +146,7 @@ class Story:
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         count = int(options["count"]) if "count" in options else None
-        wish = Demand(Resources.parse(plain[1]), count) if len(plain) > 1 else None
+        wish = (Demand(Resources.parse(plain[1]), count),) if len(plain) > 1 else ()
         self._call(plain[0], calls.UpdateDemand(wish))
 
     def _do_suppress(self, plain: list[str], options: dict[str, str]) -> None:
@@ -176,7 +174,7 @@ class Story:
 
     def _do_shares(self, plain: list[str], options: dict[str, str]) -> None:
         for framework in self.world.state.frameworks.values():
-            share = Fraction(*self.world.state.allocator.share(framework.framework_id))
+            share = self.world.state.allocator.share(framework.framework_id)
             running = sum(not task.state.is_terminal for task in framework.tasks.values())
             name = self._name(framework.framework_id)
             self._out.append(f"{name} {share} = {float(share):.3f} with {running} tasks")

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from itertools import count
 
-from croupier.master.allocator import Allocator
-from croupier.master.allocator.cycle import Rules
+from croupier.master.allocator import Allocator, Rules
 from croupier.master.core import calls
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send, SessionId
 from croupier.master.core.events import (
@@ -41,6 +40,7 @@ from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 
 
@@ -55,8 +55,9 @@ class World:
         state: State | None = None,
     ) -> None:
         """`weights` are in thousandths."""
-        roles = {Role(role): weight for role, weight in (weights or {}).items()}
-        self.state = state or State("m", settings or Settings(), Allocator(roles, rules))
+        roles = {Role(role): RoleSettings(weight) for role, weight in (weights or {}).items()}
+        allocator = Allocator(rules=rules, roles=roles)
+        self.state = state or State("m", settings or Settings(), allocator)
         self.now = 0.0
         self.sent: dict[SessionId, list[ToFramework | ToAgent]] = {}
         self.closed: dict[SessionId, CroupierError | None] = {}
@@ -165,20 +166,24 @@ class World:
         allocate: bool = True,
         suppressed: bool = False,
         offer_lease_s: float = 0.0,
+        roles: tuple[str, ...] = (),
+        demands: tuple[Demand, ...] = (),
+        suppressed_roles: tuple[str, ...] = (),
     ) -> SessionId:
-        """Subscribe a framework and return its session."""
+        """Subscribe a framework and return its session; `roles` and `demands` are for several."""
         session = SessionId(next(self._sessions))
-        wish = Demand(Resources.parse(demand), count) if demand else None
+        wish = (Demand(Resources.parse(demand), count),) if demand else demands
         event = Subscribe(
             session,
             FrameworkId(framework_id),
             name,
-            Role(role),
+            tuple(map(Role, roles or (role,))),
             client_id,
             failover_timeout_s,
             offer_lease_s,
             wish,
             suppressed,
+            suppressed_roles=tuple(map(Role, suppressed_roles)),
         )
         self.do(event, allocate)
         return session

@@ -14,13 +14,26 @@ from croupier.master.core.events import AgentStopped, AgentTask, FrameworkCalled
 from croupier.master.core.messages import Offered
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TERMINAL, Source, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 SMALL = st.integers(1, 4)
 AMOUNTS = st.builds(lambda cpus, mem: f"cpus:{cpus};mem:{mem}GB", SMALL, SMALL)
+ROLES = [Role("r1"), Role("r1/x"), Role("r2"), Role("r3")]
+DEMANDS = st.lists(
+    st.builds(
+        lambda amount, count, role, least: Demand(
+            Resources.parse(amount), count, min_per_offer=least, max_per_offer=3, role=role
+        ),
+        AMOUNTS,
+        st.one_of(st.none(), st.integers(0, 4)),
+        st.sampled_from([None, None, *ROLES]),
+        st.integers(1, 2),
+    ),
+    max_size=3,
+)
 REPORTED = st.sampled_from(
     [
         TaskState.STARTING,
@@ -66,7 +79,9 @@ class CoreMachine(RuleBasedStateMachine):
                     Source.EXECUTOR,
                     sequence=max(task.sequence, 1),
                 )
-                listed.append(AgentTask(task.framework_id, task.info, running, (running,)))
+                listed.append(
+                    AgentTask(task.framework_id, task.info, running, (running,), task.role)
+                )
         resources = f"cpus:{cpus * 2};mem:{cpus * 3}GB;ports:[{back * 10}-{back * 10 + 5}]"
         session = self.world.agent(resources, f"h{back}", agent_id=agent_id, tasks=tuple(listed))
         if session not in self.world.closed:
@@ -75,23 +90,23 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(
         target=frameworks,
-        role=st.sampled_from(["r1", "r2", "r3"]),
-        demand=st.one_of(st.just(""), AMOUNTS),
-        count=st.one_of(st.none(), st.integers(0, 4)),
+        roles=st.lists(st.sampled_from(ROLES), min_size=1, max_size=3, unique=True),
+        demands=DEMANDS,
         back=st.integers(0, 5),
         suppressed=st.booleans(),
+        silent=st.lists(st.sampled_from(ROLES), max_size=1),
         client=st.sampled_from(["c1", "c2"]),
     )
-    def framework_subscribes(self, role: str, back: int, **more: Any) -> SessionId:
+    def framework_subscribes(self, roles: list[str], back: int, **more: Any) -> SessionId:
         framework_id = self.known_frameworks[back] if back < len(self.known_frameworks) else ""
         session = self.world.framework(
-            role,
-            more["demand"],
-            more["count"],
-            framework_id,
-            more["client"],
+            framework_id=framework_id,
+            client_id=more["client"],
             failover_timeout_s=30.0,
             suppressed=more["suppressed"],
+            roles=tuple(roles),
+            demands=tuple(more["demands"]),
+            suppressed_roles=tuple(more["silent"]),
         )
         if session not in self.world.closed:
             self.known_frameworks.append(self.world.framework_id(session))
@@ -133,17 +148,24 @@ class CoreMachine(RuleBasedStateMachine):
         if pick < len(offered):
             self.call(session, calls.Decline((offered[-1 - pick].offer_id,), refuse))
 
-    @rule(session=frameworks, demand=st.one_of(st.none(), AMOUNTS), count=st.integers(0, 3))
-    def changes_demand(self, session: SessionId, demand: str | None, count: int) -> None:
-        wish = Demand(Resources.parse(demand), count) if demand else None
-        self.call(session, calls.UpdateDemand(wish))
+    @rule(session=frameworks, demands=DEMANDS)
+    def changes_demand(self, session: SessionId, demands: list[Demand]) -> None:
+        self.call(session, calls.UpdateDemand(tuple(demands)))
+
+    @rule(
+        session=frameworks,
+        kind=st.sampled_from([calls.Suppress, calls.Revive]),
+        roles=st.lists(st.sampled_from(ROLES), max_size=2, unique=True),
+    )
+    def silences_roles(
+        self, session: SessionId, kind: type[calls.Suppress | calls.Revive], roles: list[Role]
+    ) -> None:
+        self.call(session, kind(tuple(roles)))
 
     @rule(
         session=frameworks,
         call=st.sampled_from(
             [
-                calls.Suppress(),
-                calls.Revive(),
                 calls.Reconcile(()),
                 calls.Malformed("accept", InvalidRequest("bad"), (TaskId("x"),)),
             ]

@@ -81,7 +81,7 @@ def make_driver(recorder: Recorder) -> Driver:
 
 
 def subscribe(session: int) -> Subscribe:
-    return Subscribe(SessionId(session), FrameworkId(""), "f", Role("*"), "client")
+    return Subscribe(SessionId(session), FrameworkId(""), "f", (Role("*"),), "client")
 
 
 def register(session: int) -> Register:

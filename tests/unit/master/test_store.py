@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sqlite3
 from pathlib import Path
 
@@ -26,8 +27,8 @@ RECORDS: list[Record] = [
     MasterRecord("abc", 3),
     AgentRecord(AgentId("a1"), "host1"),
     AgentRecord(AgentId("a2"), "host2"),
-    FrameworkRecord(FrameworkId("f1"), "name", Role("ads"), 600.0),
-    FrameworkRecord(FrameworkId("f2"), "gone", Role("*"), 1.0, removed=True),
+    FrameworkRecord(FrameworkId("f1"), "name", (Role("ads"), Role("web")), 600.0),
+    FrameworkRecord(FrameworkId("f2"), "gone", (Role("*"),), 1.0, removed=True),
 ]
 
 
@@ -122,6 +123,29 @@ async def test_a_record_that_cannot_be_read_is_refused(
     broken.commit()
     broken.close()
     assert "cannot be read" in await refused(path)
+
+
+async def test_a_framework_of_before_there_were_several_roles_keeps_its_one(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "master.db"
+    store = SqliteStore(path)
+    await store.load()
+    await store.close()
+    body = {
+        "framework_id": "f1", "name": "old", "role": "ads/prod", "failover_timeout_s": 7.0,
+        "removed": False,
+    }  # fmt: skip
+    old = sqlite3.connect(path)
+    old.execute("INSERT INTO records VALUES ('framework', 'f1', ?)", (json.dumps(body),))
+    old.commit()
+    old.close()
+    again = SqliteStore(path)
+    registry = await again.load()
+    await again.close()
+    assert list(registry.frameworks.values()) == [
+        FrameworkRecord(FrameworkId("f1"), "old", (Role("ads/prod"),), 7.0)
+    ]
 
 
 async def test_a_second_master_on_the_same_file_is_refused(tmp_path: Path) -> None:

@@ -92,7 +92,7 @@ class Tree:
         del pool.leaves[leaf.framework_id]
         while pool.parent is not None and not pool.leaves and not pool.children:
             del self.roles[pool.role]
-            del pool.parent.children[pool.name]
+            del pool.parent.children[pool.role.rpartition("/")[2]]
             pool = pool.parent
 
     def set_role(self, role: Role, settings: RoleSettings) -> None:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
-from croupier.model.ids import AgentId, OfferId, TaskId
+from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.task import TaskInfo
 
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Launch tasks on offers of one agent; what is left over is declined.
+    """Launch tasks on offers of one agent, in one role; what is left over is declined.
 
     Attributes:
         refuse_s: for what is left over; None is the default.
@@ -34,19 +34,23 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDemand:
-    """Replace what the framework says it wants."""
+    """Replace all that the framework says it wants; none is whole remainders."""
 
-    demand: Demand | None
+    demands: tuple[Demand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Suppress:
-    """Offer me nothing."""
+    """Offer me nothing, in these roles or in all if there are none."""
+
+    roles: tuple[Role, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Revive:
-    """Offer me everything again."""
+    """Offer me everything again, in these roles or in all if there are none."""
+
+    roles: tuple[Role, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from croupier.master.core.calls import Call
 from croupier.master.core.effects import SessionId
+from croupier.master.core.roles import RoleChange
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -26,19 +27,21 @@ class Subscribe:
         framework_id: empty if it has none yet.
         client_id: names the run of its program; call numbers start again with each.
         offer_lease_s: 0 is the default.
+        suppressed: in all roles; `suppressed_roles` names single ones.
     """
 
     session: SessionId
     framework_id: FrameworkId
     name: str
-    role: Role
+    roles: tuple[Role, ...]
     client_id: str
     failover_timeout_s: float = 600.0
     offer_lease_s: float = 0.0
-    demand: Demand | None = None
+    demands: tuple[Demand, ...] = ()
     suppressed: bool = False
     hostname: str = ""
     webui_url: str = ""
+    suppressed_roles: tuple[Role, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,12 +67,17 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """A task as its agent knows it."""
+    """A task as its agent knows it.
+
+    Attributes:
+        role: what it was launched in; None if its agent was not told.
+    """
 
     framework_id: FrameworkId
     task: TaskInfo
     latest: TaskStatus
     unacknowledged: tuple[TaskStatus, ...] = ()
+    role: Role | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +128,23 @@ class OperatorKill:
 
 
 @dataclass(frozen=True, slots=True)
+class UpdateRoles:
+    """An operator changes roles; answered with `RolesMoved` or an error.
+
+    Attributes:
+        dry_run: change nothing, and answer what would be.
+        force: whatever the cluster as it stands contradicts.
+        operator: where the wish came from, for the log.
+    """
+
+    request: int
+    changes: tuple[RoleChange, ...]
+    dry_run: bool = False
+    force: bool = False
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Read:
     """Somebody wants to look at the state; answered with what `query` returns."""
 
@@ -148,6 +173,7 @@ Event = (
     | AgentStopped
     | SessionEnded
     | OperatorKill
+    | UpdateRoles
     | Read
     | TimePassed
     | AllocationDue

@@ -39,7 +39,7 @@ class FrameworkJoined:
 
     framework_id: FrameworkId
     name: str
-    role: Role
+    roles: tuple[Role, ...]
     kind: Joined
 
 
@@ -96,6 +96,22 @@ class CallAnswered:
 
 
 @dataclass(frozen=True, slots=True)
+class RoleChanged:
+    """An operator has changed a role's settings: the audit line.
+
+    Attributes:
+        operator: where the wish came from.
+        forced: whether he would have it against what the cluster said.
+    """
+
+    role: Role
+    before: str
+    after: str
+    operator: str
+    forced: bool
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateHandled:
     """An agent's update was passed on, was stale, or had nobody to go to."""
 
@@ -118,6 +134,7 @@ Fact = (
     | OfferEnded
     | TaskMoved
     | CallAnswered
+    | RoleChanged
     | UpdateHandled
     | UpdateAcknowledged
 )

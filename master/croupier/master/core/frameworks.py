@@ -34,6 +34,7 @@ class Framework:
     """A framework that subscribed, until it is removed and its tasks have ended.
 
     Attributes:
+        roles: those it subscribes to now; a task stays in the role that it was launched in.
         client_id: the run of its program; call numbers start again with each.
         last_seq: the number of the last call that was decided.
         verdicts: answers that may not have arrived yet, by call number.
@@ -42,7 +43,7 @@ class Framework:
 
     framework_id: FrameworkId
     name: str
-    role: Role
+    roles: tuple[Role, ...]
     failover_timeout_s: float
     state: FrameworkState = FrameworkState.DISCONNECTED
     session: SessionId | None = None

@@ -83,6 +83,21 @@ class AgentFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptRequested:
+    """End these tasks, all of one agent and one role, within the grace; or the master does.
+
+    Attributes:
+        reason: for people: who is owed the room.
+    """
+
+    task_ids: tuple[TaskId, ...]
+    agent_id: AgentId
+    grace_s: float
+    role: Role
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
 class Heartbeat:
     """The master is there."""
 
@@ -98,10 +113,11 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTask:
-    """Run this."""
+    """Run this; it is charged to `role`, which the agent keeps for the next master."""
 
     framework_id: FrameworkId
     task: TaskInfo
+    role: Role
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,5 +146,14 @@ class ResendUpdates:
     framework_id: FrameworkId
 
 
-ToFramework = Subscribed | Offered | Rescinded | Verdict | Updated | AgentFailed | Heartbeat
+ToFramework = (
+    Subscribed
+    | Offered
+    | Rescinded
+    | Verdict
+    | Updated
+    | AgentFailed
+    | PreemptRequested
+    | Heartbeat
+)
 ToAgent = Registered | LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates | Heartbeat

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from croupier.model.ids import AgentId, FrameworkId, OfferId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources
+
+# Shapes of a demand, and how many units of each.
+Units = tuple[tuple[Resources, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -13,7 +16,8 @@ class Offer:
     """An outstanding offer. It ends accepted, declined, rescinded or expired; once.
 
     Attributes:
-        units: how many units of the framework's demand it is; 0 if it declared none.
+        role: of the framework's; what is launched on it is charged to this.
+        units: what it is of the framework's demand; nothing if that declared none.
         made_at: seconds on the master's monotonic clock.
         expires_at: the same.
     """
@@ -21,7 +25,8 @@ class Offer:
     offer_id: OfferId
     framework_id: FrameworkId
     agent_id: AgentId
+    role: Role
     resources: Resources
-    units: int
+    units: Units
     made_at: float
     expires_at: float

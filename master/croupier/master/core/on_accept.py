@@ -1,4 +1,4 @@
-"""ACCEPT: launch tasks on offers of one agent, in one step.
+"""ACCEPT: launch tasks on offers of one agent and one role, in one step.
 
 A bad offer id spoils the whole call: what valid offers it names go back, unfiltered, and
 every task gets a verdict. Tasks are checked one by one, in order, against what the tasks
@@ -7,7 +7,7 @@ before them left over; a bad task does not hinder the others. The rest is declin
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import NoReturn
 
 from croupier.master.core import calls
@@ -45,12 +45,19 @@ def accept(
         yield from _spoil(state, offers, error, now)
     if len({offer.agent_id for offer in offers}) > 1:
         yield from _spoil(state, offers, InvalidRequest("the offers are of several agents"), now)
+    if len({offer.role for offer in offers}) > 1:
+        yield from _spoil(state, offers, InvalidRequest("the offers are in several roles"), now)
     if not call.tasks:
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
         return ()
     verdicts, left = yield from _launch_all(state, framework, offers, call.tasks)
-    _settle(state, offers, left, sum(v.error is None for v in verdicts), now + refuse_s, refuse_s)
+    launched = [
+        task.resources
+        for task, verdict in zip(call.tasks, verdicts, strict=True)
+        if verdict.error is None
+    ]
+    _settle(state, offers, left, launched, now + refuse_s)
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
     return verdicts
@@ -127,13 +134,15 @@ def _launch(state: State, framework: Framework, offer: Offer, info: TaskInfo) ->
     status = TaskStatus(
         framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
     )
-    task = Task(info, framework.framework_id, offer.agent_id, framework.role, status)
-    # What the offer held the task holds now: nothing changes hands in the allocator.
+    task = Task(info, framework.framework_id, offer.agent_id, offer.role, status)
+    # What the offer held the task holds now.
+    place = (offer.framework_id, offer.role, offer.agent_id)
+    state.allocator.launch(*place, info.resources)
     task.is_charged = True
     state.add_task(task)
     agent = state.agents[offer.agent_id]
     assert agent.session is not None
-    yield Send(agent.session, LaunchTask(framework.framework_id, info))
+    yield Send(agent.session, LaunchTask(framework.framework_id, info, offer.role))
     yield Happened(
         TaskMoved(
             framework.framework_id,
@@ -151,13 +160,13 @@ def _settle(
     state: State,
     offers: list[Offer],
     left: Resources,
-    launched: int,
+    launched: Sequence[Resources],
     until: float,
-    refuse_s: float,
 ) -> None:
     """Give back what the tasks left over, and count the demand down."""
-    framework_id, agent_id = offers[0].framework_id, offers[0].agent_id
-    if left and refuse_s > 0:
-        state.allocator.refuse(framework_id, agent_id, left, until)
-    state.allocator.release(framework_id, agent_id, left)
-    state.allocator.answered(framework_id, sum(offer.units for offer in offers), launched)
+    framework_id, role, agent_id = offers[0].framework_id, offers[0].role, offers[0].agent_id
+    if left:
+        state.allocator.refuse(framework_id, role, agent_id, left, until)
+        state.allocator.withdraw(framework_id, role, agent_id, left)
+    units = tuple(unit for offer in offers for unit in offer.units)
+    state.allocator.answered(framework_id, role, units, launched)

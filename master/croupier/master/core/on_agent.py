@@ -239,12 +239,13 @@ def _on_missing(state: State, task: Task) -> Iterator[Effect]:
 def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
     framework = state.frameworks.get(report.framework_id)
     if framework is None:
-        framework = adopt(state, report.framework_id, now)
+        framework = adopt(state, report.framework_id, report.role, now)
     latest, waiting = report.latest, report.unacknowledged
     task = framework.tasks.get(report.task.task_id)
     used = framework.has_used(report.task.task_id)
     if task is None and (not used or not latest.state.is_terminal):
-        task = Task(report.task, framework.framework_id, agent.agent_id, framework.role, latest)
+        role = report.role or framework.roles[0]
+        task = Task(report.task, framework.framework_id, agent.agent_id, role, latest)
         if used:
             # It was given up and forgotten, and runs all the same: not for long.
             framework.spent.pop(task.task_id)

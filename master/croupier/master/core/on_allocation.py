@@ -24,6 +24,7 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
             OfferId(state.next_id("O")),
             framework.framework_id,
             agent.agent_id,
+            grant.role,
             grant.resources,
             grant.units,
             made_at=now,
@@ -33,9 +34,7 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
         framework.offers[offer.offer_id] = offer
         agent.offers[offer.offer_id] = offer
         state.deadlines.set(("offer", offer.offer_id), offer.expires_at)
-        message = Offered(
-            offer.offer_id, agent.describe(), framework.role, offer.resources, lease_s
-        )
+        message = Offered(offer.offer_id, agent.describe(), offer.role, offer.resources, lease_s)
         yield Send(framework.session, message)
         yield Happened(OfferMade(offer.offer_id, offer.framework_id, offer.agent_id))
 
@@ -59,26 +58,28 @@ def return_offer(
     outcome: OfferOutcome,
     message: str,
     now: float,
-    refuse_s: float = 0.0,
+    refuse_s: float | None = None,
 ) -> Iterator[Effect]:
     """End an offer of which nothing was used; all of it is free again.
 
-    With `refuse_s` the framework is not offered the same again for so long.
+    With `refuse_s` the framework is not offered the same again for so long; with 0 not before
+    everybody else was asked.
     """
     yield end_offer(state, offer, outcome, message, now)
-    if refuse_s > 0:
-        until = now + refuse_s
-        state.allocator.refuse(offer.framework_id, offer.agent_id, offer.resources, until)
-    state.allocator.release(offer.framework_id, offer.agent_id, offer.resources)
-    state.allocator.answered(offer.framework_id, offer.units, 0)
+    allocator, amount = state.allocator, offer.resources
+    place = (offer.framework_id, offer.role, offer.agent_id)
+    if refuse_s is not None:
+        allocator.refuse(*place, amount, now + refuse_s)
+    allocator.withdraw(*place, amount)
+    allocator.answered(offer.framework_id, offer.role, offer.units, ())
 
 
 def rescind(
-    state: State, offer: Offer, message: str, now: float, refuse_s: float = 0.0
+    state: State, offer: Offer, message: str, now: float, refuse_s: float | None = None
 ) -> Iterator[Effect]:
     """Take an offer back and tell its framework, if that is there."""
     session = state.frameworks[offer.framework_id].session
-    outcome: OfferOutcome = "expired" if refuse_s else "rescinded"
+    outcome: OfferOutcome = "rescinded" if refuse_s is None else "expired"
     yield from return_offer(state, offer, outcome, message, now, refuse_s)
     if session is not None:
         yield Send(session, Rescinded(offer.offer_id, message))

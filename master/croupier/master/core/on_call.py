@@ -17,8 +17,10 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import TaskVerdict, Updated, Verdict
 from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
+from croupier.master.core.on_framework import own_roles
 from croupier.master.core.on_task import acknowledge, kill
 from croupier.master.core.state import State
+from croupier.model.demand import check_demands
 from croupier.model.errors import (
     Conflict,
     CroupierError,
@@ -90,12 +92,13 @@ def _decide(state: State, framework: Framework, call: calls.Call, now: float) ->
                 yield from _on_acknowledged(state, framework, agent_id, task_id, sequence)
         case calls.Decline():
             yield from _decline(state, framework, call, now)
-        case calls.UpdateDemand(demand):
-            state.allocator.set_demand(framework.framework_id, demand)
-        case calls.Suppress():
-            state.allocator.suppress(framework.framework_id)
-        case calls.Revive():
-            state.allocator.revive(framework.framework_id)
+        case calls.UpdateDemand(demands):
+            wanted = check_demands(demands, framework.roles)
+            state.allocator.set_demand(framework.framework_id, wanted)
+        case calls.Suppress(roles):
+            state.allocator.suppress(framework.framework_id, own_roles(roles, framework.roles))
+        case calls.Revive(roles):
+            state.allocator.revive(framework.framework_id, own_roles(roles, framework.roles))
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms)
         case calls.Reconcile(task_ids):

@@ -15,6 +15,7 @@ from croupier.master.core.on_task import acknowledge, forget_removed, kill
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
 from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
+from croupier.model.demand import check_demands
 from croupier.model.errors import (
     CroupierError,
     FailedOver,
@@ -22,7 +23,7 @@ from croupier.model.errors import (
     ProtocolViolation,
     Removed,
 )
-from croupier.model.ids import FrameworkId, check_id, check_role
+from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 MAX_NAME = 1024
@@ -50,19 +51,17 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
         message = "a newer session of this framework has taken over"
         yield Close(framework.session, FailedOver(message))
         yield from disconnect(state, framework, message, now)
-    if framework is not None and framework.role != event.role:
-        framework = _move_role(state, framework, event)
     if framework is None:
         framework_id = event.framework_id or FrameworkId(state.next_id("F"))
         framework = state.add_framework(
-            framework_id, event.name, event.role, event.failover_timeout_s
+            framework_id, event.name, event.roles, event.failover_timeout_s
         )
     yield from _connect(state, framework, event, now)
     yield Happened(
         FrameworkJoined(
             framework.framework_id,
             framework.name,
-            framework.role,
+            framework.roles,
             "new" if kind == "new" else "again" if kind == "again" else "returned",
         )
     )
@@ -106,10 +105,13 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     forget_removed(state, framework.framework_id)
 
 
-def adopt(state: State, framework_id: FrameworkId, now: float) -> Framework:
-    """Take in a framework that is known only by the tasks which an agent runs for it."""
+def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:
+    """Take in a framework that is known only by the tasks which an agent runs for it.
+
+    `role` is that of the first of them, if the agent knows it.
+    """
     framework = state.add_framework(
-        framework_id, "", check_role("*"), state.settings.return_timeout_s
+        framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
     )
     if framework_id in state.removed:
         framework.move(FrameworkState.REMOVED)
@@ -117,6 +119,18 @@ def adopt(state: State, framework_id: FrameworkId, now: float) -> Framework:
     until = now + framework.failover_timeout_s
     state.deadlines.set(("framework", framework_id), until)
     return framework
+
+
+def own_roles(named: tuple[Role, ...], roles: tuple[Role, ...]) -> tuple[Role, ...]:
+    """Return `named` if they are all among `roles`, which are the framework's.
+
+    Raises:
+        InvalidRequest: if one is not.
+    """
+    for role in named:
+        if role not in roles:
+            raise InvalidRequest(f"role {role[:80]!r} is not one of the framework's")
+    return named
 
 
 def _check(state: State, event: Subscribe) -> None:
@@ -128,7 +142,9 @@ def _check(state: State, event: Subscribe) -> None:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
-    check_role(event.role)
+    check_roles(event.roles)
+    check_demands(event.demands, event.roles)
+    own_roles(event.suppressed_roles, event.roles)
     if not 0 <= event.failover_timeout_s <= MAX_FAILOVER_TIMEOUT_S:
         raise InvalidRequest("the failover timeout must be between 0 and 365 days")
     if not 0 <= event.offer_lease_s <= state.settings.max_offer_lease_s:
@@ -138,6 +154,11 @@ def _check(state: State, event: Subscribe) -> None:
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
     before = _record(framework)
+    if framework.roles != event.roles:
+        # Tasks stay in the roles that they were launched in; the demand is told anew.
+        framework.roles = event.roles
+        state.allocator.set_demand(framework.framework_id, ())
+        state.allocator.set_roles(framework.framework_id, event.roles)
     framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
     framework.offer_lease_s = event.offer_lease_s or state.settings.offer_lease_s
@@ -157,11 +178,11 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         Subscribed(framework.framework_id, state.settings.heartbeat_s, state.master_id),
     )
     yield from _catch_up(state, framework)
-    state.allocator.set_demand(framework.framework_id, event.demand)
-    if event.suppressed:
-        state.allocator.suppress(framework.framework_id)
-    else:
-        state.allocator.revive(framework.framework_id)
+    state.allocator.set_demand(framework.framework_id, event.demands)
+    state.allocator.revive(framework.framework_id)
+    if event.suppressed or event.suppressed_roles:
+        silent = () if event.suppressed else event.suppressed_roles
+        state.allocator.suppress(framework.framework_id, silent)
     state.allocator.connect(framework.framework_id, True)
 
 
@@ -179,19 +200,6 @@ def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
             state.drop_task(task)
 
 
-def _move_role(state: State, framework: Framework, event: Subscribe) -> Framework:
-    """Charge the framework's tasks to its new role."""
-    charged = [task for task in framework.tasks.values() if task.is_charged]
-    for task in charged:
-        state.release_task(task)
-    state.allocator.remove_framework(framework.framework_id)
-    framework.role = event.role
-    state.allocator.add_framework(framework.framework_id, framework.role)
-    for task in charged:
-        state.charge_task(task)
-    return framework
-
-
 def _without_number(status: TaskStatus) -> TaskStatus:
     """The status, as one that nobody waits for an acknowledgement of."""
     return replace(status, sequence=0)
@@ -201,7 +209,7 @@ def _record(framework: Framework) -> FrameworkRecord:
     return FrameworkRecord(
         framework.framework_id,
         framework.name,
-        framework.role,
+        framework.roles,
         framework.failover_timeout_s,
         framework.state is FrameworkState.REMOVED,
     )

@@ -35,7 +35,7 @@ class FrameworkRecord:
 
     framework_id: FrameworkId
     name: str
-    role: Role
+    roles: tuple[Role, ...]
     failover_timeout_s: float
     removed: bool = False
 

@@ -31,6 +31,7 @@ class State:
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good; the oldest are forgotten.
         ended: tasks that are over and done with, oldest first.
+        initial_roles: settings of roles that hold where no operator has set any.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
@@ -44,6 +45,7 @@ class State:
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
         self.ended: deque[TaskRecord] = deque(maxlen=settings.completed_tasks)
+        self.initial_roles = dict(allocator.roles())
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
         self._counts = {"A": 0, "F": 0, "O": 0}
 
@@ -62,12 +64,14 @@ class State:
             agent = Agent(record.agent_id, record.hostname, last_heard=now)
             state.agents[agent.agent_id] = agent
             state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
+        for role in registry.roles.values():
+            allocator.set_role(role.role, role.settings)
         for known in registry.frameworks.values():
             if known.removed:
                 state.spend_framework_id(known.framework_id)
                 continue
             state.add_framework(
-                known.framework_id, known.name, known.role, known.failover_timeout_s
+                known.framework_id, known.name, known.roles, known.failover_timeout_s
             )
             until = now + known.failover_timeout_s
             state.deadlines.set(("framework", known.framework_id), until)
@@ -95,12 +99,16 @@ class State:
         )
 
     def add_framework(
-        self, framework_id: FrameworkId, name: str, role: Role, failover_timeout_s: float
+        self,
+        framework_id: FrameworkId,
+        name: str,
+        roles: tuple[Role, ...],
+        failover_timeout_s: float,
     ) -> Framework:
         """Take in a framework that is not connected yet."""
-        framework = Framework(framework_id, name, role, failover_timeout_s)
+        framework = Framework(framework_id, name, roles, failover_timeout_s)
         self.frameworks[framework_id] = framework
-        self.allocator.add_framework(framework_id, role)
+        self.allocator.add_framework(framework_id, roles)
         return framework
 
     def spend_framework_id(self, framework_id: FrameworkId) -> FrameworkId | None:
@@ -123,14 +131,16 @@ class State:
         Raises:
             ValueError: if they are not free.
         """
-        self.allocator.charge(task.framework_id, task.agent_id, task.info.resources)
+        amount = task.info.resources
+        self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
         task.is_charged = True
 
     def release_task(self, task: Task) -> None:
         """Give back what an ended or unreachable task held; nothing if it held nothing."""
         if task.is_charged:
             task.is_charged = False
-            self.allocator.release(task.framework_id, task.agent_id, task.info.resources)
+            amount = task.info.resources
+            self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
 
     def drop_task(self, task: Task) -> None:
         """Forget a task that is over and done with, but for its id and for people."""

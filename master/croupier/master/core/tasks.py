@@ -13,6 +13,7 @@ class Task:
     """A task that was launched, until its last update is acknowledged.
 
     Attributes:
+        role: what it was launched in, whatever roles its framework has by now.
         status: the latest that is known, from the agent or of the master's own making.
         sequence: the highest number of an update that its agent sent.
         acknowledged: the highest number that its framework acknowledged.

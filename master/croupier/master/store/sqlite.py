@@ -164,7 +164,8 @@ class SqliteStore:
                     return FrameworkRecord(
                         FrameworkId(fields["framework_id"]),
                         str(fields["name"]),
-                        Role(fields["role"]),
+                        # A record of before frameworks had several has one `role`.
+                        tuple(map(Role, fields.get("roles") or [fields["role"]])),
                         float(fields["failover_timeout_s"]),
                         bool(fields["removed"]),
                     )

@@ -12,7 +12,7 @@ from croupier.master.core.events import (
     Register,
 )
 from croupier.model.errors import ProtocolViolation
-from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.ids import AgentId, FrameworkId, check_role
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
 from croupier.v1 import agent_pb2 as pb
@@ -57,4 +57,5 @@ def _task(wire: pb.AgentTask) -> AgentTask:
         task_from_wire(wire.task),
         status_from_wire(wire.latest),
         tuple(status_from_wire(status) for status in wire.unacknowledged),
+        check_role(wire.role) if wire.role else None,
     )

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
-from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import (
     MAX_ID_BYTES,
     AgentId,
     FrameworkId,
     OfferId,
+    Role,
     TaskId,
-    check_role,
+    check_roles,
 )
 from croupier.model.task import TaskInfo
 from croupier.rpc.task_wire import demands_from_wire, task_from_wire
@@ -28,23 +28,22 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
     """The event for a SUBSCRIBE.
 
     Raises:
-        InvalidRequest: if it does not have exactly one role, or its demand is malformed.
+        InvalidRequest: if a role or a demand is malformed, or there are too many.
     """
     framework = wire.framework
-    if len(framework.roles) != 1:
-        raise InvalidRequest(f"a framework has exactly one role, not {len(framework.roles)}")
     if not wire.client_id or len(wire.client_id) > 255:
         raise InvalidRequest("client_id has 1 to 255 characters")
     return Subscribe(
         session,
         FrameworkId(framework.framework_id),
         framework.name,
-        check_role(framework.roles[0]),
+        check_roles(framework.roles),
         wire.client_id,
         failover_timeout_s=framework.failover_timeout_ms / 1000,
         offer_lease_s=wire.offer_lease_ms / 1000,
-        demand=_only(demands_from_wire(wire.demands)),
+        demands=demands_from_wire(wire.demands),
         suppressed=wire.suppressed,
+        suppressed_roles=_roles(wire.suppressed_roles),
         hostname=framework.hostname[:255],
         webui_url=framework.webui_url[:2048],
     )
@@ -84,11 +83,11 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
                 _offer_ids(decline.offer_ids), _refuse_s(decline.filters), decline.reason
             )
         case "update_demand":
-            return calls.UpdateDemand(_only(demands_from_wire(wire.update_demand.demands)))
+            return calls.UpdateDemand(demands_from_wire(wire.update_demand.demands))
         case "suppress":
-            return calls.Suppress()
+            return calls.Suppress(_roles(wire.suppress.roles))
         case "revive":
-            return calls.Revive()
+            return calls.Revive(_roles(wire.revive.roles))
         case "kill":
             if len(wire.kill.task_id) > MAX_ID_BYTES:
                 raise InvalidRequest("the task id is too long")
@@ -110,12 +109,6 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
             raise InvalidRequest("the call is empty, or one that this master does not know")
 
 
-def _only(demands: tuple[Demand, ...]) -> Demand | None:
-    if len(demands) > 1:
-        raise InvalidRequest("a framework's demand has one shape; several are not supported yet")
-    return demands[0] if demands else None
-
-
 def _launches(wire: pb.Call) -> tuple[TaskInfo, ...]:
     """The tasks of an ACCEPT. A malformed amount spoils the call: nothing says what it meant."""
     for operation in wire.accept.operations:
@@ -127,6 +120,10 @@ def _launches(wire: pb.Call) -> tuple[TaskInfo, ...]:
 def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:
     for operation in wire.accept.operations:
         yield from operation.launch.tasks
+
+
+def _roles(named: Sequence[str]) -> tuple[Role, ...]:
+    return check_roles(named) if named else ()
 
 
 def _offer_ids(ids: Iterable[str]) -> tuple[OfferId, ...]:

@@ -21,8 +21,8 @@ from croupier.v1 import framework_pb2, task_pb2
 def order_to_wire(message: ToAgent) -> pb.Order:
     """The order for `message`."""
     match message:
-        case LaunchTask(framework_id, task):
-            launch = pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task))
+        case LaunchTask(framework_id, task, role):
+            launch = pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task), role=role)
             return pb.Order(launch=launch)
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return pb.Order(

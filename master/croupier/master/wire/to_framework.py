@@ -9,6 +9,7 @@ from croupier.master.core.messages import (
     AgentFailed,
     Heartbeat,
     Offered,
+    PreemptRequested,
     Rescinded,
     Subscribed,
     ToFramework,
@@ -39,6 +40,16 @@ def event_to_wire(message: ToFramework, told: AgentsTold) -> pb.Event:
             return pb.Event(rescind=pb.Rescind(offer_id=offer_id, reason=reason))
         case AgentFailed(agent_id, hostname, text):
             return pb.Event(failure=pb.Failure(agent_id=agent_id, hostname=hostname, message=text))
+        case PreemptRequested(task_ids, agent_id, grace_s, role, reason):
+            return pb.Event(
+                preempt_request=pb.PreemptRequest(
+                    task_ids=task_ids,
+                    agent_id=agent_id,
+                    grace_ms=round(grace_s * 1000),
+                    role=role,
+                    reason=reason,
+                )
+            )
         case Subscribed(framework_id, heartbeat_s, master_id):
             return pb.Event(
                 subscribed=pb.Subscribed(
