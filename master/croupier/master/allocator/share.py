@@ -59,6 +59,14 @@ class Totals:
             self._touched = any(total * old != before * new for total, before in pairs)
         return self._touched
 
+    @property
+    def whole(self) -> int:
+        """What stands for a share of 1, in the present scale; 1 for a cluster of nothing."""
+        for name, factor in self.factors.items():
+            if name in self._amounts:
+                return self._amounts[name] * factor
+        return 1
+
     def refresh(self) -> None:
         """Take the changed totals into the scale; every key must be made anew after this."""
         scale = lcm(*self._amounts.values()) if self._amounts else 1

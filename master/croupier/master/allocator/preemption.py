@@ -1,0 +1,229 @@
+"""What to take back for a framework that starves, and from whom: never below an entitlement.
+
+Victims are found by a tournament from the root: the child of the largest share over
+entitlement, so long as that is more than 1, down to a framework, and of it what it has had
+for the shortest time; offers before tasks. A victim is legal if its framework and every role
+above it, up to where the paths part, would still have what they are entitled to and what they
+are guaranteed, and if where the paths part the starving side would end no higher than the
+other side was. The first legal victim decides the agent: room for one unit is made on one
+agent, and what was not needed for it is put back.
+
+Each preemption lowers the sum of what frameworks lack, by at least a unit's share: victims
+lack nothing before and after. So preemptions between changes from outside are finite, and
+no two frameworks take from each other in turns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+from croupier.master.allocator import limits
+from croupier.master.allocator.node import Leaf, Node, Pool
+from croupier.master.allocator.pool import PooledAgent
+from croupier.master.allocator.standing import Standings, almost_common, below, may_preempt
+from croupier.master.allocator.starvation import Starving
+from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.want import Want
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+
+_WHOLE = (1, 1)
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """What a framework has of an agent and could be asked to give back.
+
+    Attributes:
+        key: the id of the task or the offer.
+        since: when it was launched or offered.
+        is_offer: whether it is an offer, which nobody uses yet.
+    """
+
+    leaf: Leaf
+    agent_id: AgentId
+    resources: Resources
+    key: str
+    since: float
+    is_offer: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Room for one unit of a starving framework, on one agent.
+
+    Attributes:
+        room: what is to be kept for the framework there.
+        victims: what is to be taken back for it; none that is not needed.
+    """
+
+    starving: Starving
+    agent_id: AgentId
+    room: Resources
+    victims: tuple[Holding, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Means:
+    """What a plan is made from.
+
+    Attributes:
+        holdings: what a framework has, in any order, without what it gives up already.
+        room: what is free on an agent or will be, and is kept for nobody else; None if the
+            agent is out of the question for this framework.
+        is_on: whether there is preemption where no role says otherwise.
+    """
+
+    tree: Tree
+    standings: Standings
+    holdings: Callable[[Leaf], Iterable[Holding]]
+    room: Callable[[Leaf, AgentId], Resources | None]
+    agents: Mapping[AgentId, PooledAgent]
+    is_on: bool
+
+
+def plan(means: Means, starving: Starving) -> Plan | None:
+    """How to make room for one more unit of what the framework wants; None if there is no way.
+
+    Offers alone are taken back if that is enough. O(frameworks + what they hold).
+    """
+    for want in starving.leaf.wants or ():
+        if not want.left:
+            continue
+        for with_tasks in (False, True):
+            found = _Search(means, starving, want, with_tasks).run()
+            if found is not None:
+                return found
+    return None
+
+
+class _Search:
+    """The search for one unit of one shape."""
+
+    def __init__(self, means: Means, starving: Starving, want: Want, with_tasks: bool) -> None:
+        self._means, self._starving, self._want = means, starving, want
+        self._leaf = starving.leaf
+        self._with_tasks = with_tasks
+        self._unit, self._least = want.demand.unit, want.least
+        self._needed = {name: m * self._least for name, m in self._unit.scalars.items()}
+        self._on_path = set(self._leaf.path)
+        self._standings = means.standings
+
+    def run(self) -> Plan | None:
+        room = limits.headroom(self._leaf)
+        if limits.units_within(self._unit.scalars, room, self._least) < self._least:
+            return None
+        tried: set[AgentId] = set()
+        for first in self._victims(None):
+            if first.agent_id in tried or not self._is_legal(first):
+                continue
+            tried.add(first.agent_id)
+            if self._can_use(first.agent_id):
+                found = self._on_agent(first.agent_id)
+                if found is not None:
+                    return found
+        return None
+
+    def _on_agent(self, agent_id: AgentId) -> Plan | None:
+        free = self._means.room(self._leaf, agent_id)
+        assert free is not None
+        chosen: list[Holding] = []
+        for victim in self._victims(agent_id):
+            if self._fits(free):
+                break
+            if not self._is_legal(victim) or not self._helps(victim, free):
+                continue
+            self._standings.imagine(victim.leaf, victim.resources.scalars, -1)
+            free = free + victim.resources
+            chosen.append(victim)
+        for victim in chosen:
+            self._standings.imagine(victim.leaf, victim.resources.scalars)
+        if not self._fits(free) or not chosen:
+            return None
+        needed = []
+        for place, victim in enumerate(chosen):
+            rest = free - victim.resources
+            if self._fits(rest):
+                free = rest
+            else:
+                needed.append(chosen[place])
+        room = Resources(self._needed)
+        return Plan(self._starving, agent_id, room, tuple(needed))
+
+    def _can_use(self, agent_id: AgentId) -> bool:
+        agent = self._means.agents[agent_id]
+        return (
+            agent.is_active
+            and self._unit.units_within(agent.total, self._least) >= self._least
+            and all(each.holds(agent.facts) for each in self._want.demand.constraints)
+            and self._means.room(self._leaf, agent_id) is not None
+        )
+
+    def _fits(self, free: Resources) -> bool:
+        return self._unit.units_within(free, self._least) >= self._least
+
+    def _helps(self, victim: Holding, free: Resources) -> bool:
+        """Whether the victim has of what is short."""
+        for name, milli in self._needed.items():
+            ranges = name in victim.resources.ranges
+            if (victim.resources[name] or ranges) and (ranges or free[name] < milli):
+                return True
+        return False
+
+    def _is_legal(self, victim: Holding) -> bool:
+        """See the docstring of this module."""
+        standings, taken = self._standings, victim.resources.scalars
+        path, mine = almost_common(victim.leaf, self._leaf)
+        for node in path:
+            if below(standings.satisfaction(node, taken, -1), _WHOLE):
+                return False
+            if standings.is_needy(node, taken, -1):
+                return False
+        if self._starving.by_guarantee:
+            return True
+        after = standings.satisfaction(mine, self._needed)
+        return not below(standings.satisfaction(path[-1]), after)
+
+    def _victims(self, agent_id: AgentId | None) -> Iterator[Holding]:
+        """Holdings in the order of the tournament, by what is imagined at that time."""
+        waiting: dict[Leaf, list[Holding]] = {}
+        while True:
+            leaf = self._most_over(self._means.tree.root, agent_id, waiting)
+            if leaf is None:
+                return
+            yield waiting[leaf].pop()
+
+    def _most_over(
+        self, pool: Pool, agent_id: AgentId | None, waiting: dict[Leaf, list[Holding]]
+    ) -> Leaf | None:
+        ranked: list[tuple[float, int, Node]] = []
+        for node in pool.below():
+            if node is self._leaf or node.pull is None:
+                continue
+            share, whole = self._standings.satisfaction(node)
+            if share > whole or node in self._on_path:
+                ranked.append((-share / whole, node.arrival, node))
+        for _, _, node in sorted(ranked, key=lambda each: each[:2]):
+            if isinstance(node, Leaf):
+                if node not in waiting:
+                    waiting[node] = self._of(node, agent_id)
+                if waiting[node]:
+                    return node
+            elif isinstance(node, Pool):
+                found = self._most_over(node, agent_id, waiting)
+                if found is not None:
+                    return found
+        return None
+
+    def _of(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:
+        """What the leaf could give up, the first to go last."""
+        if not may_preempt(leaf, self._means.is_on):
+            return []
+        holdings = [
+            each
+            for each in self._means.holdings(leaf)
+            if (self._with_tasks or each.is_offer) and agent_id in (None, each.agent_id)
+        ]
+        holdings.sort(key=lambda each: (each.is_offer, each.since, each.key))
+        return holdings

@@ -1,0 +1,108 @@
+"""How far nodes are from their entitlements, also after changes that are only imagined.
+
+Shares and entitlements are kept as pairs of integers and compared crosswise: exact, and many
+times faster than reduced fractions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import lcm
+
+from croupier.master.allocator.directions import lift_of
+from croupier.master.allocator.node import Amounts, Leaf, Node, Pool, add_amounts
+from croupier.master.allocator.tree import Tree
+
+Ratio = tuple[int, int]
+
+
+class Standings:
+    """The tree as it stands, and as it would stand."""
+
+    def __init__(self, tree: Tree) -> None:
+        """Begin with the tree as it is. It must not change while this is used."""
+        self._tree = tree
+        self._totals = tree.totals
+        self._entitlements: dict[Node, Ratio] = {tree.root: (1, 1)}
+        self._held: dict[Node, Amounts] = {}
+
+    def imagine(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
+        """Let the leaf hold more, or less with `sign` -1. O(depth x resources)."""
+        for node in leaf.path:
+            held = self._held.get(node)
+            if held is None:
+                held = self._held[node] = dict(node.held)
+            add_amounts(held, scalars, sign)
+
+    def held(self, node: Node) -> Mapping[str, int]:
+        """What the node would hold."""
+        return self._held.get(node, node.held)
+
+    def share(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> Ratio:
+        """Its dominant share over its weights by resource, after `change` besides."""
+        held = self.held(node)
+        if change:
+            held = dict(held)
+            add_amounts(held, change, sign)
+        weights = node.settings.resource_weights
+        if not weights:
+            return self._totals.dominant(held), self._totals.whole
+        over = lcm(1000, *weights.values())
+        factors = self._totals.factors
+        shares = (
+            milli * factors[name] * 1000 * (over // weights.get(name, 1000))
+            for name, milli in held.items()
+            if name in factors
+        )
+        return max(shares, default=0), self._totals.whole * over
+
+    def entitlement(self, node: Node) -> Ratio:
+        """What part of the cluster it is entitled to; see `policies.drf`."""
+        known = self._entitlements.get(node)
+        if known is None:
+            assert node.parent is not None
+            above, below = self.entitlement(node.parent)
+            up, down = lift_of(node.parent)
+            known = self._entitlements[node] = (above * node.weight * down, below * up)
+        return known
+
+    def satisfaction(
+        self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1
+    ) -> Ratio:
+        """Share over entitlement: 1 is just what it is entitled to."""
+        share, whole = self.share(node, change, sign)
+        entitled, over = self.entitlement(node)
+        return share * over, whole * entitled
+
+    def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
+        """Whether it would be below its guarantee."""
+        promised = {name: milli for name, milli in node.settings.guarantee.items() if milli}
+        if not promised:
+            return False
+        held = dict(self.held(node))
+        add_amounts(held, change or {}, sign)
+        return all(held.get(name, 0) < milli for name, milli in promised.items())
+
+
+def below(one: Ratio, other: Ratio) -> bool:
+    """Whether one fraction is less than another; neither is below 0."""
+    return one[0] * other[1] < other[0] * one[1]
+
+
+def almost_common(one: Leaf, other: Leaf) -> tuple[list[Node], Node]:
+    """The path of `one` below the last role that both share, and where `other`'s begins."""
+    theirs = {node.parent: node for node in other.path}
+    path: list[Node] = []
+    for node in one.path:
+        path.append(node)
+        if node.parent in theirs:
+            return path, theirs[node.parent]
+    raise AssertionError("every path ends at the root")
+
+
+def may_preempt(node: Node, by_default: bool) -> bool:
+    """Whether what operators set allows the node to preempt and be preempted."""
+    for each in node.path:
+        if isinstance(each, Pool) and each.settings.preemption is not None:
+            return each.settings.preemption
+    return by_default

@@ -1,0 +1,145 @@
+"""Who starves: below what it is entitled to, with demand that is not met, for too long.
+
+A framework is below when its dominant share is less than the tolerance times its entitlement,
+or while a role that it is in is below its guarantee. It must have declared what it wants and
+not have declined it lately: whoever takes whole remainders cannot say what is missing. One
+look at which it is not below sets its clock back.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from fractions import Fraction
+
+from croupier.master.allocator import limits
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.standing import Ratio, Standings, below, may_preempt
+from croupier.master.allocator.tree import Tree
+from croupier.model.errors import InvalidRequest
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionRules:
+    """When room is made for whom; times are in seconds.
+
+    Attributes:
+        is_on: whether there is any preemption where no role says otherwise.
+        tolerance: how much of its entitlement a framework must have, above 0 and at most 1.
+        fair_timeout_s: how long a framework may be below that.
+        guarantee_timeout_s: how long a role may be below its guarantee while a framework in
+            it wants more.
+        grace_s: how long a framework has to end what it was asked to give up.
+        min_age_s: tasks that have run for less are left alone.
+        earmark_s: how long freed room is kept for whom it was freed, after the grace.
+        cooldown_s: how long a framework that declines is not taken to starve.
+        at_once: how many preemptions one look may begin.
+    """
+
+    is_on: bool = False
+    tolerance: Fraction = Fraction(4, 5)
+    fair_timeout_s: float = 60.0
+    guarantee_timeout_s: float = 15.0
+    grace_s: float = 30.0
+    min_age_s: float = 0.0
+    earmark_s: float = 60.0
+    cooldown_s: float = 60.0
+    at_once: int = 16
+
+    def __post_init__(self) -> None:
+        if not 0 < self.tolerance <= 1:
+            raise InvalidRequest("the tolerance of preemption must be above 0 and at most 1")
+        times = (
+            self.fair_timeout_s,
+            self.guarantee_timeout_s,
+            self.grace_s,
+            self.min_age_s,
+            self.earmark_s,
+            self.cooldown_s,
+        )
+        if not all(0 <= seconds <= 7 * 86400 for seconds in times):
+            raise InvalidRequest("the times of preemption must be between 0 and 7 days")
+
+
+@dataclass(frozen=True, slots=True)
+class Starving:
+    """A framework that starves.
+
+    Attributes:
+        since: when it was first seen to be below.
+        satisfaction: its share over its entitlement.
+        by_guarantee: whether a role that it is in is below its guarantee.
+    """
+
+    leaf: Leaf
+    since: float
+    satisfaction: Ratio
+    by_guarantee: bool
+
+
+class Starvation:
+    """For each framework that is below, since when."""
+
+    def __init__(self, tree: Tree, rules: PreemptionRules) -> None:
+        """Nobody is below yet."""
+        self._tree = tree
+        self._rules = rules
+        self._since: dict[Leaf, float] = {}
+        self._excused: dict[Leaf, float] = {}
+
+    def excuse(self, leaf: Leaf, now: float) -> None:
+        """The leaf declined: it is not taken to starve for the cool-down."""
+        self._excused[leaf] = now + self._rules.cooldown_s
+        self._since.pop(leaf, None)
+
+    @property
+    def is_anybody_below(self) -> bool:
+        """Whether time alone may make somebody starve."""
+        return bool(self._since)
+
+    def look(self, standings: Standings, now: float) -> list[Starving]:
+        """Who starves now, the least satisfied first. O(willing leaves x depth)."""
+        self._excused = {leaf: until for leaf, until in self._excused.items() if until > now}
+        since: dict[Leaf, float] = {}
+        starving: list[Starving] = []
+        for leaf in self._tree.in_order():
+            found = self._judge(standings, leaf, now)
+            if found is None:
+                continue
+            since[leaf] = found.since
+            rules = self._rules
+            timeout = rules.guarantee_timeout_s if found.by_guarantee else rules.fair_timeout_s
+            if now - found.since >= timeout:
+                starving.append(found)
+        self._since = since
+        starving.sort(key=lambda each: (not each.by_guarantee, _order(each), each.leaf.arrival))
+        return starving
+
+    def is_below(self, standings: Standings, leaf: Leaf) -> bool:
+        """Whether the leaf has less than it should, demand aside."""
+        return _needs(standings, leaf) or below(
+            standings.satisfaction(leaf), _ratio(self._rules.tolerance)
+        )
+
+    def _judge(self, standings: Standings, leaf: Leaf, now: float) -> Starving | None:
+        if not leaf.wants or leaf in self._excused or limits.is_blocked(leaf):
+            return None
+        if not may_preempt(leaf, self._rules.is_on) or not self.is_below(standings, leaf):
+            return None
+        return Starving(
+            leaf,
+            self._since.get(leaf, now),
+            standings.satisfaction(leaf),
+            _needs(standings, leaf),
+        )
+
+
+def _needs(standings: Standings, leaf: Leaf) -> bool:
+    return any(standings.is_needy(node) for node in leaf.path)
+
+
+def _ratio(fraction: Fraction) -> Ratio:
+    return fraction.numerator, fraction.denominator
+
+
+def _order(starving: Starving) -> Fraction:
+    return Fraction(*starving.satisfaction)
