@@ -129,7 +129,7 @@ class Master:
         before = registry.master or MasterRecord(secrets.token_hex(3), 0)
         record = MasterRecord(before.cluster, before.epoch + 1)
         await self._store.commit([record])
-        allocator = Allocator(self._config.weights.by_role)
+        allocator = Allocator(roles=self._config.weights.settings())
         return State.recovered(
             registry, record.master_id, self._config.settings(), allocator, self._clock.now()
         )

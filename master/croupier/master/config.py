@@ -61,7 +61,7 @@ class MasterConfig:
     """What outlives the master: sqlite:PATH, or memory for a trial."""
 
     weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
-    """Weights of roles, such as 'ads=2,web=0.5'; a role that is not named weighs 1."""
+    """Weights of roles, such as 'ads=2,web=0.5', where no operator has set any; else 1."""
 
     offer_lease: float = 10.0
     """How long a framework may hold an offer, in seconds, unless it asks for up to 60."""

@@ -15,6 +15,7 @@ from croupier.master.core.facts import (
     Fact,
     FrameworkJoined,
     FrameworkLeft,
+    RoleChanged,
     TaskMoved,
 )
 from croupier.model.task import TaskState
@@ -29,7 +30,7 @@ def log_fact(fact: Fact) -> None:
     said = {name: v.name if isinstance(v, Enum) else v for name, v in said.items() if v != ""}
     name = _WORD.sub("_", type(fact).__name__).lower()
     match fact:
-        case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft():
+        case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft() | RoleChanged():
             _log.info(name, **said)
         case CallAnswered(outcome="invalid"):
             _log.warning(name, **said)

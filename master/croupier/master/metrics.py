@@ -7,13 +7,14 @@ from the state when somebody scrapes.
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import islice
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core import facts
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
@@ -52,6 +53,7 @@ class Metrics:
         self._calls = counter("calls", "Calls of frameworks.", "call", "outcome")
         self._updates = counter("status_updates", "Status updates from agents.", "outcome")
         self._acks = counter("status_acks", "Acknowledgements from frameworks.", "outcome")
+        self._role_changes = counter("role_changes", "Roles whose settings operators changed.")
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core has decided.")
         self._hold = seconds("offer_hold", "How long offers were held.", _HOLD_SECONDS)
@@ -98,6 +100,8 @@ class Metrics:
                 self._removals.labels(fact.why).inc()
             case facts.FrameworkJoined():
                 self._subscriptions.labels(fact.kind).inc()
+            case facts.RoleChanged():
+                self._role_changes.inc()
             case facts.FrameworkLeft():
                 pass
 
@@ -179,12 +183,32 @@ class StateCollector(Collector):
             labels=["role"],
         )
         weights = GaugeMetricFamily("croupier_role_weight", "Weight of a role.", labels=["role"])
-        for role, weight in islice(self._state.allocator.role_weights().items(), MAX_ROLES):
-            share, scale = self._state.allocator.role_share(role)
-            shares.add_metric([role], share / scale)
-            weights.add_metric([role], weight / 1000)
-        yield shares
-        yield weights
+        due = GaugeMetricFamily(
+            "croupier_role_entitlement",
+            "Dominant share that is a role's due; 0 while nobody in it wants or holds any.",
+            labels=["role"],
+        )
+        guarantees = GaugeMetricFamily(
+            "croupier_role_guarantee",
+            "What a role is guaranteed; mem and disk in bytes.",
+            labels=["role", "resource"],
+        )
+        limits = GaugeMetricFamily(
+            "croupier_role_limit",
+            "What a role never holds more than; mem and disk in bytes.",
+            labels=["role", "resource"],
+        )
+        allocator = self._state.allocator
+        entitlements = role_entitlements(allocator.tree)
+        # Roles of which an operator has set something come first: none is left out for others.
+        settings = {**allocator.roles(), **{pool.role: pool.settings for pool in allocator.pools()}}
+        for role, each in islice(settings.items(), MAX_ROLES):
+            shares.add_metric([role], float(allocator.role_share(role)))
+            due.add_metric([role], float(entitlements.get(role, 0)))
+            weights.add_metric([role], each.weight / 1000)
+            _add_amounts(guarantees, each.guarantee, role)
+            _add_amounts(limits, each.limit, role)
+        yield from (shares, due, weights, guarantees, limits)
 
 
 def _gauge(name: str, text: str, value: float) -> Metric:
@@ -200,5 +224,13 @@ def _tallied(name: str, text: str, tally: Tally[str], states: list[str]) -> Metr
 
 def _add_amount(gauge: GaugeMetricFamily, amount: Resources, state: str) -> None:
     for name, milli in amount.scalars.items():
-        value = milli * _BYTES_PER_MILLI_MIB if name in SIZED else milli / 1000
-        gauge.add_metric([name, state], value)
+        gauge.add_metric([name, state], _value(name, milli))
+
+
+def _add_amounts(gauge: GaugeMetricFamily, amounts: Mapping[str, int], role: str) -> None:
+    for name, milli in amounts.items():
+        gauge.add_metric([role, name], _value(name, milli))
+
+
+def _value(name: str, milli: int) -> float:
+    return milli * _BYTES_PER_MILLI_MIB if name in SIZED else milli / 1000

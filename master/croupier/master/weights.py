@@ -1,4 +1,7 @@
-"""Weights of roles, as they are written on a command line."""
+"""Weights of roles, as they are written on a command line.
+
+They hold for the roles of which no operator has set anything; see `core.roles`.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,8 @@ from dataclasses import dataclass, field
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role, check_role
-from croupier.model.scalar import format_milli, parse_scalar
-
-MAX_WEIGHT = 1_000_000
+from croupier.model.roles import RoleSettings, parse_weight
+from croupier.model.scalar import format_milli
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,13 +33,15 @@ class Weights:
             if not equals:
                 raise InvalidRequest(f"{part!r} is not ROLE=WEIGHT (example: ads=2,web=0.5)")
             role = check_role(name)
-            weight = parse_scalar(f"the weight of {role}", value)
-            if not 0 < weight <= MAX_WEIGHT * 1000:
-                raise InvalidRequest(f"the weight of {role} must be above 0, at most {MAX_WEIGHT}")
+            weight = parse_weight(f"the weight of {role}", value)
             if role in weights:
                 raise InvalidRequest(f"the weight of {role} is given twice")
             weights[role] = weight
         return cls(weights)
+
+    def settings(self) -> dict[Role, RoleSettings]:
+        """The settings of the roles that are named."""
+        return {role: RoleSettings(weight) for role, weight in self.by_role.items()}
 
     def __str__(self) -> str:
         return ",".join(f"{role}={format_milli(weight)}" for role, weight in self.by_role.items())

@@ -52,6 +52,14 @@ class RoleSettings:
             and self.preemption is None
         )
 
+    def __str__(self) -> str:
+        told = [f"weight {format_milli(self.weight)}"]
+        told += [f"weight of {n} {format_milli(w)}" for n, w in self.resource_weights.items()]
+        told += [f"guarantee {format_amounts(self.guarantee)}"] if self.guarantee else []
+        told += [f"limit {format_amounts(self.limit)}"] if self.limit else []
+        told += [f"preemption {'on' if self.preemption else 'off'}"] * (self.preemption is not None)
+        return ", ".join(told)
+
     def check(self) -> None:
         """Look for what no role could have.
 

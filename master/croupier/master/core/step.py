@@ -11,6 +11,7 @@ from croupier.master.core import (
     on_call,
     on_framework,
     on_operator,
+    on_roles,
     on_time,
 )
 from croupier.master.core.effects import Answer, Effect
@@ -27,6 +28,7 @@ from croupier.master.core.events import (
     SessionEnded,
     Subscribe,
     TimePassed,
+    UpdateRoles,
 )
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
@@ -60,6 +62,8 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
             yield from _on_session_ended(state, event, now)
         case OperatorKill():
             yield from on_operator.on_operator_kill(state, event)
+        case UpdateRoles():
+            yield from on_roles.on_update_roles(state, event, now)
         case Read(request, query):
             yield Answer(request, _asked(state, query))
         case _:

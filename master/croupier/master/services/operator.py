@@ -8,15 +8,18 @@ from typing import TypeVar
 
 from grpc import StatusCode
 
-from croupier.master.core.events import OperatorKill
+from croupier.master.core.events import OperatorKill, UpdateRoles
+from croupier.master.core.on_roles import RolesMoved
+from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.master.driver import Driver
 from croupier.master.services import views
 from croupier.master.services.stream import Context
+from croupier.master.wire.from_operator import changes_from_wire
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError, NotFound
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.errors import CroupierError
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.rpc.wire_errors import STATUS
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
@@ -25,6 +28,7 @@ T = TypeVar("T")
 
 # About 10 ms of work: then the driver has its turn.
 TASKS_AT_ONCE = 250
+ROLES_AT_ONCE = 500
 
 
 class OperatorService(OperatorServiceServicer):
@@ -60,8 +64,13 @@ class OperatorService(OperatorServiceServicer):
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
-        """Roles that have frameworks or a weight."""
-        return await self._read(context, views.view_roles)
+        """Roles that have frameworks or settings, and all above them, as a tree."""
+        standings = list((await self._read(context, stand)).values())
+        wire = pb.ListRolesResponse()
+        for start in range(0, len(standings), ROLES_AT_ONCE):
+            wire.roles.extend(map(views.view_role, standings[start : start + ROLES_AT_ONCE]))
+            await asyncio.sleep(0)
+        return wire
 
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
@@ -93,19 +102,32 @@ class OperatorService(OperatorServiceServicer):
         assert isinstance(task, Task)
         return pb.KillTaskResponse(task=views.view_task(task))
 
+    async def UpdateRoles(
+        self, request: pb.UpdateRolesRequest, context: Context
+    ) -> pb.UpdateRolesResponse:
+        """Have settings of roles changed: all of them, or none."""
+        moved = await _answered(context, self._update_roles(request, context.peer()))
+        return views.view_moved(moved, dry_run=request.dry_run)
+
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Why a framework has no more offers than it has."""
-        framework_id = FrameworkId(request.framework_id)
-        return await self._read(context, lambda state: _explain(state, framework_id))
+        framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
+        clock = self._clock
+        return await self._read(
+            context,
+            lambda state: views.view_reasons(state, framework_id, agent_id, clock.now()),
+        )
+
+    async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
+        changes = changes_from_wire(request.changes)
+        moved = await self._driver.ask(
+            lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
+        )
+        assert isinstance(moved, RolesMoved)
+        return moved
 
     async def _read(self, context: Context, query: Callable[[State], T]) -> T:
         return await _answered(context, self._driver.read(query))
-
-
-def _explain(state: State, framework_id: FrameworkId) -> pb.ExplainResponse:
-    if framework_id not in state.frameworks:
-        raise NotFound(f"no framework {framework_id!r}")
-    return views.view_reasons(state, framework_id)
 
 
 async def _answered(context: Context, answer: Awaitable[T]) -> T:

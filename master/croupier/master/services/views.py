@@ -2,22 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from fractions import Fraction
 from itertools import chain
 
+from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
+from croupier.master.core.on_roles import RolesMoved
+from croupier.master.core.standing import RoleStanding, in_tree_order, stand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskRecord
 from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.errors import NotFound
+from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, total_of
+from croupier.model.roles import RoleSettings
 from croupier.rpc.resources_wire import resources_to_wire
+from croupier.rpc.roles_wire import settings_to_wire
 from croupier.rpc.task_wire import demand_to_wire, status_to_wire, task_to_wire
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
 
 PPM = 1_000_000
+# Of the roles whose entitlement moved with that of others, so many are told.
+MAX_OTHERS = 500
+
+_ABOUT_A_ROLE = (Cause.LIMIT, Cause.GUARANTEE)
 
 
 def view_master(state: State) -> pb.GetMasterResponse:
@@ -44,12 +56,39 @@ def view_frameworks(state: State) -> pb.ListFrameworksResponse:
     )
 
 
-def view_roles(state: State) -> pb.ListRolesResponse:
-    """All roles, by name."""
-    weights = state.allocator.role_weights()
-    return pb.ListRolesResponse(
-        roles=[_role(state, role, weights[role]) for role in sorted(weights)]
+def view_role(standing: RoleStanding) -> pb.RoleView:
+    """One role, with everything below it."""
+    return pb.RoleView(
+        role=standing.role,
+        settings=settings_to_wire(standing.settings),
+        used=resources_to_wire(standing.used),
+        offered=resources_to_wire(standing.offered),
+        share_ppm=_ppm(standing.share),
+        entitlement_ppm=_ppm(standing.entitlement),
+        frameworks=standing.frameworks,
+        tasks=standing.tasks,
     )
+
+
+def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
+    """The roles that were named, and those whose entitlement moved with them."""
+    wire = pb.UpdateRolesResponse(dry_run=dry_run)
+    others = [
+        role
+        for role, after in moved.after.items()
+        if role not in moved.named
+        and role in moved.before
+        and after.entitlement != moved.before[role].entitlement
+    ]
+    wire.others = max(len(others) - MAX_OTHERS, 0)
+    for role in (*moved.named, *others[:MAX_OTHERS]):
+        # A role without settings and frameworks stands nowhere before, or after.
+        untouched = RoleStanding(role, RoleSettings())
+        wire.roles.add(
+            before=view_role(moved.before.get(role, untouched)),
+            after=view_role(moved.after.get(role, untouched)),
+        )
+    return wire
 
 
 def view_offers(state: State, now: float) -> pb.ListOffersResponse:
@@ -59,7 +98,7 @@ def view_offers(state: State, now: float) -> pb.ListOffersResponse:
         offered = Offered(
             offer.offer_id,
             state.agents[offer.agent_id].describe(),
-            state.frameworks[offer.framework_id].role,
+            offer.role,
             offer.resources,
             max(offer.expires_at - now, 0.0),
         )
@@ -93,12 +132,51 @@ def view_task(task: Task | TaskRecord) -> pb.TaskView:
     )
 
 
-def view_reasons(state: State, framework_id: FrameworkId) -> pb.ExplainResponse:
-    """Why the framework is not dealt more."""
-    wire = pb.ExplainResponse()
-    for passed in state.allocator.explain(framework_id):
-        wire.reasons.add(cause=passed.cause.value, agents=passed.agents, detail=passed.detail)
+def view_reasons(
+    state: State, framework_id: FrameworkId, agent_id: AgentId, now: float
+) -> pb.ExplainResponse:
+    """Why the framework is not dealt more, of any agent or of one if `agent_id` is not empty.
+
+    Raises:
+        NotFound: if there is no such framework or agent.
+    """
+    framework = state.frameworks.get(framework_id)
+    if framework is None:
+        raise NotFound(f"no framework {framework_id!r}")
+    if agent_id and agent_id not in state.agents:
+        raise NotFound(f"no agent {agent_id!r}")
+    standings = stand(state)
+    return pb.ExplainResponse(
+        reasons=map(_reason, _reasons(state, framework, agent_id, now)),
+        framework=_framework(state, framework),
+        roles=[view_role(standings[role]) for role in in_tree_order(_roles_of(state, framework))],
+    )
+
+
+def _reasons(
+    state: State, framework: Framework, agent_id: AgentId, now: float
+) -> Iterable[PassedOver]:
+    if not agent_id or state.agents[agent_id].in_pool:
+        return state.allocator.explain(framework.framework_id, agent_id or None, now)
+    detail = f"agent {agent_id} is {state.agents[agent_id].state.value}"
+    return [PassedOver(Cause.AGENT_AWAY, 1, detail, role, agent_id) for role in framework.roles]
+
+
+def _reason(passed: PassedOver) -> pb.PassedOver:
+    wire = pb.PassedOver(
+        cause=passed.cause.value, agents=passed.agents, detail=passed.detail, role=passed.role
+    )
+    if passed.cause in _ABOUT_A_ROLE:
+        wire.about_role = passed.about
+    elif passed.about:
+        wire.about_agent_id = passed.about
     return wire
+
+
+def _roles_of(state: State, framework: Framework) -> list[Role]:
+    """Those it subscribes to, and those that it has left and still holds something in."""
+    leaves = state.allocator.tree.leaves
+    return [role for framework_id, role in leaves if framework_id == framework.framework_id]
 
 
 def _agent(state: State, agent: Agent) -> pb.AgentView:
@@ -113,40 +191,37 @@ def _agent(state: State, agent: Agent) -> pb.AgentView:
 
 
 def _framework(state: State, framework: Framework) -> pb.FrameworkView:
-    share, scale = state.allocator.share(framework.framework_id)
-    demand = state.allocator.demand(framework.framework_id)
+    framework_id, allocator = framework.framework_id, state.allocator
     return pb.FrameworkView(
         framework=framework_pb2.FrameworkInfo(
-            framework_id=framework.framework_id,
+            framework_id=framework_id,
             name=framework.name,
-            roles=[framework.role],
+            roles=framework.roles,
             failover_timeout_ms=round(framework.failover_timeout_s * 1000),
             hostname=framework.hostname,
             webui_url=framework.webui_url,
         ),
         state=framework.state.value,
-        suppressed=state.allocator.is_suppressed(framework.framework_id),
-        demands=[demand_to_wire(demand)] if demand else [],
+        suppressed=allocator.is_suppressed(framework_id),
+        suppressed_roles=_suppressed(state, framework),
+        demands=map(demand_to_wire, allocator.demands(framework_id)),
         used=resources_to_wire(_used(framework)),
         offered=resources_to_wire(_offered(framework)),
-        share_ppm=share * PPM // scale,
+        share_ppm=_ppm(allocator.share(framework_id)),
+        entitlement_ppm=_ppm(allocator.entitlement(framework_id)),
         tasks=sum(not task.state.is_terminal for task in framework.tasks.values()),
         offers=len(framework.offers),
     )
 
 
-def _role(state: State, role: Role, weight: int) -> pb.RoleView:
-    members = [each for each in state.frameworks.values() if each.role == role]
-    share, scale = state.allocator.role_share(role)
-    return pb.RoleView(
-        role=role,
-        settings=pb.RoleSettings(weight_milli=weight),
-        used=resources_to_wire(total_of(_used(each) for each in members)),
-        offered=resources_to_wire(total_of(_offered(each) for each in members)),
-        share_ppm=share * PPM // scale,
-        frameworks=len(members),
-        tasks=sum(not task.state.is_terminal for each in members for task in each.tasks.values()),
-    )
+def _suppressed(state: State, framework: Framework) -> list[Role]:
+    leaves = state.allocator.tree.leaves
+    mine = ((role, leaves.get((framework.framework_id, role))) for role in framework.roles)
+    return [role for role, leaf in mine if leaf is not None and leaf.is_suppressed]
+
+
+def _ppm(fraction: Fraction) -> int:
+    return round(fraction * PPM)
 
 
 def _used(framework: Framework) -> Resources:

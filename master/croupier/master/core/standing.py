@@ -1,0 +1,113 @@
+"""How roles stand: what is set of them, what they hold, and what is their due."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from croupier.master.allocator.what_if import role_entitlements
+from croupier.master.core.roles import Cluster
+from croupier.master.core.state import State
+from croupier.model.ids import FrameworkId, Role
+from croupier.model.resources import NOTHING, Resources
+from croupier.model.roles import RoleSettings, ancestors
+
+_UNTOUCHED = RoleSettings()
+
+
+@dataclass(frozen=True, slots=True)
+class RoleStanding:
+    """A role with everything below it, at one moment.
+
+    Attributes:
+        share: dominant share of the cluster, before the weight; used and offered.
+        entitlement: the share that is its due; 0 while nobody in it wants or holds any.
+        frameworks: how many subscribe to it, or still hold something in it.
+        tasks: how many have not ended.
+    """
+
+    role: Role
+    settings: RoleSettings
+    used: Resources = NOTHING
+    offered: Resources = NOTHING
+    share: Fraction = Fraction(0)
+    entitlement: Fraction = Fraction(0)
+    frameworks: int = 0
+    tasks: int = 0
+
+
+def stand(
+    state: State, changes: Mapping[Role, RoleSettings] | None = None
+) -> dict[Role, RoleStanding]:
+    """Every role that has frameworks or settings, and all above those, from the top down.
+
+    With `changes`, as they would stand if that were set. O(tasks + roles).
+    """
+    changes = changes or {}
+    pools = state.allocator.tree.roles
+    due = role_entitlements(state.allocator.tree, changes)
+    settings = {**state.allocator.roles(), **changes}
+    members, tasks = _members(state), _tasks(state)
+    found: dict[Role, RoleStanding] = {}
+    for role in in_tree_order([*pools, *settings]):
+        pool = pools.get(role)
+        if pool is None:
+            found[role] = RoleStanding(role, settings.get(role, _UNTOUCHED))
+            continue
+        offered = {name: milli - pool.used.get(name, 0) for name, milli in pool.held.items()}
+        found[role] = RoleStanding(
+            role,
+            settings.get(role, _UNTOUCHED),
+            Resources(pool.used),
+            Resources(offered),
+            state.allocator.role_share(role),
+            due[role],
+            len(members[role]),
+            tasks[role],
+        )
+    return found
+
+
+def in_tree_order(roles: Iterable[Role]) -> list[Role]:
+    """The roles and all above them, each once, parents right before what is below them."""
+    known = {above for role in set(roles) for above in (role, *ancestors(role))}
+    return sorted(known, key=lambda role: role.split("/"))
+
+
+def cluster_of(state: State) -> Cluster:
+    """What a change of roles is held against. O(agents)."""
+    known = set(state.allocator.resource_names)
+    others: set[str] = set()
+    for agent in state.agents.values():
+        known.update(agent.total.scalars)
+        others.update(agent.total.ranges, agent.total.sets)
+    return Cluster(
+        dict(state.allocator.total),
+        frozenset(known),
+        frozenset(others - known),
+        sum(not agent.in_pool for agent in state.agents.values()),
+        {role: pool.used for role, pool in state.allocator.tree.roles.items()},
+    )
+
+
+def _members(state: State) -> Mapping[Role, set[FrameworkId]]:
+    members: defaultdict[Role, set[FrameworkId]] = defaultdict(set)
+    for framework_id, role in state.allocator.tree.leaves:
+        for above in (role, *ancestors(role)):
+            members[above].add(framework_id)
+    return members
+
+
+def _tasks(state: State) -> Counter[Role]:
+    tasks = Counter(
+        task.role
+        for framework in state.frameworks.values()
+        for task in framework.tasks.values()
+        if not task.state.is_terminal
+    )
+    for role, number in list(tasks.items()):
+        for above in ancestors(role):
+            tasks[above] += number
+    return tasks

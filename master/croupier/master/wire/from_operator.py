@@ -1,0 +1,42 @@
+"""What operators send, as the core knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from croupier.master.core.roles import MAX_CHANGES, Part, RoleChange
+from croupier.model.errors import InvalidRequest, shortened
+from croupier.model.ids import check_role
+from croupier.rpc.roles_wire import settings_from_wire
+from croupier.v1 import operator_pb2 as pb
+
+_PARTS = {
+    pb.RoleChange.PART_WEIGHT: Part.WEIGHT,
+    pb.RoleChange.PART_RESOURCE_WEIGHTS: Part.RESOURCE_WEIGHTS,
+    pb.RoleChange.PART_GUARANTEE: Part.GUARANTEE,
+    pb.RoleChange.PART_LIMIT: Part.LIMIT,
+    pb.RoleChange.PART_PREEMPTION: Part.PREEMPTION,
+}
+
+
+def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
+    """The changes in `wire`.
+
+    Raises:
+        InvalidRequest: if one is malformed, or they are too many.
+    """
+    if len(wire) > MAX_CHANGES:
+        raise InvalidRequest(f"more than {MAX_CHANGES} roles cannot be changed at once")
+    return tuple(map(_change, wire))
+
+
+def _change(wire: pb.RoleChange) -> RoleChange:
+    try:
+        role = check_role(wire.role)
+        parts = set(wire.parts)
+        if not parts <= set(_PARTS):
+            raise InvalidRequest(f"role {role}: unknown parts {sorted(parts - set(_PARTS))}")
+        settings = settings_from_wire(wire.settings) if wire.HasField("settings") else None
+    except InvalidRequest as refusal:
+        raise shortened(refusal) from None
+    return RoleChange(role, settings, tuple(part for n, part in _PARTS.items() if n in parts))

@@ -1,0 +1,212 @@
+"""What operators change of roles takes effect at once, as a whole or not at all, and lasts."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.master.allocator import Allocator
+from croupier.master.core.effects import Answer, Happened, Save
+from croupier.master.core.events import UpdateRoles
+from croupier.master.core.facts import OfferEnded, RoleChanged
+from croupier.master.core.on_roles import RolesMoved
+from croupier.master.core.records import ForgetRole, Registry, RoleRecord
+from croupier.master.core.roles import Part, RoleChange
+from croupier.master.core.settings import Settings
+from croupier.master.core.standing import stand
+from croupier.master.core.state import State
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings, parse_amounts
+from tests.harness.world import World, make_task
+
+ADS = Role("ads")
+WEB = Role("web")
+
+
+def change(
+    role: str,
+    guarantee: str = "",
+    limit: str = "",
+    weight: int = 1000,
+    parts: tuple[Part, ...] = (),
+) -> RoleChange:
+    settings = RoleSettings(weight, guarantee=parse_amounts(guarantee), limit=parse_amounts(limit))
+    return RoleChange(Role(role), settings, parts)
+
+
+def update(
+    world: World, *changes: RoleChange, dry_run: bool = False, force: bool = False
+) -> object:
+    """The answer to an operator who wants `changes`."""
+    event = UpdateRoles(1, changes, dry_run, force, "somewhere")
+    (answer,) = (each for each in world.do(event) if isinstance(each, Answer))
+    return answer.result
+
+
+def moved(answer: object) -> RolesMoved:
+    assert isinstance(answer, RolesMoved), answer
+    return answer
+
+
+def held(world: World, role: str) -> str:
+    standing = stand(world.state)[Role(role)]
+    return f"{standing.used} used, {standing.offered} offered"
+
+
+def test_a_weight_is_saved_told_and_of_effect_in_the_next_pass() -> None:
+    world = World()
+    agent = world.agent("cpus:6;mem:6GB")
+    web = world.framework("web", "cpus:1;mem:1GB")
+    world.accept(web, *(make_task(f"w{n}") for n in range(6)))
+    ads = world.framework("ads", "cpus:1;mem:1GB")
+    effects = world._step(UpdateRoles(7, (change("ads", weight=2000),), operator="me"))
+    assert [e for e in effects if isinstance(e, Save)] == [
+        Save(RoleRecord(ADS, RoleSettings(2000)))
+    ]
+    assert [e.fact for e in effects if isinstance(e, Happened)] == [
+        RoleChanged(ADS, "weight 1", "weight 2", "me", False)
+    ]
+    answer = effects[-1]
+    assert isinstance(answer, Answer)
+    assert answer.request == 7
+    told = moved(answer.result)
+    assert told.named == (ADS,)
+    assert (told.before[ADS].settings.weight, told.after[ADS].settings.weight) == (1000, 2000)
+    assert [round(float(told.before[role].entitlement), 3) for role in (ADS, WEB)] == [0.5, 0.5]
+    assert [round(float(told.after[role].entitlement), 3) for role in (ADS, WEB)] == [0.667, 0.333]
+    for number in range(5):
+        world.finish(agent, world.framework_id(web), f"w{number}")
+        while offers := world.offers(ads):
+            world.accept(ads, make_task(f"a{number}"), offers=[offers[0].offer_id])
+        while world.offers(web):
+            world.accept(web, make_task(f"x{number}"))
+    assert held(world, "ads").startswith("cpus:4")
+
+
+def test_what_is_refused_changes_nothing() -> None:
+    world = World()
+    agent = world.agent("cpus:4;mem:4GB")
+    web = world.framework("web", "cpus:1;mem:1GB")
+    world.accept(web, make_task("t1"), make_task("t2"))
+    good = change("ads", weight=5000)
+    for bad, kind in [
+        (change("web", limit="cpus:1"), Conflict),
+        (change("web", guarantee="cpus:5"), InvalidRequest),
+        (change("web", limit="gpus:1"), InvalidRequest),
+        (change("web", weight=0), InvalidRequest),
+        (change("../web"), InvalidRequest),
+        (change("x" * 1_000_000), InvalidRequest),
+    ]:
+        before = stand(world.state)
+        answer = update(world, good, bad)
+        assert isinstance(answer, CroupierError)
+        assert type(answer) is kind
+        assert len(str(answer)) < 500
+        assert stand(world.state) == before
+    assert not any(isinstance(record, RoleRecord) for record in world.saved)
+    assert not world.state.allocator.roles()
+    assert world.state.agents[world.agent_id(agent)].in_pool
+
+
+def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
+    world = World()
+    world.agent("cpus:4;mem:4GB")
+    for role in ("web", "ads"):
+        world.framework(role, "cpus:1;mem:1GB")
+    passes = world.state.allocator.passes
+    before = stand(world.state)
+    told = moved(update(world, change("ads", "cpus:1", "cpus:3", 3000), dry_run=True))
+    assert told.before == before == stand(world.state)
+    assert told.after[ADS] == replace(
+        before[ADS],
+        settings=RoleSettings(3000, {}, {"cpus": 1000}, {"cpus": 3000}),
+        entitlement=before[ADS].entitlement * 3 / 2,
+    )
+    assert told.after[WEB].entitlement == before[WEB].entitlement / 2
+    assert world.state.allocator.passes == passes
+    assert not any(isinstance(record, RoleRecord) for record in world.saved)
+    assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), InvalidRequest)
+
+
+def test_a_limit_takes_offers_back_that_are_beyond_it() -> None:
+    world = World()
+    world.agent("cpus:8;mem:8GB")
+    web = world.framework("web", "cpus:1;mem:1GB")
+    world.accept(web, make_task("t1"), make_task("t2"))
+    world.framework("web/x")
+    assert held(world, "web") == "cpus:2;mem:2GB used, cpus:6;mem:6GB offered"
+    told = moved(update(world, change("web", limit="cpus:3")))
+    assert str(told.after[WEB].offered) == ""
+    ended = [fact for fact in world.facts if isinstance(fact, OfferEnded)]
+    assert (ended[-1].outcome, ended[-1].message) == (
+        "rescinded",
+        "the limit of role web was lowered",
+    )
+    assert held(world, "web").startswith("cpus:2;mem:2GB used, cpus:1")
+
+
+def test_a_limit_below_what_is_used_is_for_those_who_insist() -> None:
+    world = World()
+    agent = world.agent("cpus:4;mem:4GB")
+    web = world.framework("web", "cpus:1;mem:1GB")
+    world.accept(web, *(make_task(f"t{n}") for n in range(3)))
+    assert isinstance(update(world, change("web", limit="cpus:1")), Conflict)
+    moved(update(world, change("web", limit="cpus:1"), force=True))
+    assert held(world, "web") == "cpus:3;mem:3GB used,  offered"
+    fact = next(fact for fact in world.facts if isinstance(fact, RoleChanged))
+    assert fact.forced
+    world.pass_time(6)  # What was left of the first offer is refused no more.
+    for number in range(3):
+        world.finish(agent, world.framework_id(web), f"t{number}")
+        assert len(world.offers(web)) == (number == 2)
+
+
+def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
+    flags = {ADS: RoleSettings(2000), WEB: RoleSettings(3000)}
+    world = World(state=State("m", Settings(), Allocator(roles=flags)))
+    update(world, change("ads"), change("web/x", limit="cpus:1"))
+    registry = Registry()
+    for record in world.saved:
+        registry.apply(record)  # type: ignore[arg-type]
+    again = State.recovered(registry, "m2", Settings(), Allocator(roles=flags), 0.0)
+    assert again.allocator.roles() == {
+        WEB: RoleSettings(3000),
+        "web/x": RoleSettings(limit={"cpus": 1000}),
+    }
+    world = World(state=again)
+    assert moved(update(world, RoleChange(ADS, None))).after[ADS].settings.weight == 2000
+    assert world.saved == [ForgetRole(ADS)]
+
+
+def test_setting_what_is_set_saves_nothing() -> None:
+    world = World()
+    update(world, change("ads", limit="cpus:1"))
+    saved = len(world.saved)
+    told = moved(update(world, change("ads", limit="cpus:1", parts=(Part.LIMIT,))))
+    assert told.before == told.after
+    assert len(world.saved) == saved
+
+
+def test_roles_stand_as_a_tree_with_all_below_them() -> None:
+    world = World()
+    world.agent("cpus:10;mem:10GB")
+    prod = world.framework("ads/prod/eu", "cpus:1;mem:1GB", count=2)
+    world.accept(prod, make_task("t1"))
+    world.framework(roles=("ads/prod", "ads/test"), demand="cpus:1;mem:1GB", count=1)
+    update(world, change("web/x", weight=2))
+    told = stand(world.state)
+    assert list(told) == ["ads", "ads/prod", "ads/prod/eu", "ads/test", "web", "web/x"]
+    assert [each.frameworks for each in told.values()] == [2, 2, 1, 1, 0, 0]
+    assert [each.tasks for each in told.values()] == [1, 1, 1, 0, 0, 0]
+    assert str(told[ADS].used) == "cpus:1;mem:1GB"
+
+
+@pytest.mark.parametrize("force", [True, False])
+def test_settings_never_contradict_each_other_even_for_those_who_insist(force: bool) -> None:
+    world = World()
+    update(world, change("ads", limit="cpus:3"))
+    answer = update(world, change("ads/x", "cpus:2"), change("ads/y", "cpus:2"), force=force)
+    assert isinstance(answer, InvalidRequest)
+    assert list(world.state.allocator.roles()) == [ADS]

@@ -1,0 +1,73 @@
+"""What a role would be entitled to is what it is entitled to once that is set."""
+
+from __future__ import annotations
+
+import random
+from fractions import Fraction
+
+from croupier.master.allocator import Allocator
+from croupier.master.allocator.what_if import role_entitlements
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
+
+ROLES = [Role(r) for r in ("a", "a/x", "a/y", "a/y/1", "a/y/2", "b", "b/x", "c", "*")]
+
+
+def random_settings(rng: random.Random) -> RoleSettings:
+    weights = {"cpus": rng.randint(1, 9) * 250} if rng.random() < 0.3 else {}
+    return RoleSettings(rng.randint(1, 9) * 500, weights)
+
+
+def random_cluster(rng: random.Random) -> Allocator:
+    allocator = Allocator(roles={role: random_settings(rng) for role in rng.sample(ROLES, 3)})
+    for number in range(3):
+        size = Resources.parse(f"cpus:{rng.randint(4, 20)};mem:{rng.randint(4, 40)}GB;gpus:1")
+        allocator.add_agent(AgentId(f"a{number}"), size)
+    for number, role in enumerate(rng.sample(ROLES, 6)):
+        framework_id = FrameworkId(f"f{number}")
+        allocator.add_framework(framework_id, [role])
+        unit = Resources.parse(f"cpus:{rng.randint(1, 3)};mem:{rng.randint(1, 4)}GB")
+        allocator.set_demand(framework_id, [Demand(unit)] if rng.random() < 0.7 else [])
+        allocator.connect(framework_id, rng.random() < 0.8)
+    for grant in allocator.run(0.0, 1000):
+        if rng.random() < 0.5:
+            allocator.launch(grant.framework_id, grant.role, grant.agent_id, grant.resources)
+    return allocator
+
+
+def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
+    moved = 0
+    for seed in range(200):
+        rng = random.Random(seed)
+        allocator = random_cluster(rng)
+        before = dict(allocator.roles())
+        now = role_entitlements(allocator.tree)
+        assert now == {
+            pool.role: allocator.role_entitlement(pool.role) for pool in allocator.pools()
+        }
+        changes = {role: random_settings(rng) for role in rng.sample(ROLES, 2)}
+        would_be = role_entitlements(allocator.tree, changes)
+        assert allocator.roles() == before
+        assert role_entitlements(allocator.tree) == now
+        allocator.check()
+        for role, settings in changes.items():
+            allocator.set_role(role, settings)
+        assert role_entitlements(allocator.tree) == would_be
+        moved += would_be != now
+    assert moved > 100
+
+
+def test_two_to_one() -> None:
+    allocator = Allocator()
+    allocator.add_agent(AgentId("a1"), Resources.parse("cpus:9;mem:9GB"))
+    for role in ("ads", "web"):
+        allocator.add_framework(FrameworkId(role), [Role(role)])
+        allocator.connect(FrameworkId(role), True)
+    half, changes = Fraction(1, 2), {Role("ads"): RoleSettings(weight=2000)}
+    assert role_entitlements(allocator.tree) == {"ads": half, "web": half}
+    assert role_entitlements(allocator.tree, changes) == {
+        "ads": Fraction(2, 3),
+        "web": Fraction(1, 3),
+    }
