@@ -83,9 +83,9 @@ class RawFramework:
         """Subscribe as a framework without demand; `more` overrides fields."""
         info = {"name": "raw", "roles": ["*"], "failover_timeout_ms": 60_000, **more}
         client_id = info.pop("client_id", "client")
-        demands = info.pop("demands", [])
+        rest = {name: info.pop(name, []) for name in ("demands", "suppressed_roles")}
         subscribe = framework_pb2.Subscribe(
-            framework=framework_pb2.FrameworkInfo(**info), client_id=client_id, demands=demands
+            framework=framework_pb2.FrameworkInfo(**info), client_id=client_id, **rest
         )
         await self.send(framework_pb2.Call(subscribe=subscribe))
         subscribed = (await self.next("subscribed")).subscribed

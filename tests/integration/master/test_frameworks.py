@@ -27,6 +27,19 @@ def launch(offer_ids: list[str], *tasks: task_pb2.TaskInfo) -> pb.Accept:
     return pb.Accept(offer_ids=offer_ids, operations=[pb.Operation(launch=pb.Launch(tasks=tasks))])
 
 
+def demand(**more: Any) -> pb.Demand:
+    return pb.Demand(unit=resources_pb2.Resources(cpus_milli=1000), **more)
+
+
+def matches(pattern: str) -> resources_pb2.Constraint:
+    return resources_pb2.Constraint(
+        attribute="hostname", operator=resources_pb2.Constraint.OPERATOR_MATCHES, value=pattern
+    )
+
+
+ILLEGAL_ROLES = ["/a", "a/", "a//b", "a/../b", "-x", "", "a b", "a/*"]
+
+
 async def test_the_first_call_must_be_subscribe() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.send(pb.Call(seq=1, suppress=pb.Suppress()))
@@ -40,11 +53,20 @@ async def test_the_first_call_must_be_subscribe() -> None:
 @pytest.mark.parametrize(
     ("fields", "said"),
     [
-        ({"roles": []}, "exactly one role"),
-        ({"roles": ["a", "b"]}, "exactly one role"),
-        ({"roles": ["/a"]}, "illegal component"),
-        ({"roles": ["a/../b"]}, "illegal component"),
+        ({"roles": []}, "at least one role"),
+        ({"roles": ["a", "b", "a"]}, "'a' is given twice"),
+        ({"roles": [f"r{number}" for number in range(33)]}, "at most 32 roles"),
+        *(({"roles": ["ok", role]}, "illegal component") for role in ILLEGAL_ROLES),
         ({"roles": ["r" * 1_000_000]}, "longer than"),
+        ({"roles": ["r" * 2_000_000]}, "at most 1048576"),
+        ({"roles": ["a"], "suppressed_roles": ["b"]}, "not one of the framework's"),
+        ({"roles": ["a"], "demands": [demand(role="b")]}, "the framework has not"),
+        ({"demands": [demand()] * 2}, "twice"),
+        ({"demands": [demand(role="*"), demand()]}, "twice"),
+        ({"demands": [demand(min_per_offer=0)]}, "units per offer"),
+        ({"demands": [demand(min_per_offer=3, max_per_offer=2)]}, "units per offer"),
+        ({"demands": [demand(constraints=[matches("(")])]}, "cannot be used"),
+        ({"demands": [demand(constraints=[matches("a")] * 10_000)]}, "100 constraints"),
         ({"name": ""}, "name"),
         ({"client_id": ""}, "client_id"),
         ({"framework_id": "a/b"}, "must not have"),
@@ -92,6 +114,13 @@ async def test_bad_calls_have_verdicts_and_the_stream_stays_up() -> None:
             {"update_demand": pb.UpdateDemand(demands=[pb.Demand(unit=twice)])},
             {"update_demand": pb.UpdateDemand(demands=[pb.Demand()])},
             {"update_demand": pb.UpdateDemand(demands=[pb.Demand(), pb.Demand()])},
+            {"update_demand": pb.UpdateDemand(demands=[demand(role="other")])},
+            {"update_demand": pb.UpdateDemand(demands=[demand(role="a/../b")])},
+            {"update_demand": pb.UpdateDemand(demands=[demand(max_per_offer=0)])},
+            {"suppress": pb.Suppress(roles=["other"])},
+            {"revive": pb.Revive(roles=["*", "other"])},
+            {"revive": pb.Revive(roles=["/a"])},
+            {"suppress": pb.Suppress(roles=[f"r{number}" for number in range(33)])},
             {},
         ]
         for call in bad:

@@ -87,10 +87,16 @@ class TestSeveralShapes:
         left = counted_down(left, ADS, ADS, Resources.parse("cpus:4;ports:[7-8]"))
         assert self.counts(left) == [2, 1, 4, None]
 
-    def test_one_of_no_shape_counts_for_the_first_of_its_role(self) -> None:
-        odd = Resources.parse("cpus:2")
-        assert self.counts(counted_down(self.SEVERAL, ADS, ADS, odd)) == [2, 2, 5, None]
+    def test_one_of_no_shape_counts_for_the_first_that_fits_in_it(self) -> None:
+        large_first = (self.SEVERAL[1], self.SEVERAL[0])
+        odd, tiny = Resources.parse("cpus:2"), Resources.parse("cpus:0.1")
         assert self.counts(counted_down(self.SEVERAL, ADS, WEB, odd)) == [3, 2, 4, None]
+        assert self.counts(counted_down(large_first, ADS, ADS, odd)) == [2, 2]
+        assert self.counts(counted_down(large_first, ADS, ADS, tiny)) == [1, 3]
+
+    def test_a_shape_of_which_no_more_is_wanted_is_passed_over(self) -> None:
+        two = (Demand(UNIT, 0), Demand(LARGE, 2))
+        assert self.counts(counted_down(two, ADS, ADS, UNIT)) == [0, 1]
 
     def test_one_in_a_role_without_demand_counts_for_none(self) -> None:
         assert counted_down(self.SEVERAL, ADS, Role("other"), UNIT) == self.SEVERAL

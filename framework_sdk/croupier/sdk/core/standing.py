@@ -111,15 +111,21 @@ class Standing:
 def counted_down(demands: Demands, first: Role, role: Role, task: Resources) -> Demands:
     """`demands` after a task was launched on an offer in `role`; `first` is the first role.
 
-    It was one of the first shape of that role that it takes just a unit of, or of the role's
-    first shape if it is of none.
+    Of the shapes of that role that are still wanted, it is one of the first that it takes just
+    a unit of; else of the first whose unit fits in it; else of the first. So counts the master.
     """
-    of_role = [n for n, demand in enumerate(demands) if (demand.role or first) == role]
-    if not of_role:
+    wanted = [
+        n
+        for n, demand in enumerate(demands)
+        if (demand.role or first) == role and demand.count != 0
+    ]
+    exact = [n for n in wanted if demands[n].is_unit(task)]
+    covered = [n for n in wanted if demands[n].unit.units_within(task, 1)]
+    number = next(iter([*exact, *covered, *wanted]), None)
+    if number is None:
         return demands
-    number = next((n for n in of_role if demands[n].is_unit(task)), of_role[0])
     demand = demands[number]
-    if not demand.count:
+    if demand.count is None:
         return demands
     counted = replace(demand, count=demand.count - 1)
     return (*demands[:number], counted, *demands[number + 1 :])

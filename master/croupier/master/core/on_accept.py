@@ -51,7 +51,7 @@ def accept(
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
         return ()
-    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks)
+    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks, now)
     launched = [
         task.resources
         for task, verdict in zip(call.tasks, verdicts, strict=True)
@@ -104,7 +104,11 @@ def _spoil(
 
 
 def _launch_all(
-    state: State, framework: Framework, offers: list[Offer], tasks: tuple[TaskInfo, ...]
+    state: State,
+    framework: Framework,
+    offers: list[Offer],
+    tasks: tuple[TaskInfo, ...],
+    now: float,
 ) -> Generator[Effect, None, tuple[tuple[TaskVerdict, ...], Resources]]:
     left = NOTHING
     for offer in offers:
@@ -113,11 +117,12 @@ def _launch_all(
     for task in tasks:
         try:
             _check_task(framework, task, left)
+            _check_limits(state, offers[0], task)
         except CroupierError as error:
             verdicts.append(TaskVerdict(task.task_id, shortened(error)))
             continue
         left = left - task.resources
-        yield from _launch(state, framework, offers[0], task)
+        yield from _launch(state, framework, offers[0], task, now)
         verdicts.append(TaskVerdict(task.task_id))
     return tuple(verdicts), left
 
@@ -130,11 +135,20 @@ def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
 
 
-def _launch(state: State, framework: Framework, offer: Offer, info: TaskInfo) -> Iterator[Effect]:
+def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
+    """Hold a task against limits that were lowered after its offer was made."""
+    over = state.allocator.excess(offer.framework_id, offer.role, task.resources)
+    if over:
+        raise Conflict(f"task {task.task_id} would go over a limit: {over}")
+
+
+def _launch(
+    state: State, framework: Framework, offer: Offer, info: TaskInfo, now: float
+) -> Iterator[Effect]:
     status = TaskStatus(
         framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
     )
-    task = Task(info, framework.framework_id, offer.agent_id, offer.role, status)
+    task = Task(info, framework.framework_id, offer.agent_id, offer.role, status, now)
     # What the offer held the task holds now.
     place = (offer.framework_id, offer.role, offer.agent_id)
     state.allocator.launch(*place, info.resources)

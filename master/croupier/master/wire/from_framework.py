@@ -28,8 +28,10 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
     """The event for a SUBSCRIBE.
 
     Raises:
-        InvalidRequest: if a role or a demand is malformed, or there are too many.
+        InvalidRequest: if it is too large, a role or a demand is malformed, or there are too
+            many.
     """
+    _check_size(wire)
     framework = wire.framework
     if not wire.client_id or len(wire.client_id) > 255:
         raise InvalidRequest("client_id has 1 to 255 characters")
@@ -61,14 +63,18 @@ def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     if not wire.seq:
         raise ProtocolViolation(f"{name.upper()} has no sequence number")
     try:
-        size = wire.ByteSize()
-        if size > MAX_MESSAGE_BYTES:
-            raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are taken")
+        _check_size(wire)
         call = _call(name, wire)
     except CroupierError as error:
         task_ids = tuple(TaskId(task.task_id[:255]) for task in _tasks(wire))
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
+
+
+def _check_size(wire: pb.Call | pb.Subscribe) -> None:
+    size = wire.ByteSize()
+    if size > MAX_MESSAGE_BYTES:
+        raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are taken")
 
 
 def _call(name: str, wire: pb.Call) -> calls.Call:
