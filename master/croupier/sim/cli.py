@@ -31,6 +31,20 @@ def list_experiments() -> None:
         print(f"{name.ljust(width)}  {entry.summary}")
 
 
+@app.command(name="vectors")
+def run_vectors(file: Path, /) -> int:
+    """Run golden vectors: each failure with expected and got, then `N passed, N failed`.
+
+    Parameters
+    ----------
+    file
+        A JSON file of the schema that tests/vectors/fairness.json tells.
+    """
+    from croupier.sim.vectors.command import check_file
+
+    return check_file(file)
+
+
 def _register(name: str, entry: Entry) -> None:
     def run(*, seed: int = 0, out: Path | None = None) -> int:
         return run_experiment(name, Options(seed), out)

@@ -38,6 +38,7 @@ class Preemption:
     """A cluster in which the starving are helped.
 
     Attributes:
+        forest: the clients, and what they hold.
         tasks: what runs, in order of start.
         killed: whom, in order.
         missing: before each round and after the last one, the sum of what the starving lack.
@@ -46,7 +47,7 @@ class Preemption:
     def __init__(self, forest: Forest, machines: Machines, tolerance: Fraction) -> None:
         """Begin with nothing running; starving is under `tolerance` of the entitlement."""
         self._filling = Filling(forest, machines)
-        self._forest = forest
+        self.forest = forest
         self._machines = machines
         self._tolerance = tolerance
         self._rule = MinSatisfactionByUse()
@@ -70,43 +71,45 @@ class Preemption:
 
     def settle(self) -> None:
         """Serve whoever fits, and kill for the starving, until nobody can be helped."""
-        self._serve()
+        self.serve()
         for _ in range(_MAX_ROUNDS):
-            self._entitled = self._rule.entitlements(self._forest)
+            self._entitled = self._rule.entitlements(self.forest)
             self.missing.append(self._sum_missing())
             if not any(self._help(client) for client in self._starving()):
                 return
-            self._serve()
+            self.serve()
         raise AssertionError("preemption goes on for ever")
 
-    def _start_on(self, client: Pool, machine: int) -> None:
-        self._filling.start(client, machine)
-        self.tasks.append(Running(client, machine, self._clock))
-        self._clock += 1
+    def serve(self) -> None:
+        """Serve whoever fits, by least satisfaction."""
 
-    def _serve(self) -> None:
         def noted(client: Pool) -> None:
             self.tasks.append(Running(client, self._filling.placed[client][-1], self._clock))
             self._clock += 1
 
         self._filling.fill(self._rule, noted)
 
+    def _start_on(self, client: Pool, machine: int) -> None:
+        self._filling.start(client, machine)
+        self.tasks.append(Running(client, machine, self._clock))
+        self._clock += 1
+
     def _sum_missing(self) -> Fraction:
         lacks = [
-            self._tolerance * self._entitled.get(client, 0) - self._forest.dominant(client)
-            for client in self._forest.root.clients()
+            self._tolerance * self._entitled.get(client, 0) - self.forest.dominant(client)
+            for client in self.forest.root.clients()
         ]
         return sum((lack for lack in lacks if lack > 0), Fraction(0))
 
     def _starving(self) -> list[Pool]:
         """Those who starve, the most first."""
         satisfied = {
-            client: self._forest.dominant(client) / self._entitled[client]
-            for client in self._forest.root.clients()
+            client: self.forest.dominant(client) / self._entitled[client]
+            for client in self.forest.root.clients()
             if client.wants
         }
         starving = [client for client, part in satisfied.items() if part < self._tolerance]
-        return sorted(starving, key=lambda c: (satisfied[c], self._forest.rank[c]))
+        return sorted(starving, key=lambda c: (satisfied[c], self.forest.rank[c]))
 
     def _help(self, client: Pool) -> bool:
         """Kill for `client` and start a task of it there; False if that is not legal anywhere."""
@@ -136,12 +139,12 @@ class Preemption:
                 taken = demand_of(task.client)
                 helps = any(s > 0 and t > 0 for s, t in zip(short, taken, strict=True))
                 if helps and self._is_legal(task, client):
-                    self._forest.hold(task.client, tuple(-t for t in taken))
+                    self.forest.hold(task.client, tuple(-t for t in taken))
                     free = [f + t for f, t in zip(free, taken, strict=True)]
                     victims.append(task)
         finally:
             for task in victims:
-                self._forest.hold(task.client, demand_of(task.client))
+                self.forest.hold(task.client, demand_of(task.client))
         if any(n > f for n, f in zip(need, free, strict=True)):
             return None
         return _without_superfluous(victims, [f - n for n, f in zip(need, free, strict=True)])
@@ -150,7 +153,7 @@ class Preemption:
         """Tasks in the order in which they would be killed for `client`, as uses change."""
         seen: set[int] = set()
         while True:
-            task = self._first_of(self._forest.root, set(client.path_up()), client, machine, seen)
+            task = self._first_of(self.forest.root, set(client.path_up()), client, machine, seen)
             if task is None:
                 return
             seen.add(task.started)
@@ -169,11 +172,11 @@ class Preemption:
             ]
             return own[-1] if own else None
         over = {
-            child: self._forest.dominant(child) / self._entitled[child]
+            child: self.forest.dominant(child) / self._entitled[child]
             for child in node.children
             if child in self._entitled and child is not client
         }
-        rank = self._forest.rank
+        rank = self.forest.rank
         for child in sorted(over, key=lambda c: (-over[c], rank[c])):
             if over[child] > 1 or child in above:
                 found = self._first_of(child, above, client, machine, seen)
@@ -189,20 +192,20 @@ class Preemption:
             if node in above:
                 break
             rest = [u - t for u, t in zip(node.used, taken, strict=True)]
-            if self._forest.dominant(node, rest) < self._entitled[node]:
+            if self.forest.dominant(node, rest) < self._entitled[node]:
                 return False
             side = node
-        before = self._forest.dominant(side) / self._entitled[side]
+        before = self.forest.dominant(side) / self._entitled[side]
         mine = next(node for node in above if node.parent is side.parent)
         grown = [u + n for u, n in zip(mine.used, demand_of(client), strict=True)]
-        return self._forest.dominant(mine, grown) / self._entitled[mine] <= before
+        return self.forest.dominant(mine, grown) / self._entitled[mine] <= before
 
     def _kill(self, task: Running) -> None:
         self.tasks.remove(task)
         self.killed.append(task)
         self._filling.placed[task.client].remove(task.machine)
         self._machines.give_back(task.machine, demand_of(task.client))
-        self._forest.start(task.client, -1)
+        self.forest.start(task.client, -1)
         if task.client.backlog is not None:
             task.client.backlog += 1
 

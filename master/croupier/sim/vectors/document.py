@@ -1,0 +1,309 @@
+"""Files of vectors: from text to `Vector`s, or to a sentence that says what is wrong.
+
+Rule: what is wrong with a file is an error; what is wrong with one vector is that vector's
+failure, and the others are run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from typing import Any, cast
+
+from croupier.model.errors import CroupierError
+from croupier.sim.vectors.numbers import (
+    Unreadable,
+    count,
+    not_negative,
+    positive,
+    read_decimal,
+    read_integer,
+    shortened,
+)
+from croupier.sim.vectors.vector import Amounts, Group, Vector
+
+VERSION = 1
+FIELDS = frozenset(
+    {
+        *("name", "source", "policy", "mode", "also", "note", "expected", "tolerance"),
+        *("resources", "capacity", "nodes", "demands", "weights", "tree", "backlog", "tie_break"),
+        *("events", "guarantee", "initial", "usage", "hints", "active", "placement"),
+    }
+)
+_MAX_MACHINES = 100_000
+_MAX_CLIENTS = 5_000
+_MAX_DEPTH = 32
+
+
+class Malformed(CroupierError):
+    """A file is not one of this schema at all."""
+
+
+def read_document(text: str) -> list[object]:
+    """The vectors of a file, each as JSON gave it.
+
+    Raises:
+        Malformed: if the file is not one of this schema.
+    """
+    try:
+        document = json.loads(
+            text,
+            parse_float=read_decimal,
+            parse_int=read_integer,
+            parse_constant=_refuse_constant,
+            object_pairs_hook=_object,
+        )
+    except json.JSONDecodeError as error:
+        raise Malformed(f"not JSON: {error}") from None
+    except Unreadable as error:
+        raise Malformed(str(error)) from None
+    except RecursionError:
+        raise Malformed("nested too deeply") from None
+    if not isinstance(document, dict):
+        raise Malformed("a file of vectors is an object with `schema` and `vectors`")
+    unknown = document.keys() - {"schema", "vectors"}
+    if unknown:
+        raise Malformed(f"unknown key {shortened(repr(min(unknown)))} beside `vectors`")
+    schema = document.get("schema", {"version": VERSION})
+    if not isinstance(schema, dict) or schema.get("version") != VERSION:
+        raise Malformed(f"`schema.version` is not {VERSION}, the only one known here")
+    vectors = document.get("vectors")
+    if not isinstance(vectors, list):
+        raise Malformed("`vectors` is missing, or not a list")
+    return vectors
+
+
+def read_vector(found: object) -> Vector:
+    """One vector, every field checked.
+
+    Raises:
+        Unreadable: if a field is unknown, missing, or not what the schema says.
+    """
+    fields = _mapping(found, "a vector")
+    unknown = sorted(fields.keys() - FIELDS)
+    if unknown:
+        raise Unreadable(f"unknown field {', '.join(shortened(repr(name)) for name in unknown)}")
+    vector = _Reader(fields).read()
+    _check_names(vector)
+    return vector
+
+
+def name_of(found: object, index: int) -> str:
+    """What to call a vector that may be unreadable."""
+    name = found.get("name") if isinstance(found, dict) else None
+    return shortened(name) if isinstance(name, str) and name else f"vector {index + 1}"
+
+
+class _Reader:
+    """Takes a vector's fields one by one; absent and null are the same."""
+
+    def __init__(self, fields: Mapping[str, object]) -> None:
+        self._fields = fields
+        self._width = 0
+
+    def read(self) -> Vector:
+        name, policy, mode = (self._text(field) for field in ("name", "policy", "mode"))
+        if not (name and policy and mode):
+            raise Unreadable("`name`, `policy` and `mode` are required")
+        resources = self._names("resources")
+        if not resources:
+            raise Unreadable("`resources` is empty or missing")
+        if len(set(resources)) < len(resources):
+            raise Unreadable("`resources` names one twice")
+        self._width = len(resources)
+        expected = _mapping(self._fields.get("expected"), "`expected`")
+        if not expected:
+            raise Unreadable("`expected` is empty: there is nothing to check")
+        capacity = self._fields.get("capacity")
+        weights, scalar = self._weights()
+        active = self._fields.get("active")
+        return Vector(
+            name=name,
+            source=self._text("source"),
+            policy=policy,
+            mode=mode,
+            resources=resources,
+            capacity=() if capacity is None else self._amounts(capacity, "`capacity`"),
+            nodes=self._nodes(),
+            demands=self._amounts_by_path("demands"),
+            weights=weights,
+            are_scalar=scalar,
+            backlog=self._backlog(),
+            tie_break=self._names("tie_break"),
+            events=self._names("events"),
+            expected=expected,
+            tolerance=self._tolerance(),
+            note=self._text("note"),
+            also=self._names("also"),
+            guarantee=self._guarantees(),
+            initial=self._initial(),
+            usage=self._amounts_by_path("usage"),
+            declared=self._amounts_by_path("hints"),
+            active=None if active is None else frozenset(self._names("active")),
+            placement=self._text("placement") or None,
+        )
+
+    def _text(self, field: str) -> str:
+        value = self._fields.get(field)
+        if value is None:
+            return ""
+        if not isinstance(value, str):
+            raise Unreadable(f"`{field}` is {shortened(repr(value))}, not a text")
+        return value
+
+    def _names(self, field: str) -> tuple[str, ...]:
+        value = self._fields.get(field)
+        if value is None:
+            return ()
+        listed = [value] if isinstance(value, str) else value
+        if not isinstance(listed, list) or not all(isinstance(item, str) for item in listed):
+            raise Unreadable(f"`{field}` is not a list of texts")
+        return tuple(listed)
+
+    def _by_path(self, field: str) -> Mapping[str, object]:
+        value = self._fields.get(field)
+        found = {} if value is None else _mapping(value, f"`{field}`")
+        if len(found) > _MAX_CLIENTS:
+            raise Unreadable(f"`{field}` has over {_MAX_CLIENTS} entries")
+        for path in found:
+            parts = path.split("/")
+            if "" in parts or len(parts) > _MAX_DEPTH:
+                raise Unreadable(
+                    f"`{field}` has {shortened(repr(path))}, which is no path of at most"
+                    f" {_MAX_DEPTH} names"
+                )
+        return found
+
+    def _amounts(self, value: object, what: str) -> Amounts:
+        if not isinstance(value, list) or len(value) != self._width:
+            raise Unreadable(f"{what} is not a list of {self._width} numbers, one per resource")
+        return tuple(not_negative(item, what) for item in value)
+
+    def _amounts_by_path(self, field: str) -> Mapping[str, Amounts]:
+        return {
+            path: self._amounts(value, f"`{field}` of {shortened(path)}")
+            for path, value in self._by_path(field).items()
+        }
+
+    def _nodes(self) -> tuple[Group, ...] | None:
+        value = self._fields.get("nodes")
+        if value is None:
+            return None
+        if not isinstance(value, list):
+            raise Unreadable("`nodes` is neither null nor a list")
+        groups = tuple(self._group(item) for item in value)
+        if sum(group.count for group in groups) > _MAX_MACHINES:
+            raise Unreadable(f"`nodes` has over {_MAX_MACHINES} machines")
+        return groups
+
+    def _group(self, value: object) -> Group:
+        fields = _mapping(value, "an entry of `nodes`")
+        _only(fields, {"count", "capacity", "slots"}, "an entry of `nodes`")
+        slots = fields.get("slots")
+        return Group(
+            count(fields.get("count", 1), "`count` of `nodes`"),
+            self._amounts(fields.get("capacity"), "`capacity` of `nodes`"),
+            None if slots is None else count(slots, "`slots` of `nodes`"),
+        )
+
+    def _weights(self) -> tuple[dict[str, Amounts], frozenset[str]]:
+        found = dict(self._by_path("weights"))
+        for path, settings in self._tree().items():
+            if path in found and "weight" in settings:
+                raise Unreadable(f"{shortened(path)} has a weight in `weights` and in `tree`")
+            found.setdefault(path, settings.get("weight", 1))
+        scalar = frozenset(path for path, value in found.items() if not isinstance(value, list))
+        return {path: self._weight(path, value) for path, value in found.items()}, scalar
+
+    def _weight(self, path: str, value: object) -> Amounts:
+        what = f"the weight of {shortened(path)}"
+        if not isinstance(value, list):
+            return (positive(value, what),) * self._width
+        if len(value) != self._width:
+            raise Unreadable(f"{what} is not one number per resource")
+        return tuple(positive(item, what) for item in value)
+
+    def _tree(self) -> dict[str, Mapping[str, object]]:
+        found = {}
+        for path, value in self._by_path("tree").items():
+            settings = _mapping(value, f"`tree` of {shortened(path)}")
+            _only(settings, {"weight", "guarantee"}, f"`tree` of {shortened(path)}")
+            found[path] = settings
+        return found
+
+    def _guarantees(self) -> dict[str, Amounts]:
+        found = dict(self._amounts_by_path("guarantee"))
+        for path, settings in self._tree().items():
+            if settings.get("guarantee") is not None:
+                what = f"`guarantee` of {shortened(path)}"
+                if path in found:
+                    raise Unreadable(f"{what} is given twice")
+                found[path] = self._amounts(settings["guarantee"], what)
+        return found
+
+    def _backlog(self) -> dict[str, Fraction | None]:
+        return {
+            path: None if value is None else not_negative(value, f"`backlog` of {shortened(path)}")
+            for path, value in self._by_path("backlog").items()
+        }
+
+    def _initial(self) -> dict[str, int]:
+        return {
+            path: count(value, f"`initial` of {shortened(path)}")
+            for path, value in self._by_path("initial").items()
+        }
+
+    def _tolerance(self) -> Fraction:
+        value = self._fields.get("tolerance")
+        return Fraction(0) if value is None else not_negative(value, "`tolerance`")
+
+
+def _check_names(vector: Vector) -> None:
+    """Every path that a field names is a client, or a pool where that may be."""
+    clients, pools = set(vector.clients), set(vector.pools())
+    both = clients & pools
+    if both:
+        raise Unreadable(f"{shortened(min(both))} is a client, and a pool of other clients")
+    for field, named, known in (
+        ("demands", vector.demands, clients),
+        ("usage", vector.usage, clients),
+        ("backlog", vector.backlog, clients),
+        ("initial", vector.initial, clients),
+        ("hints", vector.declared, clients),
+        ("active", vector.active or (), clients),
+        ("weights or tree", vector.weights, clients | pools),
+        ("guarantee", vector.guarantee, clients | pools),
+        ("tie_break", vector.tie_break, clients | pools),
+    ):
+        strangers = sorted(set(named) - known)
+        if strangers:
+            kind = "a client" if known is clients else "a client or a pool of clients"
+            raise Unreadable(f"`{field}` names {shortened(strangers[0])}, which is not {kind}")
+    if len(set(vector.tie_break)) < len(vector.tie_break):
+        raise Unreadable("`tie_break` names somebody twice")
+
+
+def _mapping(value: object, what: str) -> Mapping[str, object]:
+    if not isinstance(value, dict):
+        raise Unreadable(f"{what} is missing, or not an object")
+    return cast("Mapping[str, object]", value)
+
+
+def _only(fields: Mapping[str, object], known: set[str], what: str) -> None:
+    unknown = sorted(fields.keys() - known)
+    if unknown:
+        raise Unreadable(f"{what} has the unknown key {shortened(repr(unknown[0]))}")
+
+
+def _refuse_constant(text: str) -> Any:
+    raise Unreadable(f"{text} is not a number of JSON")
+
+
+def _object(pairs: Sequence[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+        raise Unreadable(f"an object has the key {shortened(repr(twice))} twice")
+    return found
