@@ -8,7 +8,6 @@ import secrets
 import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.master.allocator import Allocator
 from croupier.master.config import MasterConfig
 from croupier.master.core.records import MasterRecord
 from croupier.master.core.state import State
@@ -129,7 +128,7 @@ class Master:
         before = registry.master or MasterRecord(secrets.token_hex(3), 0)
         record = MasterRecord(before.cluster, before.epoch + 1)
         await self._store.commit([record])
-        allocator = Allocator(roles=self._config.weights.settings())
+        allocator = self._config.allocator()
         return State.recovered(
             registry, record.master_id, self._config.settings(), allocator, self._clock.now()
         )

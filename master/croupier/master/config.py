@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
+from croupier.master.allocator import Allocator, Rules, policies
+from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.rpc.address import Address
 from croupier.rpc.cli import read_by
 from croupier.rpc.logging import LogFormat, LogLevel
+
+PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
+AgentOrder = Literal["arrival", "random", "pack", "spread"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +70,30 @@ class MasterConfig:
     weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
     """Weights of roles, such as 'ads=2,web=0.5', where no operator has set any; else 1."""
 
+    policy: PolicyName = "drf"
+    """Whose turn it is: see master/README.md."""
+
+    agent_order: AgentOrder = "arrival"
+    """Which agent is dealt first: as it came to have room, by lot, the fullest, the emptiest."""
+
+    preemption: bool = False
+    """Make room for frameworks that starve, where no role says otherwise."""
+
+    preemption_tolerance: float = 0.8
+    """Part of its fair share that a framework must be below to starve."""
+
+    starvation_timeout: float = 60.0
+    """How long a framework must be below that, in seconds."""
+
+    guarantee_timeout: float = 15.0
+    """How long a role must be below its guarantee, in seconds."""
+
+    preemption_grace: float = 30.0
+    """How long a framework has to end a task that it is asked for, in seconds."""
+
+    preemption_min_age: float = 0.0
+    """Tasks that have run for less than so many seconds are not asked for."""
+
     offer_lease: float = 10.0
     """How long a framework may hold an offer, in seconds, unless it asks for up to 60."""
 
@@ -96,6 +127,7 @@ class MasterConfig:
             raise InvalidRequest(
                 "--agent-timeout must be at least twice --heartbeat, at most a day"
             )
+        self._preemption()
 
     def settings(self) -> Settings:
         """The numbers that the core goes by."""
@@ -103,4 +135,22 @@ class MasterConfig:
             heartbeat_s=self.heartbeat,
             agent_timeout_s=self.agent_timeout,
             offer_lease_s=self.offer_lease,
+            preemption=self._preemption(),
+        )
+
+    def allocator(self) -> Allocator:
+        """An allocator of this policy, with nothing in it."""
+        rules = Rules(order=self.agent_order)
+        return Allocator(policies.make(self.policy), rules, self.weights.settings())
+
+    def _preemption(self) -> PreemptionRules:
+        if not isfinite(self.preemption_tolerance):
+            raise InvalidRequest("--preemption-tolerance must be a number")
+        return PreemptionRules(
+            is_on=self.preemption,
+            tolerance=Fraction(self.preemption_tolerance).limit_denominator(1000),
+            fair_timeout_s=self.starvation_timeout,
+            guarantee_timeout_s=self.guarantee_timeout,
+            grace_s=self.preemption_grace,
+            min_age_s=self.preemption_min_age,
         )

@@ -15,6 +15,8 @@ from croupier.master.core.facts import (
     Fact,
     FrameworkJoined,
     FrameworkLeft,
+    PreemptionBegun,
+    PreemptionEnded,
     RoleChanged,
     TaskMoved,
 )
@@ -31,6 +33,8 @@ def log_fact(fact: Fact) -> None:
     name = _WORD.sub("_", type(fact).__name__).lower()
     match fact:
         case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft() | RoleChanged():
+            _log.info(name, **said)
+        case PreemptionBegun() | PreemptionEnded():
             _log.info(name, **said)
         case CallAnswered(outcome="invalid"):
             _log.warning(name, **said)

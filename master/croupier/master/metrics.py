@@ -54,6 +54,10 @@ class Metrics:
         self._updates = counter("status_updates", "Status updates from agents.", "outcome")
         self._acks = counter("status_acks", "Acknowledgements from frameworks.", "outcome")
         self._role_changes = counter("role_changes", "Roles whose settings operators changed.")
+        self._preemptions = counter("preemptions", "Preemptions: room made for who starved.")
+        self._victims = counter(
+            "preemption_victims", "Tasks and offers that were to make room.", "outcome"
+        )
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core has decided.")
         self._hold = seconds("offer_hold", "How long offers were held.", _HOLD_SECONDS)
@@ -94,6 +98,11 @@ class Metrics:
                 self._updates.labels(outcome).inc()
             case facts.UpdateAcknowledged(outcome):
                 self._acks.labels(outcome).inc()
+            case _:
+                self._happened_seldom(fact)
+
+    def _happened_seldom(self, fact: facts.Fact) -> None:
+        match fact:
             case facts.AgentJoined():
                 self._registrations.labels(fact.kind).inc()
             case facts.AgentLeft():
@@ -102,7 +111,13 @@ class Metrics:
                 self._subscriptions.labels(fact.kind).inc()
             case facts.RoleChanged():
                 self._role_changes.inc()
-            case facts.FrameworkLeft():
+            case facts.PreemptionBegun():
+                self._preemptions.inc()
+                self._victims.labels("asked").inc(len(fact.tasks))
+                self._victims.labels("rescinded").inc(len(fact.offers))
+            case facts.PreemptionEnded():
+                self._victims.labels(fact.outcome).inc()
+            case _:
                 pass
 
 

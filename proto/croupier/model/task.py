@@ -80,6 +80,7 @@ class Reason(IntEnum):
     KILLED_BY_OPERATOR = 15
     AGENT_REREGISTERED = 16
     TASK_GROUP_INVALID = 17
+    PREEMPTED = 18
 
 
 TERMINAL = frozenset(

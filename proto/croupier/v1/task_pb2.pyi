@@ -106,6 +106,8 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_KILLED_BY_OPERATOR: _Reason.ValueType  # 15
     REASON_AGENT_REREGISTERED: _Reason.ValueType  # 16
     REASON_TASK_GROUP_INVALID: _Reason.ValueType  # 17
+    REASON_PREEMPTED: _Reason.ValueType  # 18
+    """Its room is owed to somebody who starved; its framework was asked first."""
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a task is in its state; Mesos' names."""
@@ -128,6 +130,8 @@ REASON_KILLED_BY_FRAMEWORK: Reason.ValueType  # 14
 REASON_KILLED_BY_OPERATOR: Reason.ValueType  # 15
 REASON_AGENT_REREGISTERED: Reason.ValueType  # 16
 REASON_TASK_GROUP_INVALID: Reason.ValueType  # 17
+REASON_PREEMPTED: Reason.ValueType  # 18
+"""Its room is owed to somebody who starved; its framework was asked first."""
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final

@@ -174,7 +174,7 @@ def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
     for _ in range(500):
         world.decline(session, 3600.0)
         world.call(session, calls.Revive())
-    assert len(world.state.allocator._pool._wakeups._heap) < 100
+    assert len(world.state.allocator.pool._wakeups._heap) < 100
     assert len(world.state.deadlines._heap) < 200
 
 

@@ -34,6 +34,7 @@ class Allocator:
     Attributes:
         passes: how many passes were begun; a quiet cluster makes none.
         tree: who holds what, for those who only look.
+        pool: what agents have free, the same.
     """
 
     def __init__(
@@ -46,7 +47,7 @@ class Allocator:
         self._rules = rules or Rules()
         self._totals = Totals()
         self.tree = Tree(self._totals, policy, roles)
-        self._pool = AgentPool(self._rules.order, self._rules.seed, self._rules.scarce)
+        self.pool = AgentPool(self._rules.order, self._rules.seed, self._rules.scarce)
         self._frameworks: dict[FrameworkId, dict[Role, Leaf]] = {}
         self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
         self.passes = 0
@@ -62,12 +63,12 @@ class Allocator:
         attributes: Attributes | None = None,
     ) -> None:
         """Add an agent with everything free."""
-        self._pool.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
+        self.pool.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
         self._totals.add(total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
         """Take out an agent of which nothing is charged any more. O(frameworks)."""
-        agent = self._pool.remove(agent_id)
+        agent = self.pool.remove(agent_id)
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
         for leaf in self.tree.leaves.values():
@@ -78,13 +79,13 @@ class Allocator:
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""
-        agent = self._pool.agents[agent_id]
+        agent = self.pool.agents[agent_id]
         agent.is_active = active
-        self._pool.unsettle(agent)
+        self.pool.unsettle(agent)
 
     def free(self, agent_id: AgentId) -> Resources:
         """What is free on the agent."""
-        return self._pool.agents[agent_id].free
+        return self.pool.agents[agent_id].free
 
     # Roles.
 
@@ -94,7 +95,7 @@ class Allocator:
         O(agents + frameworks of the role).
         """
         self.tree.set_role(role, settings)
-        self._pool.unsettle_all()
+        self.pool.unsettle_all()
 
     def roles(self) -> Mapping[Role, RoleSettings]:
         """What operators have set."""
@@ -141,7 +142,7 @@ class Allocator:
         for leaf in self._frameworks[framework_id].values():
             leaf.is_connected = connected
             if not connected:
-                self._pool.forget_filters(leaf)
+                self.pool.forget_filters(leaf)
                 leaf.holding = None
             self._relist(leaf)
 
@@ -179,11 +180,11 @@ class Allocator:
         """Forget the framework's filters and have every agent looked at for it. O(agents)."""
         for leaf in self._leaves(framework_id, roles):
             leaf.is_suppressed = False
-            self._pool.forget_filters(leaf)
+            self.pool.forget_filters(leaf)
             leaf.reasons.clear()
             self._relist(leaf)
             if leaf.is_listed:
-                self._pool.unsettle_all()
+                self.pool.unsettle_all()
 
     # What is held.
 
@@ -195,7 +196,7 @@ class Allocator:
         Raises:
             ValueError: if that much is not free on the agent.
         """
-        agent = self._pool.agents[agent_id]
+        agent = self.pool.agents[agent_id]
         agent.free = agent.free - amount
         leaf = self._frameworks[framework_id].get(role)
         if leaf is None:
@@ -212,7 +213,7 @@ class Allocator:
         self.tree.launch(leaf, amount.scalars)
         if any(want.demand.max_per_offer is not None for want in leaf.wants or ()):
             # The offer was smaller than the room: there may be another.
-            self._pool.unsettle(self._pool.agents[agent_id])
+            self.pool.unsettle(self.pool.agents[agent_id])
 
     def release(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -251,8 +252,8 @@ class Allocator:
         leaf = self._frameworks[framework_id][role]
         if not leaf.is_connected:
             return
-        self._pool.agents[agent_id].filters.add(leaf, amount, until)
-        self._pool.wake_at(agent_id, until)
+        self.pool.agents[agent_id].filters.add(leaf, amount, until)
+        self.pool.wake_at(agent_id, until)
 
     def answered(
         self, framework_id: FrameworkId, role: Role, units: Units, launched: Sequence[Resources]
@@ -297,20 +298,20 @@ class Allocator:
     @property
     def is_unsettled(self) -> bool:
         """Whether a pass has anything to look at."""
-        return self._pool.is_unsettled
+        return self.pool.is_unsettled
 
     @property
     def unsettled_agents(self) -> int:
         """How many agents wait to be looked at."""
-        return self._pool.unsettled
+        return self.pool.unsettled
 
     def next_wakeup(self) -> float | None:
         """When time alone will unsettle an agent; None if it will not."""
-        return self._pool.next_wakeup()
+        return self.pool.next_wakeup()
 
     def wake(self, now: float) -> None:
         """Unsettle the agents whose filters or earmarks ran out by `now`."""
-        self._pool.wake(now)
+        self.pool.wake(now)
 
     def run(self, now: float, budget: int = 2000) -> list[Grant]:
         """Deal unsettled agents until none is left, or about `budget` frameworks were looked at.
@@ -319,17 +320,17 @@ class Allocator:
         """
         if not self._in_pass:
             if not self.tree.has_willing:
-                self._pool.settle_all()
-            if not self._pool.unsettled:
+                self.pool.settle_all()
+            if not self.pool.unsettled:
                 return []
             self.passes += 1
         self.tree.refresh()
         grants: list[Grant] = []
         while budget > 0:
-            agent = self._pool.next_unsettled()
+            agent = self.pool.next_unsettled()
             if agent is None:
                 break
-            visit = Visit(agent, self.tree, self._pool, self._rules, self.passes, now)
+            visit = Visit(agent, self.tree, self.pool, self._rules, self.passes, now)
             grants += visit.run()
             budget -= visit.looks + visit.work + 1
         self._in_pass = self.is_unsettled
@@ -384,11 +385,11 @@ class Allocator:
         self.tree.refresh()
         told: list[PassedOver] = []
         for leaf in self._leaves(framework_id, ()):
-            agent = None if agent_id is None else self._pool.agents[agent_id]
+            agent = None if agent_id is None else self.pool.agents[agent_id]
             if agent is None:
-                told += explain.of_leaf(leaf, self.tree, self._pool)
+                told += explain.of_leaf(leaf, self.tree, self.pool)
             else:
-                told.append(explain.of_agent(leaf, agent, self.tree, self._pool, self._rules, now))
+                told.append(explain.of_agent(leaf, agent, self.tree, self.pool, self._rules, now))
         return told
 
     def check(self) -> None:
@@ -396,19 +397,19 @@ class Allocator:
         self.tree.check()
         free: Amounts = {}
         held: Amounts = {}
-        for agent in self._pool.agents.values():
+        for agent in self.pool.agents.values():
             assert agent.free <= agent.total, agent.agent_id
             add_amounts(free, agent.free.scalars, 1)
         for (framework_id, role), leaf in self.tree.leaves.items():
             assert self._frameworks[framework_id][role] is leaf
             assert all(want.outstanding >= 0 for want in leaf.wants or ())
-            assert leaf.holding is None or leaf.holding in self._pool.agents
+            assert leaf.holding is None or leaf.holding in self.pool.agents
             assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
             add_amounts(held, leaf.held, 1)
         for name in {*self._totals.amounts, *free, *held}:
             total = self._totals.amounts.get(name, 0)
             assert free.get(name, 0) + held.get(name, 0) == total, name
-        filters = sum(len(agent.filters) for agent in self._pool.agents.values())
+        filters = sum(len(agent.filters) for agent in self.pool.agents.values())
         assert filters == self.filter_count()
 
     # Inside.
@@ -442,18 +443,18 @@ class Allocator:
         self._bound(leaf)
         if leaf.parked_by is not None:
             self.tree.unpark(leaf)
-            self._pool.unsettle_all()
+            self.pool.unsettle_all()
         elif not self._relist(leaf) and leaf.is_listed and is_new:
-            self._pool.unsettle_all()
+            self.pool.unsettle_all()
 
     def _bound(self, leaf: Leaf) -> None:
         """Bring in line what limits do not count."""
         self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {})
 
     def _free(self, agent_id: AgentId, amount: Resources) -> None:
-        agent = self._pool.agents[agent_id]
+        agent = self.pool.agents[agent_id]
         agent.free = agent.free + amount
-        self._pool.unsettle(agent)
+        self.pool.unsettle(agent)
 
     def _unpark(self, leaf: Leaf) -> None:
         """Whoever waited for a limit that has room again stands in line again."""
@@ -465,12 +466,12 @@ class Allocator:
             if not limits.is_blocked(waiting)
         ]
         if any(newly):
-            self._pool.unsettle_all()
+            self.pool.unsettle_all()
 
     def _relist(self, leaf: Leaf) -> bool:
         newly = self.tree.relist(leaf)
         if newly:
-            self._pool.unsettle_all()
+            self.pool.unsettle_all()
         return newly
 
     def _forget_if_left(self, leaf: Leaf) -> None:
@@ -480,8 +481,8 @@ class Allocator:
             self._drop(leaf)
 
     def _drop(self, leaf: Leaf) -> None:
-        self._pool.forget_filters(leaf)
-        self._pool.forget_earmarks(leaf)
+        self.pool.forget_filters(leaf)
+        self.pool.forget_earmarks(leaf)
         self.tree.remove(leaf)
 
 

@@ -37,6 +37,12 @@ class Earmark:
     amount: Resources
     until: float
 
+    def without(self, dealt: Resources) -> Earmark | None:
+        """What is to be kept after so much was dealt to its framework; None if nothing is."""
+        left = {n: max(m - dealt[n], 0) for n, m in self.amount.scalars.items()}
+        amount = Resources(left)
+        return Earmark(self.leaf, amount, self.until) if amount else None
+
 
 class PooledAgent:
     """An agent as the allocator sees it.

@@ -148,7 +148,9 @@ class _Search:
                 free = rest
             else:
                 needed.append(chosen[place])
-        room = Resources(self._needed)
+        # What agents hold as ranges is not kept: which numbers come free is not known.
+        total = self._means.agents[agent_id].total
+        room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
         return Plan(self._starving, agent_id, room, tuple(needed))
 
     def _can_use(self, agent_id: AgentId) -> bool:

@@ -32,7 +32,7 @@ class PreemptionRules:
         min_age_s: tasks that have run for less are left alone.
         earmark_s: how long freed room is kept for whom it was freed, after the grace.
         cooldown_s: how long a framework that declines is not taken to starve.
-        at_once: how many preemptions one look may begin.
+        at_once: how many preemptions one look may begin; the next look follows at once then.
     """
 
     is_on: bool = False
@@ -43,7 +43,7 @@ class PreemptionRules:
     min_age_s: float = 0.0
     earmark_s: float = 60.0
     cooldown_s: float = 60.0
-    at_once: int = 16
+    at_once: int = 4
 
     def __post_init__(self) -> None:
         if not 0 < self.tolerance <= 1:

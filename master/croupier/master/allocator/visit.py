@@ -344,8 +344,9 @@ class Visit:
 
     def _grant(self, leaf: Leaf, dealt: _Dealt) -> Grant:
         self._agent.free = self._left
-        if self._agent.earmark is not None and self._agent.earmark.leaf is leaf:
-            self._agent.earmark = None
+        mark = self._agent.earmark
+        if mark is not None and mark.leaf is leaf:
+            self._agent.earmark = mark.without(dealt.resources)
         leaf.holding = None
         leaf.reasons.clear()
         self._tree.relist(leaf)

@@ -53,6 +53,37 @@ class FrameworkLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class PreemptionBegun:
+    """Room is being made for a framework that starved.
+
+    Attributes:
+        room: what is kept for it on the agent.
+        tasks: what is asked to end.
+        offers: what was rescinded.
+    """
+
+    framework_id: FrameworkId
+    role: Role
+    agent_id: AgentId
+    room: str
+    tasks: tuple[str, ...]
+    offers: tuple[str, ...]
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionEnded:
+    """What became of a task that was asked to end.
+
+    It ended by itself within the grace, was killed, or was spared as nobody needs its room.
+    """
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    outcome: Literal["yielded", "killed", "spared"]
+
+
+@dataclass(frozen=True, slots=True)
 class OfferMade:
     """An offer was made."""
 
@@ -135,6 +166,8 @@ Fact = (
     | TaskMoved
     | CallAnswered
     | RoleChanged
+    | PreemptionBegun
+    | PreemptionEnded
     | UpdateHandled
     | UpdateAcknowledged
 )

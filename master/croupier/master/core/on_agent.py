@@ -245,7 +245,7 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
     used = framework.has_used(report.task.task_id)
     if task is None and (not used or not latest.state.is_terminal):
         role = report.role or framework.roles[0]
-        task = Task(report.task, framework.framework_id, agent.agent_id, role, latest)
+        task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
         if used:
             # It was given up and forgotten, and runs all the same: not for long.
             framework.spent.pop(task.task_id)

@@ -70,6 +70,7 @@ def return_offer(
     place = (offer.framework_id, offer.role, offer.agent_id)
     if refuse_s is not None:
         allocator.refuse(*place, amount, now + refuse_s)
+        state.preemptor.declined(offer.framework_id, offer.role, now)
     allocator.withdraw(*place, amount)
     allocator.answered(offer.framework_id, offer.role, offer.units, ())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core.effects import Effect, Happened, Send
-from croupier.master.core.facts import TaskMoved, UpdateHandled
+from croupier.master.core.facts import PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import AcknowledgeUpdate, KillTask, Updated
 from croupier.master.core.state import State
@@ -93,6 +93,8 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     changed = status.state != task.state
     task.move(status)
     if status.state.is_terminal:
+        if task.kill is None and state.preemptor.is_going((task.framework_id, task.task_id)):
+            yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
     if changed:
         yield Happened(

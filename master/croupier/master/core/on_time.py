@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.master.core import on_agent, on_framework
+from croupier.master.core import on_agent, on_framework, on_preemption
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import Close, Effect, SessionId
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.state import DeadlineKey, State
 from croupier.model.errors import Unavailable
-from croupier.model.ids import AgentId, FrameworkId, OfferId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 
 
 def on_time_passed(state: State, now: float) -> Iterator[Effect]:
@@ -36,6 +36,13 @@ def _on_due(state: State, key: DeadlineKey, now: float) -> Iterator[Effect]:
             agent = state.agents.get(AgentId(agent_id))
             if agent is not None and agent.state is AgentState.DISCONNECTED:
                 yield from on_agent.give_up(state, agent, now)
+        case ("preemption", _):
+            yield from on_preemption.on_preemption_due(state, now)
+        case ("preempt", named):
+            framework_id, _, task_id = named.partition(" ")
+            yield from on_preemption.on_grace_over(
+                state, FrameworkId(framework_id), TaskId(task_id)
+            )
         case ("silence", session):
             yield from _on_silence(state, SessionId(int(session)), now)
 

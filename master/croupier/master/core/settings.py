@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from croupier.master.allocator.starvation import PreemptionRules
 
 MAX_REFUSE_S = 365 * 24 * 3600.0
 MAX_FAILOVER_TIMEOUT_S = 365 * 24 * 3600.0
@@ -24,6 +26,7 @@ class Settings:
         spent_ids: how many ended task ids are remembered for each framework, so that
             none is used twice.
         spent_frameworks: how many removed frameworks are remembered, so that none returns.
+        preemption: when room is made for those who starve.
     """
 
     heartbeat_s: float = 15.0
@@ -35,3 +38,4 @@ class Settings:
     completed_tasks: int = 10_000
     spent_ids: int = 100_000
     spent_frameworks: int = 10_000
+    preemption: PreemptionRules = field(default_factory=PreemptionRules)

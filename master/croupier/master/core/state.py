@@ -10,6 +10,7 @@ from collections import OrderedDict, deque
 from typing import Literal
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -21,7 +22,7 @@ from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources, total_of
 
-DeadlineKey = tuple[Literal["offer", "framework", "agent", "silence"], str]
+DeadlineKey = tuple[Literal["offer", "framework", "agent", "silence", "preemption", "preempt"], str]
 
 
 class State:
@@ -31,6 +32,7 @@ class State:
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good; the oldest are forgotten.
         ended: tasks that are over and done with, oldest first.
+        preemptor: who starves, and what is being done about it.
         initial_roles: settings of roles that hold where no operator has set any.
     """
 
@@ -45,6 +47,7 @@ class State:
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
         self.ended: deque[TaskRecord] = deque(maxlen=settings.completed_tasks)
+        self.preemptor = Preemptor(allocator, settings.preemption)
         self.initial_roles = dict(allocator.roles())
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
         self._counts = {"A": 0, "F": 0, "O": 0}
@@ -141,6 +144,7 @@ class State:
             task.is_charged = False
             amount = task.info.resources
             self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
+            self.preemptor.gone((task.framework_id, task.task_id))
 
     def drop_task(self, task: Task) -> None:
         """Forget a task that is over and done with, but for its id and for people."""
@@ -165,6 +169,7 @@ class State:
     def check(self) -> None:
         """Assert every invariant."""
         self.allocator.check()
+        self.preemptor.check()
         for agent in self.agents.values():
             self._check_agent(agent)
         for framework in self.frameworks.values():

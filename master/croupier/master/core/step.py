@@ -11,6 +11,7 @@ from croupier.master.core import (
     on_call,
     on_framework,
     on_operator,
+    on_preemption,
     on_roles,
     on_time,
 )
@@ -50,6 +51,7 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
             _on_heard(state, event, now)
         case AllocationDue(budget):
             yield from on_allocation.on_allocation_due(state, budget, now)
+            on_preemption.watch(state, now)
         case TimePassed():
             yield from on_time.on_time_passed(state, now)
         case Subscribe():

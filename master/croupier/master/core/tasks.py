@@ -17,6 +17,7 @@ class Task:
         status: the latest that is known, from the agent or of the master's own making.
         sequence: the highest number of an update that its agent sent.
         acknowledged: the highest number that its framework acknowledged.
+        since: when it was launched, or found on its agent; seconds on the master's clock.
         is_charged: whether its resources are held on the agent.
         kill: the grace and reason of a kill that was asked for; kept until it has ended,
             so that an agent that was away hears of it.
@@ -29,6 +30,7 @@ class Task:
     agent_id: AgentId
     role: Role
     status: TaskStatus
+    since: float = 0.0
     sequence: int = 0
     acknowledged: int = 0
     is_charged: bool = False
