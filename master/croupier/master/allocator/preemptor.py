@@ -1,0 +1,164 @@
+"""Preemptions under way: who starves, what was asked back for whom, what is kept until it comes.
+
+What a victim gives up stays charged to it until it is gone; meanwhile the books here count
+it as gone, and the room that is made as the starving framework's own, so that nothing is
+taken twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from croupier.master.allocator.allocator import Allocator
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pool import Earmark
+from croupier.master.allocator.preemption import Holding, Means, Plan, plan
+from croupier.master.allocator.standing import Standings
+from croupier.master.allocator.starvation import PreemptionRules, Starvation
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import NOTHING, Resources
+
+VictimKey = tuple[FrameworkId, str]
+Holdings = Callable[[Leaf], Iterable[Holding]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Going:
+    """A task that was asked to end."""
+
+    victim: Holding
+    owner: Leaf
+
+
+class Preemptor:
+    """Looks for who starves, plans, and keeps the books of what is under way."""
+
+    def __init__(self, allocator: Allocator, rules: PreemptionRules) -> None:
+        """Nothing is under way."""
+        self.rules = rules
+        self._allocator = allocator
+        self._tree, self._pool = allocator.tree, allocator.pool
+        self._starvation = Starvation(self._tree, rules)
+        self._going: dict[VictimKey, _Going] = {}
+
+    @property
+    def is_possible(self) -> bool:
+        """Whether anybody may preempt at all."""
+        return self.rules.is_on or any(each.preemption for each in self._tree.settings.values())
+
+    @property
+    def is_to_look(self) -> bool:
+        """Whether somebody who declared demand waits for more: then time matters."""
+        return self.is_possible and any(leaf.wants for leaf in self._tree.in_order())
+
+    def look(self, holdings: Holdings, now: float) -> list[Plan]:
+        """Begin what preemptions are due; at most `rules.at_once`.
+
+        Room is kept at once; what the victims are told and when they are killed is for the
+        caller. O(willing frameworks + holdings looked at).
+        """
+        self._tree.refresh()
+        standings = self._standings()
+        means = Means(
+            self._tree,
+            standings,
+            lambda leaf: self._of(leaf, holdings, now),
+            self._room,
+            self._pool.agents,
+            self.rules.is_on,
+        )
+        plans: list[Plan] = []
+        for starving in self._starvation.look(standings, now):
+            while len(plans) < self.rules.at_once and self._is_owed(standings, starving.leaf):
+                found = plan(means, starving)
+                if found is None:
+                    break
+                self._begin(standings, found, now)
+                plans.append(found)
+        return plans
+
+    def declined(self, framework_id: FrameworkId, role: Role, now: float) -> None:
+        """The framework did not want what it was offered: it does not starve for a while."""
+        leaf = self._tree.leaves.get((framework_id, role))
+        if leaf is not None:
+            self._starvation.excuse(leaf, now)
+            self._pool.forget_earmarks(leaf)
+
+    def is_going(self, key: VictimKey) -> bool:
+        """Whether the task was asked to end and has not."""
+        return key in self._going
+
+    def is_needed(self, key: VictimKey) -> bool:
+        """Whether whom the task was to make room for still wants it."""
+        going = self._going[key]
+        owner = going.owner
+        agent = self._pool.agents.get(going.victim.agent_id)
+        known = self._tree.leaves.get((owner.framework_id, owner.role)) is owner
+        kept = agent is not None and agent.earmark is not None and agent.earmark.leaf is owner
+        return known and kept and owner.is_willing
+
+    def gone(self, key: VictimKey) -> None:
+        """The task has ended, or need not end any more."""
+        self._going.pop(key, None)
+
+    def check(self) -> None:
+        """Assert every invariant."""
+        for going in self._going.values():
+            assert going.victim.leaf is not going.owner
+
+    def _begin(self, standings: Standings, found: Plan, now: float) -> None:
+        leaf, room = found.starving.leaf, found.room
+        for victim in found.victims:
+            standings.imagine(victim.leaf, victim.resources.scalars, -1)
+            if not victim.is_offer:
+                self._going[victim.leaf.framework_id, victim.key] = _Going(victim, leaf)
+        standings.imagine(leaf, room.scalars)
+        agent = self._pool.agents[found.agent_id]
+        if agent.earmark is not None:
+            room = room + agent.earmark.amount
+        until = now + self.rules.grace_s + self.rules.earmark_s
+        agent.earmark = Earmark(leaf, room, until)
+        self._pool.wake_at(found.agent_id, until)
+
+    def _is_owed(self, standings: Standings, leaf: Leaf) -> bool:
+        """Whether it lacks something that is not on its way already."""
+        on_its_way = sum(
+            1
+            for agent in self._pool.agents.values()
+            if agent.earmark is not None and agent.earmark.leaf is leaf
+        )
+        left = sum(want.left for want in leaf.wants or ())
+        return on_its_way < left and self._starvation.is_below(standings, leaf)
+
+    def _standings(self) -> Standings:
+        standings = Standings(self._tree)
+        for going in self._going.values():
+            standings.imagine(going.victim.leaf, going.victim.resources.scalars, -1)
+        for agent in self._pool.agents.values():
+            if agent.earmark is not None:
+                standings.imagine(agent.earmark.leaf, agent.earmark.amount.scalars)
+        return standings
+
+    def _of(self, leaf: Leaf, holdings: Holdings, now: float) -> Iterable[Holding]:
+        for each in holdings(leaf):
+            if each.is_offer:
+                yield each
+            elif (leaf.framework_id, each.key) in self._going:
+                continue
+            elif now - each.since >= self.rules.min_age_s:
+                yield each
+
+    def _room(self, leaf: Leaf, agent_id: AgentId) -> Resources | None:
+        """What is free there, or will be, and is for nobody else."""
+        agent = self._pool.agents[agent_id]
+        mark = agent.earmark
+        if mark is not None and mark.leaf is not leaf:
+            return None
+        free = agent.free
+        for going in self._going.values():
+            if going.victim.agent_id == agent_id:
+                free = free + going.victim.resources
+        kept = mark.amount if mark is not None else NOTHING
+        scalars = {name: max(milli - kept[name], 0) for name, milli in free.scalars.items()}
+        return Resources(scalars, free.ranges, free.sets)

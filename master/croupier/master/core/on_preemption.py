@@ -1,0 +1,108 @@
+"""Room for those who starve: offers are taken back, tasks are asked for and then killed.
+
+The framework of a task hears first, by PREEMPT_REQUEST, and has the grace to end it in its own
+way; what has not ended by then is killed with reason PREEMPTED. What is freed is kept for
+whom it was freed for. If that framework has gone, or wants no more, what was asked for may stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.preemption import Holding, Plan
+from croupier.master.core.effects import Effect, Happened, Send
+from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
+from croupier.master.core.messages import PreemptRequested
+from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_task import kill
+from croupier.master.core.state import State
+from croupier.model.ids import FrameworkId, OfferId, TaskId
+from croupier.model.task import Reason
+
+LOOK_EVERY_S = 1.0
+LOOK_AGAIN_S = 0.02
+
+
+def watch(state: State, now: float) -> None:
+    """Have somebody look after who starves, while anybody waits who could."""
+    if ("preemption", "") not in state.deadlines and state.preemptor.is_to_look:
+        state.deadlines.set(("preemption", ""), now + LOOK_EVERY_S)
+
+
+def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
+    """Look who starves, and begin to make room for them."""
+    if not state.preemptor.is_possible:
+        return
+    plans = state.preemptor.look(lambda leaf: _holdings(state, leaf), now)
+    for plan in plans:
+        yield from _begin(state, plan, now)
+    if len(plans) >= state.preemptor.rules.at_once:
+        state.deadlines.set(("preemption", ""), now + LOOK_AGAIN_S)
+    else:
+        watch(state, now)
+
+
+def on_grace_over(state: State, framework_id: FrameworkId, task_id: TaskId) -> Iterator[Effect]:
+    """A task that was asked for still runs: kill it, if the room is still wanted."""
+    key = (framework_id, task_id)
+    if not state.preemptor.is_going(key):
+        return
+    framework = state.frameworks.get(framework_id)
+    task = framework.tasks.get(task_id) if framework is not None else None
+    if task is None or task.state.is_terminal:
+        state.preemptor.gone(key)
+        return
+    if not state.preemptor.is_needed(key):
+        state.preemptor.gone(key)
+        yield Happened(PreemptionEnded(framework_id, task_id, "spared"))
+        return
+    yield from kill(state, task, None, Reason.PREEMPTED)
+    yield Happened(PreemptionEnded(framework_id, task_id, "killed"))
+
+
+def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
+    """What a framework has in one role and could give up."""
+    framework = state.frameworks[leaf.framework_id]
+    for offer in framework.offers.values():
+        if offer.role == leaf.role:
+            yield Holding(
+                leaf, offer.agent_id, offer.resources, offer.offer_id, offer.made_at, is_offer=True
+            )
+    for task in framework.tasks.values():
+        if task.role == leaf.role and task.is_charged and task.kill is None:
+            yield Holding(leaf, task.agent_id, task.info.resources, task.task_id, task.since)
+
+
+def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
+    starving = plan.starving.leaf
+    reason = (
+        f"framework {starving.framework_id} in role {starving.role} has been below"
+        f" {'a guarantee' if plan.starving.by_guarantee else 'its fair share'}"
+        f" for {now - plan.starving.since:.0f} s"
+    )
+    asked: dict[Leaf, list[TaskId]] = {}
+    grace_s = state.preemptor.rules.grace_s
+    for victim in plan.victims:
+        if victim.is_offer:
+            yield from rescind(state, state.offers[OfferId(victim.key)], reason, now)
+            continue
+        asked.setdefault(victim.leaf, []).append(TaskId(victim.key))
+        key = f"{victim.leaf.framework_id} {victim.key}"
+        state.deadlines.set(("preempt", key), now + grace_s)
+    for leaf, task_ids in asked.items():
+        session = state.frameworks[leaf.framework_id].session
+        if session is not None:
+            message = PreemptRequested(tuple(task_ids), plan.agent_id, grace_s, leaf.role, reason)
+            yield Send(session, message)
+    yield Happened(
+        PreemptionBegun(
+            starving.framework_id,
+            starving.role,
+            plan.agent_id,
+            str(plan.room),
+            tuple(victim.key for victim in plan.victims if not victim.is_offer),
+            tuple(victim.key for victim in plan.victims if victim.is_offer),
+            reason,
+        )
+    )
