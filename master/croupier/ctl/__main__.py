@@ -208,7 +208,7 @@ def run(
 
 @app.command
 def local(
-    *,
+    *master_flags: str,
     agents: int = 3,
     cpus: str | None = None,
     mem: str | None = None,
@@ -217,12 +217,15 @@ def local(
     http_port: int = 5080,
     work_dir: Path | None = None,
     role_weights: str = "",
+    policy: str = "",
     verbose: bool = False,
 ) -> int:
     """Run a master and agents on this machine until Ctrl-C.
 
     Parameters
     ----------
+    master_flags
+        After --, flags of croupier-master's own, such as -- --offer-lease 30.
     agents
         How many agents.
     cpus
@@ -240,14 +243,18 @@ def local(
         not given.
     role_weights
         Such as ads=2,web=1.
+    policy
+        Whose turn it is: drf, yarn-drf, fifo, asset, single-resource, slots or random; drf if
+        not given.
     verbose
         Show the log lines of all daemons.
     """
     from croupier.ctl.local.command import Place, run_local
     from croupier.ctl.local.plan import make_wishes
 
+    for_master = (*(("--policy", policy) if policy else ()), *master_flags)
     return run_local(
-        make_wishes(agents, cpus, mem, disk, role_weights),
+        make_wishes(agents, cpus, mem, disk, role_weights, for_master),
         Place(master_port, http_port, work_dir, verbose),
     )
 

@@ -212,9 +212,11 @@ def _pairs(attributes: dict[str, str]) -> str:
 def wish_text(demand: View) -> str:
     """What a framework wants, such as `3 <cpus:1>`."""
     count = "any number of" if demand["count"] is None else demand["count"]
-    return f"{count} <{demand['unit']['text']}>" + "".join(
-        f" {constraint}" for constraint in demand["constraints"]
-    )
+    least, most = demand["min_per_offer"], demand["max_per_offer"]
+    portions = "" if (least, most) == (1, None) else f" {least} to {most or 'any'} at once"
+    place = f" in {demand['role']}" if demand["role"] else ""
+    tests = "".join(f" {constraint}" for constraint in demand["constraints"])
+    return f"{count} <{demand['unit']['text']}>{portions}{place}{tests}"
 
 
 def _ending(view: View) -> str:

@@ -149,11 +149,14 @@ def reason_view(reason: pb.PassedOver) -> View:
 
 
 def demand_view(demand: framework_pb2.Demand) -> View:
-    """What a framework wants; `count` is None for without end."""
+    """What a framework wants; `count` is None for without end, `role` None for its first."""
     return {
         "unit": _amount(demand.unit),
         "count": demand.count if demand.HasField("count") else None,
         "constraints": [str(constraint_from_wire(wire)) for wire in demand.constraints],
+        "min_per_offer": demand.min_per_offer if demand.HasField("min_per_offer") else 1,
+        "max_per_offer": demand.max_per_offer if demand.HasField("max_per_offer") else None,
+        "role": demand.role or None,
     }
 
 

@@ -34,6 +34,11 @@ def test_wishes_win() -> None:
     assert Resources(amount.scalars) == Resources.parse("cpus:0.5;mem:2GB")
 
 
+def test_the_master_is_given_further_words() -> None:
+    made = plan(make_wishes(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
+    assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
+
+
 @pytest.mark.parametrize("agents", [1, 3, 100, MAX_AGENTS])
 def test_no_port_belongs_to_two_agents(agents: int) -> None:
     ranges = [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -12,6 +13,7 @@ from croupier.ctl.tables import Table, plain_lines, print_table
 from croupier.ctl.views import View
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
+from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
@@ -101,6 +103,15 @@ def test_a_framework() -> None:
     assert view["demands"][0]["count"] == 3
     assert view["demands"][0]["constraints"] == ["rack equals r1"]
     assert view["failover_timeout_s"] == 600
+
+
+def test_a_wish_in_portions_of_one_of_several_roles() -> None:
+    demand = Demand(Resources.parse("gpus:1"), None, (), 2, 4, Role("ads/prod"))
+    view = views.demand_view(demand_to_wire(demand))
+    assert (view["min_per_offer"], view["max_per_offer"], view["role"]) == (2, 4, "ads/prod")
+    assert tables.wish_text(view) == "any number of <gpus:1> 2 to 4 at once in ads/prod"
+    view = views.demand_view(demand_to_wire(replace(demand, max_per_offer=None, role=None)))
+    assert tables.wish_text(view) == "any number of <gpus:1> 2 to any at once"
 
 
 def test_a_role() -> None:

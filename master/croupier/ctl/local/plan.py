@@ -30,13 +30,18 @@ class Machine:
 
 @dataclass(frozen=True, slots=True)
 class Wishes:
-    """What the user asked for; amounts are thousandths for each agent, None for a fair part."""
+    """What the user asked for; amounts are thousandths for each agent, None for a fair part.
+
+    Attributes:
+        master_flags: further words for the master's command line.
+    """
 
     agents: int = 3
     cpus: int | None = None
     mem: int | None = None
     disk: int | None = None
     weights: str = ""
+    master_flags: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 1 <= self.agents <= MAX_AGENTS:
@@ -47,7 +52,12 @@ class Wishes:
 
 
 def make_wishes(
-    agents: int, cpus: str | None, mem: str | None, disk: str | None, weights: str
+    agents: int,
+    cpus: str | None,
+    mem: str | None,
+    disk: str | None,
+    weights: str,
+    master_flags: tuple[str, ...] = (),
 ) -> Wishes:
     """The wishes, of amounts as people write them.
 
@@ -58,7 +68,8 @@ def make_wishes(
     def read(name: str, text: str | None) -> int | None:
         return None if text is None else parse_scalar(name, text)
 
-    return Wishes(agents, read("cpus", cpus), read("mem", mem), read("disk", disk), weights)
+    amounts = read("cpus", cpus), read("mem", mem), read("disk", disk)
+    return Wishes(agents, *amounts, weights, master_flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +100,7 @@ def make_plan(
     return Plan(
         master_address,
         http_address,
-        _master(master_address, http_address, work_dir, wishes.weights),
+        _master(master_address, http_address, work_dir, wishes),
         tuple(
             _agent(f"agent-{number}", master_address, work_dir, resources)
             for number, resources in enumerate(each, start=1)
@@ -111,10 +122,11 @@ def _resources(wishes: Wishes, machine: Machine, index: int) -> Resources:
     )
 
 
-def _master(listen: Address, http: Address, work_dir: Path, weights: str) -> Daemon:
+def _master(listen: Address, http: Address, work_dir: Path, wishes: Wishes) -> Daemon:
     argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
-    return Daemon("master", (*argv, "--weights", weights) if weights else tuple(argv))
+    argv += ["--weights", wishes.weights] if wishes.weights else []
+    return Daemon("master", (*argv, *wishes.master_flags))
 
 
 def _agent(name: str, master: Address, work_dir: Path, resources: Resources) -> Daemon:
