@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from fractions import Fraction
 
+from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send, SessionId
-from croupier.master.core.events import SessionEnded
+from croupier.master.core.events import SessionEnded, TimePassed
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     AgentFailed,
     KillTask,
     LaunchTask,
     Offered,
+    PreemptRequested,
     Registered,
     Rescinded,
     ResendUpdates,
@@ -21,9 +23,11 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
+from croupier.master.core.settings import Settings
 from croupier.model.demand import Demand
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import TaskState
 from tests.harness.world import World, make_task
 
@@ -68,6 +72,26 @@ class Story:
     def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
         self.world = World({role: int(weight) * 1000 for role, weight in options.items()})
         self._spy(self.world)
+
+    def _do_preemption(self, plain: list[str], options: dict[str, str]) -> None:
+        rules = PreemptionRules(
+            is_on=True,
+            fair_timeout_s=float(options.get("starvation", 60)),
+            guarantee_timeout_s=float(options.get("guarantee", 15)),
+            grace_s=float(options.get("grace", 30)),
+        )
+        self.world = World(settings=Settings(preemption=rules))
+        self._spy(self.world)
+
+    def _do_role(self, plain: list[str], options: dict[str, str]) -> None:
+        settings = RoleSettings(
+            int(options.get("weight", 1)) * 1000,
+            guarantee=parse_amounts(options.get("guarantee", "")),
+            limit=parse_amounts(options.get("limit", "")),
+            preemption={"on": True, "off": False}.get(options.get("preemption", "")),
+        )
+        self.world.state.allocator.set_role(Role(plain[0]), settings)
+        self.world.do(TimePassed())
 
     def _do_together(self, plain: list[str], options: dict[str, str]) -> None:
         self._held_back = True
@@ -183,7 +207,10 @@ class Story:
         self._out.append(f"{self.world.state.allocator.passes} passes")
 
     def _do_why(self, plain: list[str], options: dict[str, str]) -> None:
-        for passed in self.world.state.allocator.explain(FrameworkId(self._ids[plain[0]])):
+        framework_id = FrameworkId(self._ids[plain[0]])
+        agent_id = AgentId(self._ids[plain[1]]) if len(plain) > 1 else None
+        told = self.world.state.allocator.explain(framework_id, agent_id, self.world.now)
+        for passed in told:
             detail = passed.detail
             for known, name in self._names.items():
                 detail = detail.replace(known, name)
@@ -220,6 +247,11 @@ class Story:
                 return f"lost {hostname}: {text}"
             case LaunchTask(_, task):
                 return f"launch {task.task_id} {task.resources}"
+            case PreemptRequested(task_ids, agent_id, grace_s, _, reason):
+                for known, name in self._names.items():
+                    reason = reason.replace(known, name)
+                asked = " ".join(task_ids)
+                return f"end {asked} on {self._name(agent_id)} within {grace_s:.0f} s: {reason}"
             case KillTask(_, task_id, _, reason):
                 return f"kill {task_id} {reason.name}"
             case ResendUpdates():

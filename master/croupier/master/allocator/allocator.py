@@ -75,7 +75,7 @@ class Allocator:
             if leaf.holding == agent_id:
                 leaf.holding = None
             for want in leaf.wants or ():
-                want.passes.pop(agent_id, None)
+                want.unmet.pop(agent_id, None)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""

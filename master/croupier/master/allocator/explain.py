@@ -7,7 +7,7 @@ from itertools import takewhile
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
-from croupier.master.allocator.refusals import AtLimit
+from croupier.master.allocator.refusals import AtLimit, TakenBy
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.visit import Visit
@@ -20,7 +20,8 @@ def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
         return [plain]
     if not pool.agents:
         return [PassedOver(Cause.NO_AGENTS, 0, "no agent is registered", leaf.role)]
-    return leaf.reasons.tell(leaf.role) or [_outranked(leaf, tree, len(pool.agents))]
+    told = _making_room(leaf, pool) + leaf.reasons.tell(leaf.role)
+    return told or [_outranked(leaf, tree, len(pool.agents))]
 
 
 def of_agent(
@@ -37,8 +38,8 @@ def of_agent(
         cause, about = refusal
         told = getattr(about, "role", "") or agent.agent_id
         return PassedOver(cause, 1, str(about), leaf.role, told)
-    told = _outranked(leaf, tree, 1).detail
-    return PassedOver(Cause.ELIGIBLE, 1, f"it can use the agent; {told}", leaf.role, agent.agent_id)
+    detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
+    return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
 
 
 def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
@@ -63,11 +64,31 @@ def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
 
 
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
-    share = float(tree.share_of(leaf))
-    entitled = float(tree.entitlement(leaf))
-    ahead = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
-    detail = (
-        f"others with a smaller share took what was free; its own is {share:.3f},"
-        f" it is entitled to {entitled:.3f}, and {ahead} stand before it"
+    """Nothing kept the leaf from any agent but that others came first."""
+    others = [taker for taker in tree.takers if taker[0] is not leaf]
+    before = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
+    place = f"{before} stand before it" if before else "it is next"
+    mine = (
+        f"it is entitled to {float(tree.entitlement(leaf)):.3f} of the cluster and has"
+        f" {float(tree.share_of(leaf)):.3f}; {place}"
     )
-    return PassedOver(Cause.OUTRANKED, agents, detail, leaf.role)
+    if not others:
+        return PassedOver(Cause.OUTRANKED, agents, f"nothing is free; {mine}", leaf.role)
+    taken = TakenBy(*others[-1], dict(leaf.held), tree.totals)
+    cause = Cause.GUARANTEE if taken.needs else Cause.OUTRANKED
+    return PassedOver(cause, agents, f"{taken.briefly}; {mine}", leaf.role, taken.role)
+
+
+def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
+    return [
+        PassedOver(
+            Cause.MAKING_ROOM,
+            1,
+            f"it starved: {agent.earmark.amount} of agent {agent.agent_id} is kept for it"
+            " as soon as those who were asked for it have ended",
+            leaf.role,
+            agent.agent_id,
+        )
+        for agent in pool.agents.values()
+        if agent.earmark is not None and agent.earmark.leaf is leaf
+    ]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 # below its guarantee; every number of it comes before any of tier 1.
 Level = tuple[int, int, int]
 Amounts = dict[str, int]
+# Who was dealt to, whether it or a role above was below a guarantee, and what it held.
+Taker = tuple["Leaf", bool, Amounts]
 
 
 def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
@@ -199,6 +201,11 @@ class Leaf(Node):
     def role(self) -> Role:
         """The role that it is charged to."""
         return self.pool.role
+
+    @property
+    def is_needy(self) -> bool:
+        """Whether it is below a guarantee, its own or that of a role above it."""
+        return any(not node.own[0] for node in self.path)
 
     @property
     def wants_anything(self) -> bool:

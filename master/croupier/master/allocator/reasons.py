@@ -27,6 +27,7 @@ class Cause(Enum):
     NO_DEMAND = "demand is met"
     NO_AGENTS = "no agents"
     AGENT_AWAY = "agent is away"
+    MAKING_ROOM = "room is being made"
     ELIGIBLE = "eligible"
 
 

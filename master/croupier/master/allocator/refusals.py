@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from croupier.master.allocator.node import Amounts, Leaf, Level, Pool
+from croupier.master.allocator.node import Amounts, Leaf, Pool
 from croupier.master.allocator.share import Totals
 from croupier.model.attributes import Constraint
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
+
+
+def free_text(left: Resources) -> str:
+    """How much is free, in words."""
+    return f"only {left} is free" if left else "nothing is free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Shortage:
     def __str__(self) -> str:
         if not self.unit.units_within(self.total, 1):
             return f"needs {self.unit}, but the agent has only {self.total} in all"
-        return f"needs {self.unit}, but only {self.left or 'nothing'} is free"
+        return f"needs {self.unit}, but {free_text(self.left)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +50,7 @@ class TooSmall:
     left: Resources
 
     def __str__(self) -> str:
-        return f"only {self.left or 'nothing'} is free"
+        return free_text(self.left)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,13 +149,13 @@ class TakenBy:
     """It was dealt to somebody who came first.
 
     Attributes:
-        level: where the taker stood before; tier 0 is below a guarantee.
+        needs: whether the taker was below a guarantee.
         theirs: what the taker held before.
         mine: what who was passed over held at that time.
     """
 
     taker: Leaf
-    level: Level
+    needs: bool
     theirs: Amounts
     mine: Amounts
     totals: Totals
@@ -161,16 +166,26 @@ class TakenBy:
         return self.taker.role
 
     @property
-    def needs(self) -> bool:
-        """Whether the taker was below a guarantee."""
-        return self.level[0] == 0
+    def briefly(self) -> str:
+        """Who took it, without a comparison: who asks may have come since."""
+        had = float(self.totals.share(self.theirs))
+        return f"{self._who} was dealt to last, when its share was {had:.3f}{self._need}"
 
-    def __str__(self) -> str:
-        who = f"{self.taker.framework_id} in role {self.role}"
+    @property
+    def _who(self) -> str:
+        return f"{self.taker.framework_id} in role {self.role}"
+
+    @property
+    def _need(self) -> str:
         if self.needs:
             for node in self.taker.path:
                 if isinstance(node, Pool) and any(node.settings.guarantee.values()):
                     promised = format_amounts(node.settings.guarantee)
-                    return f"went to {who}, below the guarantee of {node.role} ({promised})"
+                    return f", below the guarantee of {node.role} ({promised})"
+        return ""
+
+    def __str__(self) -> str:
+        if self.needs:
+            return f"went to {self._who}{self._need}"
         theirs, mine = float(self.totals.share(self.theirs)), float(self.totals.share(self.mine))
-        return f"went to {who}, whose share was {theirs:.3f}; its own was {mine:.3f}"
+        return f"went to {self._who}, whose share was {theirs:.3f}; its own was {mine:.3f}"

@@ -8,6 +8,7 @@ totals marks the tree stale, and everything is keyed anew before the next decisi
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from math import lcm
@@ -21,6 +22,7 @@ from croupier.master.allocator.node import (
     Level,
     Node,
     Pool,
+    Taker,
     add_amounts,
 )
 from croupier.master.allocator.policies import Drf, Policy
@@ -41,6 +43,7 @@ class Tree:
         roles: every role that has frameworks at or below it.
         leaves: by framework and role.
         deals: how many deals were made.
+        takers: who was dealt to last, latest last.
         askers: the leaves that declared demand for a resource, by its name.
     """
 
@@ -58,6 +61,7 @@ class Tree:
         self.roles: dict[Role, Pool] = {}
         self.leaves: dict[tuple[FrameworkId, Role], Leaf] = {}
         self.deals = 0
+        self.takers: deque[Taker] = deque(maxlen=8)
         self.askers: dict[str, dict[Leaf, None]] = {}
         self._arrivals = 0
         self._depth = 0

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits, refusals
 from croupier.master.allocator.grant import Grant
-from croupier.master.allocator.node import Amounts, Leaf, Level, Pool
+from croupier.master.allocator.node import Leaf, Pool, Taker
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
@@ -31,6 +31,8 @@ from croupier.model.resources import NOTHING, Resources
 # be as small as a thousandth of a large agent. A deal is 1, and more where there are many
 # ranges to carve from or many frameworks that room may be kept for.
 WORK_IN_A_VISIT = 500
+# Steps of matching patterns that are as much work as a deal.
+STEPS_PER_WORK = 5_000
 
 Refusal = tuple[Cause, object]
 
@@ -74,7 +76,7 @@ class Visit:
         # What the framework that was found eligible last would be dealt.
         self._choice: tuple[Want | None, int, Resources] = (None, 0, NOTHING)
         # Who was dealt to last, its level before, and what it held.
-        self._taker: tuple[Leaf, Level, Amounts] | None = None
+        self._taker: Taker | None = None
         self._asked_for: dict[str, bool] = {}
         self._waits_for_round = False
         self._is_closed = False
@@ -209,13 +211,17 @@ class Visit:
     def _unmet(self, want: Want) -> refusals.Unmet | None:
         """The first constraint of the shape that the agent does not pass."""
         constraints = want.demand.constraints
-        if not constraints or want.passes.get(self._agent.agent_id, False):
+        if not constraints:
             return None
-        for constraint in constraints:
-            if not constraint.holds(self._agent.facts):
-                return refusals.Unmet(constraint)
-        want.passes[self._agent.agent_id] = True
-        return None
+        if self._agent.agent_id in want.unmet:
+            unmet = want.unmet[self._agent.agent_id]
+        else:
+            facts = self._agent.facts
+            unmet = next((each for each in constraints if not each.holds(facts)), None)
+            want.unmet[self._agent.agent_id] = unmet
+            steps = sum(each.steps(facts) for each in constraints)
+            self.work += steps // STEPS_PER_WORK
+        return None if unmet is None else refusals.Unmet(unmet)
 
     def _does_not_fit(
         self, leaf: Leaf, want: Want, units: int, least: int, room: Resources
@@ -328,7 +334,10 @@ class Visit:
     def _deal(self, leaf: Leaf) -> None:
         want, units, room = self._choice
         resources = room if want is None else want.demand.unit.carve(self._left, units)
-        self._taker = (leaf, leaf.level, dict(leaf.held))
+        before = self._taker
+        self._taker = (leaf, leaf.is_needy, dict(leaf.held))
+        if before is None or before[0] is not leaf:
+            self._tree.takers.append(self._taker)
         number = self._tree.deal(leaf, resources.scalars, units)
         dealt = self._dealt.get(leaf)
         if dealt is None:

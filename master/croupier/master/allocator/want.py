@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -17,16 +18,17 @@ class Want:
     Attributes:
         demand: its count is what is wanted beyond what was launched.
         outstanding: units of it that stand in offers not yet answered.
-        passes: for each agent that was looked at, whether it passes all constraints.
+        unmet: for each agent that was looked at, the first constraint that it does not pass;
+            None if it passes all.
     """
 
-    __slots__ = ("demand", "outstanding", "passes")
+    __slots__ = ("demand", "outstanding", "unmet")
 
     def __init__(self, demand: Demand, outstanding: int = 0) -> None:
         """Want what `demand` says."""
         self.demand = demand
         self.outstanding = outstanding
-        self.passes: dict[AgentId, bool] = {}
+        self.unmet: dict[AgentId, Constraint | None] = {}
 
     @property
     def left(self) -> int:
