@@ -77,6 +77,11 @@ class Constraint:
             case Operator.NOT_MATCHES:
                 return not self._matches(facts)
 
+    def steps(self, facts: Mapping[str, str]) -> int:
+        """The most steps, of some nanoseconds, that a pattern may take on these attributes."""
+        text = facts.get(self.attribute, "")
+        return 0 if self.pattern is None else self.pattern.size * len(text)
+
     def _matches(self, facts: Mapping[str, str]) -> bool:
         assert self.pattern is not None
         text = facts.get(self.attribute)

@@ -8,6 +8,8 @@ from croupier.master.core import calls
 from croupier.master.core.events import AgentReported, AgentTask, OperatorKill
 from croupier.master.core.messages import KillTask
 from croupier.master.core.settings import Settings
+from croupier.model.attributes import matches
+from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -194,3 +196,32 @@ def test_many_ranges_and_many_waiting_do_not_make_a_long_visit() -> None:
     assert sum(slices) == 1_000
     assert slices[0] < 50
     assert max(slices) <= 500
+
+
+def test_costly_patterns_do_not_make_a_long_pass() -> None:
+    """What matching costs is counted as work, and each agent is held against them once."""
+    world = World()
+    for number in range(60):
+        world.agent("cpus:1", f"n{number}-".ljust(255, "a"), allocate=False)
+    costly = tuple(
+        matches("hostname", f"n[0-9]+-((a{{0,7}}){{0,7}}){{0,7}}a*{'a?' * number}")
+        for number in range(12)
+    )
+    unit = Resources.parse("cpus:1")
+    world.framework("r1", demands=(Demand(unit, None, costly),), allocate=False)
+    never = (*costly, matches("hostname", "no such host"))
+    world.framework("r2", demands=(Demand(unit, None, never),), allocate=False)
+    slices = grants_of_passes(world)
+    assert sum(slices) == 60
+    assert max(slices) <= 10
+    for agent_id in world.state.agents:
+        world.state.allocator.activate_agent(agent_id, True)
+    assert len(grants_of_passes(world)) <= 2
+
+
+def grants_of_passes(world: World) -> list[int]:
+    """How many grants each slice makes until all is settled."""
+    slices = []
+    while world.state.allocator.is_unsettled:
+        slices.append(len(world.state.allocator.run(0.0, 1000)))
+    return slices
