@@ -340,12 +340,13 @@ class Tree:
             self._reseat(node)
 
     def _follow(self, node: Node) -> None:
-        """Bring a path up to date from `node` on, as far as directions change."""
+        """Bring a path up to date from `node` on, as far as directions or levels change."""
         for each in node.path:
+            before = each.level
             each.own = self.policy.own(each)
             turned = self._turn(each)
             self._reseat(each)
-            if not turned and each is not node:
+            if not turned and each.level == before and each is not node:
                 break
 
     def _turn(self, node: Node) -> bool:

@@ -15,6 +15,7 @@ from enum import Enum
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import Role, check_role
 from croupier.model.roles import RoleSettings, format_amounts, parent_of
+from croupier.model.scalar import MILLI
 
 MAX_ROLES_SET = 10_000
 MAX_CHANGES = 1_000
@@ -91,7 +92,12 @@ def changed_settings(
             given.check()
         except InvalidRequest as refusal:
             raise InvalidRequest(f"role {role}: {refusal}") from None
-        wanted[role] = given
+        # What says nothing is not kept, so that equal settings are equal values.
+        wanted[role] = replace(
+            given,
+            resource_weights={n: w for n, w in given.resource_weights.items() if w != MILLI},
+            guarantee=_positive(given.guarantee),
+        )
     return wanted
 
 

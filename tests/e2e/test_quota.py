@@ -1,0 +1,160 @@
+"""Weights, guarantees and limits of nested roles on a cluster of real processes.
+
+Operators use the `croupier` command; each rule is seen in what runs, and in what `why` says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+
+import pytest
+
+from croupier.rpc.address import Address
+from croupier.rpc.transport import make_channel
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.eventually import eventually
+from tests.harness.real_local import Local, running_local
+from tests.harness.steady import Steady, at_work
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+CPUS = 12
+UNIT = "cpus:1;mem:64MB"
+
+
+@pytest.fixture(scope="module")
+def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
+    flags = ("--agents", "1", "--cpus", str(CPUS), "--mem", "12GB", "--disk", "1GB")
+    with running_local(tmp_path_factory.mktemp("quota"), *flags) as local:
+        yield local
+
+
+@pytest.fixture
+async def operator(local: Local) -> AsyncIterator[OperatorServiceStub]:
+    async with make_channel(Address.parse(local.master)) as channel:
+        yield OperatorServiceStub(channel)
+
+
+async def croupier(local: Local, *words: str) -> str:
+    """What the command printed; frameworks of the test go on meanwhile."""
+    done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+async def used(operator: OperatorServiceStub) -> dict[str, int]:
+    """Whole cpus that tasks of each role use, with all below it."""
+    answer = await operator.ListRoles(pb.ListRolesRequest(), timeout=10)
+    return {view.role: view.used.cpus_milli // 1000 for view in answer.roles}
+
+
+async def stands_at(operator: OperatorServiceStub, wanted: dict[str, int]) -> None:
+    """Tasks use so many cpus, mostly: they end and begin all the time."""
+
+    async def stands() -> bool:
+        seen: Counter[bool] = Counter()
+        for _ in range(50):
+            now = await used(operator)
+            seen[all(now.get(role, 0) == cpus for role, cpus in wanted.items())] += 1
+            await asyncio.sleep(0.01)
+        return seen[True] >= 30
+
+    await eventually(stands, 30, what=f"{wanted} is used")
+
+
+async def work(stack: AsyncExitStack, local: Local, *roles: str, seconds: float = 0.5) -> None:
+    """A framework that always wants more, named after its role, in each of `roles`."""
+    for role in roles:
+        steady = Steady(role.replace("/", "-"), local.master, UNIT, seconds, role=role)
+        await stack.enter_async_context(at_work(steady))
+
+
+async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceStub) -> None:
+    """ads has twice the weight of web; in ads, prod has three times that of test."""
+    async with AsyncExitStack() as stack:
+        await work(stack, local, "web", "ads/test", "ads/prod")
+        await stands_at(operator, {"web": 6, "ads": 6, "ads/prod": 3, "ads/test": 3})
+        would = await croupier(local, "weights", "set", "ads", "2", "--dry-run")
+        assert "ads: weight 1 -> 2, entitled to 0.500 -> 0.667" in would
+        assert "web: entitled to 0.500 -> 0.333" in would
+        assert json.loads(await croupier(local, "weights", "get", "ads", "--json"))["weight"] == 1
+        await croupier(local, "weights", "set", "ads", "2")
+        await croupier(local, "weights", "set", "ads/prod", "3")
+        await stands_at(operator, {"web": 4, "ads": 8, "ads/prod": 6, "ads/test": 2})
+        told = await croupier(local, "why", "ads-prod")
+        assert "entitled to 0.500" in told
+        assert "role ads: weight 2, share 0.667, entitled to 0.667" in told
+        assert "role ads/prod: weight 3, share 0.500, entitled to 0.500" in told
+        assert [line.split()[0] for line in (await croupier(local, "roles")).splitlines()] == [
+            "ROLE", "ads", "ads/prod", "ads/test", "web",
+        ]  # fmt: skip
+        for role in ("ads", "ads/prod"):
+            await croupier(local, "weights", "remove", role)
+
+
+async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceStub) -> None:
+    """By its weight `small` would have one cpu; its guarantee of four comes before that."""
+    async with AsyncExitStack() as stack:
+        await croupier(local, "weights", "set", "big", "11")
+        await work(stack, local, "big/one", "big/two")
+        await stands_at(operator, {"big": CPUS})
+        await work(stack, local, "small/one")
+        await stands_at(operator, {"big": 11, "small": 1})
+        would = await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4", "--dry-run")
+        assert would.startswith("nothing was changed")
+        await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4")
+        await stands_at(operator, {"big": 8, "small": 4})
+        told = await croupier(local, "why", "small-one")
+        assert "role small: weight 1, share 0.333, entitled to 0.083, guaranteed cpus:4" in told
+        await croupier(local, "quota", "remove", "small")
+        await stands_at(operator, {"big": 11, "small": 1})
+
+
+async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorServiceStub) -> None:
+    """A limit binds all that is below its role, at once, and is lifted at once."""
+    async with AsyncExitStack() as stack:
+        await croupier(local, "quota", "set", "lab", "--limit", "cpus:5")
+        await work(stack, local, "lab/one", "lab/two", seconds=0.2)
+        await stands_at(operator, {"lab": 5})
+        for _ in range(300):
+            assert (await used(operator))["lab"] <= 5
+            await asyncio.sleep(0.005)
+        for name in ("lab-one", "lab-two"):
+            told = await croupier(local, "why", name)
+            assert "limited to cpus:5" in told
+            assert "lab" in _reason(told, "limit")
+            assert "croupier quota set lab --limit" in told
+        refused = await asyncio.to_thread(
+            local.croupier, "quota", "set", "lab", "--limit", "cpus:1"
+        )
+        assert refused.returncode == 1
+        assert "which is more than the limit cpus:1" in refused.stderr
+        await croupier(local, "quota", "set", "lab", "--limit", "cpus:9")
+        await stands_at(operator, {"lab": 9})
+        await croupier(local, "quota", "remove", "lab")
+        await stands_at(operator, {"lab": CPUS})
+
+
+async def test_why_not_this_agent(local: Local, operator: OperatorServiceStub) -> None:
+    async with AsyncExitStack() as stack:
+        await work(stack, local, "web")
+        await stands_at(operator, {"web": CPUS})
+        large = Steady("large", local.master, "cpus:99;mem:64MB", role="large")
+        await stack.enter_async_context(at_work(large))
+        told = await croupier(local, "why", "large", "--agent", "agent-1")
+        assert "It is not dealt more of agent-1:" in told
+        assert "cpus:99" in _reason(told, "does not fit")
+
+
+def _reason(told: str, cause: str) -> str:
+    """The line of `why` that tells this cause."""
+    lines = [line.strip() for line in told.splitlines()]
+    found = [line for line in lines if line.startswith(cause)]
+    assert found, told
+    return found[0]
