@@ -210,3 +210,20 @@ def test_settings_never_contradict_each_other_even_for_those_who_insist(force: b
     answer = update(world, change("ads/x", "cpus:2"), change("ads/y", "cpus:2"), force=force)
     assert isinstance(answer, InvalidRequest)
     assert list(world.state.allocator.roles()) == [ADS]
+
+
+def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
+    world = World()
+    world.agent("cpus:10;mem:10GB")
+    for role in ("a/x/y", "a/x/z", "b"):
+        session = world.framework(role, "cpus:1;mem:1GB")
+        while offers := world.offers(session)[:1]:
+            world.accept(
+                session, make_task(f"{role[-1]}{len(world.saved)}"), offers=[offers[0].offer_id]
+            )
+    update(world, change("b", weight=4000))
+    world.agent("cpus:1;mem:1GB", allocate=False)
+    world.state.allocator.tree.refresh()
+    world._step(UpdateRoles(1, (change("a/x/y", "cpus:9"),)))
+    tree = world.state.allocator.tree
+    assert [tree.roles[Role(role)].level[0] for role in ("a", "a/x", "a/x/y", "b")] == [0, 0, 0, 1]
