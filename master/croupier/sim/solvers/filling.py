@@ -9,7 +9,7 @@ from croupier.sim.solvers.continuous import Amounts, Undefined
 from croupier.sim.solvers.pools import Forest, Pool
 from croupier.sim.solvers.rules import Rule
 
-MAX_TASKS = 200_000
+MAX_TASKS = 50_000
 
 
 class Machines:
@@ -62,7 +62,7 @@ class Filling:
         `told` hears of each task after it was started.
 
         Raises:
-            Undefined: if more than 200,000 tasks would be started.
+            Undefined: if more than 50,000 tasks would be started.
         """
         while (client := rule.pick(self.forest, self.can_start)) is not None:
             self.start(client, self._room(client))

@@ -1,0 +1,293 @@
+"""Golden vectors: all of ours pass, a wrong number is told, and no file makes a traceback."""
+
+from __future__ import annotations
+
+import copy
+import json
+import random
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.ctl.__main__ import main
+from croupier.sim.vectors import check_text
+
+FOLDER = Path(__file__).resolve().parents[2] / "vectors"
+FILES = ("fairness.json", "shapes.json")
+
+
+def document(name: str = "fairness.json") -> dict[str, Any]:
+    found = json.loads((FOLDER / name).read_text())
+    assert isinstance(found, dict)
+    return found
+
+
+def vector(name: str) -> dict[str, Any]:
+    for file in FILES:
+        for found in document(file)["vectors"]:
+            if found["name"] == name:
+                return dict(copy.deepcopy(found))
+    raise AssertionError(f"no vector {name}")
+
+
+def told(*vectors: object, **more: object) -> str:
+    """What is said of a file with these vectors, all failures in one text."""
+    text = json.dumps({"schema": {"version": 1}, "vectors": vectors, **more})
+    return "\n".join(
+        f"{verdict.name} {f.where} expected {f.expected} got {f.got}"
+        for verdict in check_text(text)
+        for f in verdict.failures
+    )
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_all_pass(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "vectors", str(FOLDER / name)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines == [f"{len(document(name)['vectors'])} passed, 0 failed"]
+
+
+def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
+    """Where numbers stand within `expected`."""
+    if isinstance(value, dict):
+        return [p for key, item in value.items() for p in numbers_of(item, (*path, key))]
+    if isinstance(value, list):
+        return [p for key, item in enumerate(value) for p in numbers_of(item, (*path, key))]
+    try:
+        float(value if not isinstance(value, str) else value.split("/")[0])
+    except (TypeError, ValueError):
+        return []
+    return [path]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_no_expected_number_goes_unchecked(name: str) -> None:
+    """Every vector fails when any one of its numbers is another."""
+    chance = random.Random(1)
+    unchecked = []
+    for found in document(name)["vectors"]:
+        if sum(float(str(c).split("/")[0]) for c in found["capacity"] or ()) > 1500:
+            continue
+        places = numbers_of(found["expected"])
+        if found["mode"] == "envy":
+            places = []
+        for place in chance.sample(places, min(len(places), 4)):
+            wrong = copy.deepcopy(found)
+            at = wrong["expected"]
+            for key in place[:-1]:
+                at = at[key]
+            at[place[-1]] = "123456789/7"
+            others = [v for v in document(name)["vectors"] if v["name"] != found["name"]]
+            if not is_refuted(wrong, others):
+                unchecked.append((found["name"], place))
+    assert unchecked == []
+
+
+def is_refuted(wrong: dict[str, Any], others: list[dict[str, Any]]) -> bool:
+    """Whether the first vector of a file fails; the others only stand there."""
+    return not next(check_text(json.dumps({"vectors": [wrong, *others]}))).passed
+
+
+def test_a_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = vector("drf-4.1-continuous")
+    wrong["expected"]["tasks"]["B"] = "9/4"
+    path = tmp_path / "wrong.json"
+    path.write_text(json.dumps({"vectors": [wrong, vector("ceei-5.2")]}))
+    assert main(["simulate", "vectors", str(path)]) == 1
+    assert capsys.readouterr().out.splitlines() == [
+        "FAIL drf-4.1-continuous: reference: tasks.B",
+        "     expected 9/4",
+        "     got      2",
+        "1 passed, 1 failed",
+    ]
+
+
+def test_tolerance_is_honoured() -> None:
+    near = vector("drf-4.1-continuous")
+    near["expected"]["tasks"]["B"] = 2.009
+    assert "tasks.B expected 2009/1000 got 2" in told(near)
+    near["tolerance"] = 0.01
+    assert told(near) == ""
+
+
+def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
+    found = vector("yandex-naive-hdrf-counterexample-h-drf")
+    found["expected"] = {"dominant_share": {"A": "1/2", "B/B1": "1/2"}}
+    assert told(found) == ""
+    found["expected"]["dominant_share"]["A"] = "52/100"
+    assert "dominant_share.A" in told(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ({"surprise": 1}, "unknown field 'surprise'"),
+        ({"mode": "quantum"}, "mode 'quantum' is not known"),
+        ({"policy": "lottery"}, "policy lottery is not known"),
+        ({"policy": "single:gpu"}, "single:gpu names no resource"),
+        ({"also": ["lottery"]}, "policy lottery is not known"),
+        ({"expected": {"tusks": {"A": 3}}}, "expected key not understood: 'tusks'"),
+        ({"expected": {"tasks": {"Z": 3}}}, "nothing of that name"),
+        ({"expected": {"tasks": {}}}, "nothing is expected"),
+        ({"expected": {}}, "nothing to check"),
+        ({"expected": {"tasks": [3, 2]}}, "expected [3, 2]"),
+        ({"expected": {"tasks": {"A": True}}}, "tasks.A expected True"),
+        ({"expected": {"tasks": {"A": "three"}}}, "tasks.A expected three"),
+        ({"capacity": [9]}, "not a list of 2 numbers"),
+        ({"capacity": [9, -1]}, "below 0"),
+        ({"capacity": [9, "1/0"]}, "not a number"),
+        ({"capacity": [9, "1e999999999"]}, "not a number"),
+        ({"capacity": None}, "`capacity` is missing"),
+        ({"resources": []}, "`resources` is empty"),
+        ({"resources": ["cpu", "cpu"]}, "names one twice"),
+        ({"demands": {"A": [1, 4], "B": [3]}}, "not a list of 2 numbers"),
+        ({"demands": {"": [1, 4]}}, "no path"),
+        ({"demands": {"A": [1, 4], "A/b": [3, 1]}}, "a client, and a pool"),
+        ({"demands": None}, "`demands`"),
+        ({"weights": {"Z": 2}}, "names Z"),
+        ({"weights": {"A": 0}}, "not above 0"),
+        ({"weights": {"A": [1]}}, "not one number per resource"),
+        ({"backlog": {"A": -1}}, "below 0"),
+        ({"tolerance": "much"}, "`tolerance` is 'much'"),
+        ({"tie_break": ["A", "A"]}, "somebody twice"),
+        ({"tie_break": ["A", "C"]}, "names C"),
+        ({"nodes": [{"count": 1.5, "capacity": [9, 18]}]}, "not a whole number"),
+        ({"nodes": [{"count": 1, "capacity": [9, 18], "gpu": 1}]}, "unknown key 'gpu'"),
+        ({"tree": {"P": {"weight": 2}}}, "names P"),
+        ({"events": ["a flood"]}, "does not know what to do with `events`"),
+        ({"hints": {"A": [1, 1]}}, "does not know what to do with `hints`"),
+        ({"name": 7}, "`name` is 7"),
+        ({"name": ""}, "required"),
+        ({"demands": {"P/A": [1, 4], "B": [3, 1]}}, "pools"),
+    ],
+)
+def test_what_is_not_understood_is_a_failure(change: dict[str, Any], what: str) -> None:
+    assert what in told({**vector("drf-4.1-continuous"), **change})
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "what"),
+    [
+        ("bug-volcano-1661-unweighted-min", {"events": ["fill half"]}, "event not understood"),
+        (
+            "bug-volcano-1661-unweighted-min",
+            {"events": ["one task of nobody finishes"]},
+            "names nobody",
+        ),
+        ("volcano-rescaling", {"guarantee": {"sci": [1, 1]}}, "knows no guarantees"),
+        ("volcano-rescaling", {"backlog": {"sci": "1/2"}}, "not a whole number"),
+        ("volcano-rescaling", {"demands": {"sci": [0, 0]}, "weights": None, "tree": None,
+                               "backlog": None}, "never ends"),
+        ("yandex-fifo-best", {"placement": "magic"}, "placement magic"),
+        ("mesos-7.2-slots-3", {"nodes": [{"count": 3, "capacity": [8, 6]}]}, "how many slots"),
+        ("cx-discrete-strategy-lie", {}, "no vector of the file tells what 1 needs in truth"),
+        ("yandex-preemption-night", {"source": "a lecture"}, "`initial` is missing"),
+        ("bug-kueue-7101-preempt-4", {"initial": {"p1": 5}}, "do not fit"),
+        ("bug-mesos-6111-decliners", {"capacity": [20, 21]}, "no number of tasks of needy"),
+        ("jp-envy-example", {"expected": {"envies": []}}, "needs `expected.bundles`"),
+        ("hint-lie-complementary", {"policy": "naive-hdrf"}, "does not look at what is declared"),
+    ],
+)  # fmt: skip
+def test_what_a_mode_cannot_use_is_a_failure(name: str, change: dict[str, Any], what: str) -> None:
+    assert what in told({**vector(name), **change})
+
+
+def test_two_vectors_of_one_name() -> None:
+    found = vector("drf-4.1-continuous")
+    assert "another vector has this name" in told(found, found)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        "{",
+        "{}",
+        '{"vectors": {}}',
+        '{"vectors": [], "more": 1}',
+        '{"schema": {"version": 2}, "vectors": []}',
+        '{"schema": 1, "vectors": []}',
+        '{"vectors": [NaN]}',
+        '{"vectors": [1e999999]}',
+        '{"vectors": [' + "9" * 5000 + "]}",
+        '{"vectors": [{"name": 1, "name": 2}]}',
+        "[" * 100_000,
+        "\x00",
+    ],
+)
+def test_malformed_files(text: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "bad.json"
+    path.write_text(text)
+    assert main(["simulate", "vectors", str(path)]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith(f"{path}: ")
+    assert lines[1] == "0 passed, 1 failed"
+
+
+@pytest.mark.parametrize("entry", [None, 1, "x", [], {}, {"name": None}, {"expected": 1}])
+def test_entries_that_are_no_vectors(entry: object) -> None:
+    assert "vector 1" in told(entry)
+
+
+def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "vectors"]) == 2
+    assert main(["simulate", "vectors", str(tmp_path / "none.json")]) == 2
+    assert main(["simulate", "vectors", str(tmp_path)]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 3
+
+
+def test_deep_nesting_is_a_failure_only() -> None:
+    deep = json.loads("[" * 400 + "]" * 400)
+    found = vector("drf-4.1-continuous")
+    found["expected"] = {"tasks": deep}
+    assert "nested too deeply" in told(found)
+    found = vector("drf-4.1-continuous")
+    found["demands"] = {"/".join("x" * 40): [1, 1]}
+    assert "no path" in told(found)
+
+
+ODD: list[Any] = [None, 0, 1, -1, 0.5, "", "x", "1/3", "0/0", "A/B", True, 10**9]
+ODD += [[], [1], [[]], {}, {"a": 1}]
+
+
+def mangled(value: Any, chance: random.Random) -> Any:
+    """`value` with something in it replaced, removed or doubled."""
+    if isinstance(value, dict) and value and chance.random() < 0.9:
+        key = chance.choice(list(value))
+        found = dict(value)
+        if chance.random() < 0.1:
+            del found[key]
+        elif chance.random() < 0.1:
+            found[key + "x"] = found.pop(key)
+        else:
+            found[key] = mangled(value[key], chance)
+        return found
+    if isinstance(value, list) and value and chance.random() < 0.9:
+        index = chance.randrange(len(value))
+        cut = chance.random() < 0.1
+        return [
+            *value[:index],
+            *([] if cut else [mangled(value[index], chance)]),
+            *value[index + 1 :],
+        ]
+    return chance.choice(ODD)
+
+
+def test_mangled_vectors_never_raise() -> None:
+    """Whatever is done to a vector, the answer is a verdict."""
+    chance = random.Random(7)
+    small = [
+        v
+        for file in FILES
+        for v in document(file)["vectors"]
+        if sum(float(str(c).split("/")[0]) for c in v["capacity"] or ()) < 250
+    ]
+    failed = 0
+    for _ in range(400):
+        found = mangled(chance.choice(small), chance)
+        text = json.dumps({"schema": {"version": 1}, "vectors": [found]})
+        failed += sum(not verdict.passed for verdict in check_text(text))
+    assert failed > 200
