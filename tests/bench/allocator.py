@@ -1,17 +1,33 @@
-"""What dealing costs: a full deal, a hundred agents freed, and nothing at all.
+"""What the allocator costs, beside a bare heapq loop of as many decisions.
 
-    python tests/bench/allocator.py [AGENTS FRAMEWORKS]
+    make bench-allocator
 
-Beside each figure stands the time of a bare heapq loop of as many steps, the floor for
-"who is next" in this interpreter on this machine.
+Each scenario runs five times in a process of its own. A table goes to standard error, one
+JSON object a line to standard output: scenario, agents, frameworks, seconds (the median),
+rss_mb (the process's peak), decisions, and reference_seconds: a heapq loop over as many
+clients and steps, the floor for "who is next" in this interpreter on this machine.
+
+Agents and frameworks are those of Apache Mesos' own allocator benchmark: cpus:24, mem:4096,
+disk:4096 and a thousand ports each; one framework for each role, no declared demand.
+
+- full: every agent is dealt; full-one-role: the same with all frameworks in one role.
+- add-frameworks: frameworks come one by one to agents that are all free, and one pass after.
+- freed-100: everything is held, a hundred agents free a part, and are dealt.
+- declined: everything was declined for an hour; the next cycle. Also bytes for each filter.
+- suppressed: everything is dealt with 99 of 100 frameworks suppressed.
 """
 
 from __future__ import annotations
 
+import gc
 import heapq
+import json
+import resource
 import statistics
+import subprocess
 import sys
 import time
+import tracemalloc
 from collections.abc import Callable
 
 from croupier.master.allocator import Allocator, Grant
@@ -20,6 +36,80 @@ from croupier.model.resources import Resources
 
 TOTAL = Resources.parse("cpus:24;mem:4096;disk:4096;ports:[31000-32000]")
 FREED = Resources.parse("cpus:1;mem:128MB")
+ROUNDS = 5
+
+CASES = (
+    ("full", 1_000, 1_000),
+    ("full", 10_000, 200),
+    ("full", 10_000, 1_000),
+    ("full", 100_000, 1_000),
+    ("full-one-role", 10_000, 1_000),
+    ("full-one-role", 10_000, 6_000),
+    ("add-frameworks", 10_000, 1_000),
+    ("freed-100", 10_000, 200),
+    ("freed-100", 10_000, 1_000),
+    ("declined", 10_000, 200),
+    ("suppressed", 5_000, 1_000),
+    # The growth of a decision with the number of frameworks.
+    ("full", 20_000, 100),
+    ("full", 20_000, 1_000),
+    ("full", 20_000, 10_000),
+    ("full", 20_000, 100_000),
+)
+
+Measured = tuple[float, int]
+
+
+def main() -> int:
+    if len(sys.argv) == 4:
+        scenario, agents, frameworks = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+        print(json.dumps(measure(scenario, agents, frameworks)))
+        return 0
+    head = ("scenario", "agents", "frameworks", "ms", "decisions", "us each", "x heapq", "MB")
+    print("{:<15}{:>9}{:>12}{:>10}{:>11}{:>10}{:>9}{:>7}".format(*head), file=sys.stderr)
+    for case in CASES:
+        words = [sys.executable, __file__, *map(str, case)]
+        told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+        print(told, end="", flush=True)
+        print(row(json.loads(told)), file=sys.stderr)
+    return 0
+
+
+def row(told: dict[str, float]) -> str:
+    seconds, decisions = told["seconds"], told["decisions"]
+    each = f"{seconds / decisions * 1e6:.1f}" if decisions else "-"
+    times = f"{seconds / told['reference_seconds']:.1f}" if decisions else "-"
+    text = (
+        f"{told['scenario']:<15}{told['agents']:>9}{told['frameworks']:>12}{seconds * 1e3:>10.2f}"
+        f"{decisions:>11}{each:>10}{times:>9}{told['rss_mb']:>7.0f}"
+    )
+    if "bytes_per_filter" in told:
+        text += f"   {told['bytes_per_filter']:.0f} bytes for each of {told['filters']:,} filters"
+    return text
+
+
+def measure(scenario: str, agents: int, frameworks: int) -> dict[str, object]:
+    """Run one scenario five times."""
+    told: dict[str, object] = {
+        "scenario": scenario,
+        "agents": agents,
+        "frameworks": frameworks,
+    }
+    if scenario == "declined":
+        runs, more = declined(agents, frameworks)
+        told |= more
+    else:
+        runs = []
+        for _ in range(ROUNDS):
+            gc.collect()
+            runs.append(SCENARIOS[scenario](agents, frameworks))
+    decisions = runs[0][1]
+    told["seconds"] = statistics.median(seconds for seconds, _ in runs)
+    told["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    told["decisions"] = decisions
+    floors = [timed(lambda: heap_loop(frameworks, max(decisions, 1))) for _ in range(ROUNDS)]
+    told["reference_seconds"] = statistics.median(floors)
+    return told
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -35,41 +125,112 @@ def heap_loop(clients: int, steps: int) -> None:
         heapq.heapreplace(heap, (share + 0.001, client))
 
 
-def make(agents: int, frameworks: int) -> Allocator:
+def make(agents: int, frameworks: int, *, one_role: bool = False) -> Allocator:
     allocator = Allocator()
     for number in range(agents):
         allocator.add_agent(AgentId(f"a{number}"), TOTAL)
-    for number in range(frameworks):
-        allocator.add_framework(FrameworkId(f"f{number}"), Role(f"r{number}"))
-        allocator.connect(FrameworkId(f"f{number}"), True)
+    add_frameworks(allocator, frameworks, one_role=one_role)
     return allocator
 
 
-def one_round(agents: int, frameworks: int) -> tuple[float, float, float]:
-    """Seconds of a full deal, of 100 freed agents, and of a quiet cluster."""
-    allocator = make(agents, frameworks)
+def add_frameworks(allocator: Allocator, frameworks: int, *, one_role: bool = False) -> None:
+    for number in range(frameworks):
+        role = Role("*" if one_role else f"r{number}")
+        allocator.add_framework(FrameworkId(f"f{number}"), (role,))
+        allocator.connect(FrameworkId(f"f{number}"), True)
+
+
+def deal(allocator: Allocator) -> list[Grant]:
     grants: list[Grant] = []
-    full = timed(lambda: grants.extend(allocator.run(0.0, 10**9)))
-    for grant in grants[:100]:
-        allocator.release(grant.framework_id, grant.agent_id, FREED)
-    freed = timed(lambda: allocator.run(0.0, 10**9))
-    return full, freed, timed(lambda: allocator.run(0.0, 10**9))
+    while allocator.is_unsettled:
+        grants += allocator.run(0.0, 10**9)
+    return grants
 
 
-def row(name: str, seconds: tuple[float, ...], floor: float) -> str:
-    median = statistics.median(seconds)
-    return f"{name:<36} {median * 1e3:9.2f} ms   {median / floor:6.1f} x the heap loop"
+def full(agents: int, frameworks: int) -> Measured:
+    return dealt(make(agents, frameworks))
 
 
-def main() -> int:
-    agents, frameworks = (int(word) for word in sys.argv[1:3] or ("10000", "1000"))
-    full, freed, idle = zip(*(one_round(agents, frameworks) for _ in range(5)), strict=True)
-    floor = timed(lambda: heap_loop(frameworks, agents))
-    print(f"{agents} agents, {frameworks} frameworks, each in a role of its own")
-    print(row("everything is dealt", full, floor))
-    print(row("100 agents freed something", freed, floor))
-    print(row("nothing has changed", idle, floor))
-    return 0
+def full_one_role(agents: int, frameworks: int) -> Measured:
+    return dealt(make(agents, frameworks, one_role=True))
+
+
+def dealt(allocator: Allocator) -> Measured:
+    grants: list[Grant] = []
+    seconds = timed(lambda: grants.extend(deal(allocator)))
+    return seconds, len(grants)
+
+
+def add(agents: int, frameworks: int) -> Measured:
+    """Frameworks come to a cluster that is all in use but for its last hundredth."""
+    allocator = make(agents, 1)
+    grants = deal(allocator)
+    for grant in grants[: agents // 100]:
+        withdraw(allocator, grant)
+
+    def come() -> None:
+        for number in range(1, frameworks + 1):
+            allocator.add_framework(FrameworkId(f"f{number}"), (Role(f"r{number}"),))
+            allocator.connect(FrameworkId(f"f{number}"), True)
+            allocator.run(0.0)
+        grants.extend(deal(allocator))
+
+    return timed(come), frameworks
+
+
+def freed(agents: int, frameworks: int) -> Measured:
+    allocator = make(agents, frameworks)
+    for grant in deal(allocator)[:100]:
+        place = (grant.framework_id, grant.role, grant.agent_id)
+        allocator.launch(*place, FREED)
+        allocator.release(*place, FREED)
+    return dealt(allocator)
+
+
+def suppressed(agents: int, frameworks: int) -> Measured:
+    allocator = make(agents, frameworks)
+    for number in range(frameworks * 99 // 100):
+        allocator.suppress(FrameworkId(f"f{number}"))
+    return dealt(allocator)
+
+
+def withdraw(allocator: Allocator, grant: Grant) -> None:
+    allocator.withdraw(grant.framework_id, grant.role, grant.agent_id, grant.resources)
+
+
+def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, float]]:
+    """Everybody declines everything; then nothing changes."""
+    allocator = make(agents, frameworks)
+    decline_all(allocator)
+    runs = [dealt(allocator) for _ in range(ROUNDS)]
+    filters = allocator.filter_count()
+    # Memory is measured apart, on a smaller cluster: tracing would slow the rest down.
+    allocator = make(agents // 20, frameworks)
+    tracemalloc.start()
+    before = tracemalloc.get_traced_memory()[0]
+    decline_all(allocator)
+    gc.collect()
+    size = (tracemalloc.get_traced_memory()[0] - before) / allocator.filter_count()
+    tracemalloc.stop()
+    return runs, {"filters": filters, "bytes_per_filter": size}
+
+
+def decline_all(allocator: Allocator) -> None:
+    while grants := deal(allocator):
+        for grant in grants:
+            place = (grant.framework_id, grant.role, grant.agent_id)
+            allocator.answered(grant.framework_id, grant.role, grant.units, ())
+            allocator.refuse(*place, grant.resources, 3600.0)
+            withdraw(allocator, grant)
+
+
+SCENARIOS: dict[str, Callable[[int, int], Measured]] = {
+    "full": full,
+    "full-one-role": full_one_role,
+    "add-frameworks": add,
+    "freed-100": freed,
+    "suppressed": suppressed,
+}
 
 
 if __name__ == "__main__":

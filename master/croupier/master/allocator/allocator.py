@@ -80,8 +80,7 @@ class Allocator:
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""
         agent = self.pool.agents[agent_id]
-        agent.is_active = active
-        self.pool.unsettle(agent)
+        self.pool.activate(agent, active)
 
     def free(self, agent_id: AgentId) -> Resources:
         """What is free on the agent."""
@@ -184,7 +183,7 @@ class Allocator:
             leaf.reasons.clear()
             self._relist(leaf)
             if leaf.is_listed:
-                self.pool.unsettle_all()
+                self.pool.unsettle_all(leaf)
 
     # What is held.
 
@@ -197,7 +196,7 @@ class Allocator:
             ValueError: if that much is not free on the agent.
         """
         agent = self.pool.agents[agent_id]
-        agent.free = agent.free - amount
+        self.pool.set_free(agent, agent.free - amount)
         leaf = self._frameworks[framework_id].get(role)
         if leaf is None:
             leaf = self.tree.add(framework_id, role)
@@ -321,17 +320,18 @@ class Allocator:
         if not self._in_pass:
             if not self.tree.has_willing:
                 self.pool.settle_all()
-            if not self.pool.unsettled:
+            if not self.pool.line_up():
                 return []
             self.passes += 1
         self.tree.refresh()
         grants: list[Grant] = []
         while budget > 0:
-            agent = self.pool.next_unsettled()
-            if agent is None:
+            found = self.pool.next_unsettled()
+            if found is None:
                 break
+            agent, leaves = found
             visit = Visit(agent, self.tree, self.pool, self._rules, self.passes, now)
-            grants += visit.run()
+            grants += visit.run(leaves)
             budget -= visit.looks + visit.work + 1
         self._in_pass = self.is_unsettled
         return grants if self._rules.order != "spread" else _merged(grants)
@@ -389,7 +389,7 @@ class Allocator:
             if agent is None:
                 told += explain.of_leaf(leaf, self.tree, self.pool)
             else:
-                told.append(explain.of_agent(leaf, agent, self.tree, self.pool, self._rules, now))
+                told.append(explain.of_agent(leaf, agent, self.tree, self._rules, now))
         return told
 
     def check(self) -> None:
@@ -443,9 +443,9 @@ class Allocator:
         self._bound(leaf)
         if leaf.parked_by is not None:
             self.tree.unpark(leaf)
-            self.pool.unsettle_all()
+            self.pool.unsettle_all(leaf)
         elif not self._relist(leaf) and leaf.is_listed and is_new:
-            self.pool.unsettle_all()
+            self.pool.unsettle_all(leaf)
 
     def _bound(self, leaf: Leaf) -> None:
         """Bring in line what limits do not count."""
@@ -453,25 +453,21 @@ class Allocator:
 
     def _free(self, agent_id: AgentId, amount: Resources) -> None:
         agent = self.pool.agents[agent_id]
-        agent.free = agent.free + amount
+        self.pool.set_free(agent, agent.free + amount)
         self.pool.unsettle(agent)
 
     def _unpark(self, leaf: Leaf) -> None:
         """Whoever waited for a limit that has room again stands in line again."""
         self._bound(leaf)
-        newly = [
-            self.tree.unpark(waiting)
-            for pool in leaf.limited
-            for waiting in list(pool.parked)
-            if not limits.is_blocked(waiting)
-        ]
-        if any(newly):
-            self.pool.unsettle_all()
+        for pool in leaf.limited:
+            for waiting in list(pool.parked):
+                if not limits.is_blocked(waiting) and self.tree.unpark(waiting):
+                    self.pool.unsettle_all(waiting)
 
     def _relist(self, leaf: Leaf) -> bool:
         newly = self.tree.relist(leaf)
         if newly:
-            self.pool.unsettle_all()
+            self.pool.unsettle_all(leaf)
         return newly
 
     def _forget_if_left(self, leaf: Leaf) -> None:

@@ -11,6 +11,14 @@ from croupier.master.allocator.refusals import AtLimit, TakenBy
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.visit import Visit
+from croupier.model.ids import AgentId
+
+
+class _Still(AgentPool):
+    """Where a visit that only looks may ask to be woken: to ask why changes nothing."""
+
+    def wake_at(self, agent_id: AgentId, at: float) -> None:
+        """Nothing."""
 
 
 def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
@@ -24,16 +32,14 @@ def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
     return told or [_outranked(leaf, tree, len(pool.agents))]
 
 
-def of_agent(
-    leaf: Leaf, agent: PooledAgent, tree: Tree, pool: AgentPool, rules: Rules, now: float
-) -> PassedOver:
+def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: float) -> PassedOver:
     """What keeps one agent from the leaf now; ELIGIBLE if nothing does."""
     plain = _whatever_the_agent(leaf)
     if plain is not None:
         return plain
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
-    refusal = Visit(agent, tree, pool, rules, 0, now).refusal(leaf)
+    refusal = Visit(agent, tree, _Still(), rules, 0, now).refusal(leaf)
     if refusal is not None:
         cause, about = refusal
         told = getattr(about, "role", "") or agent.agent_id

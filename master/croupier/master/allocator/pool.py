@@ -68,61 +68,117 @@ class PooledAgent:
 
 
 class AgentPool:
-    """All agents; those with something free that may be dealt are open."""
+    """All agents; those with something free that may be dealt are open.
+
+    An agent is unsettled by a change of its own: then everybody may be able to use it. Or by
+    a change of some frameworks: then every open agent is looked at for those alone.
+    """
 
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
         """Have agents looked at in `order`; those with `scarce` resources after the others."""
         self.agents: dict[AgentId, PooledAgent] = {}
+        self._open: dict[AgentId, PooledAgent] = {}
         self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
-        # Set in place of putting every agent in the queue again for each of many changes.
-        self._is_all_unsettled = False
+        self._changed: set[AgentId] = set()
+        # Whom open agents are being looked at for, and who is to be added to that.
+        self._swept: dict[Leaf, None] = {}
+        self._fresh: dict[Leaf, None] = {}
+        self._is_all_changed = False
 
     @property
     def is_unsettled(self) -> bool:
         """Whether any agent may have to be looked at."""
-        return self._is_all_unsettled or len(self._queue) > 0
+        return self._is_all_changed or bool(self._fresh) or len(self._queue) > 0
 
     @property
     def unsettled(self) -> int:
-        """How many agents wait to be looked at. O(agents) after `unsettle_all`."""
-        if self._is_all_unsettled:
-            self._is_all_unsettled = False
-            for agent in self.agents.values():
-                self.unsettle(agent)
+        """How many agents wait to be looked at; to ask changes nothing."""
+        if self._is_all_changed or self._fresh:
+            return max(len(self._open), len(self._queue))
         return len(self._queue)
+
+    def line_up(self) -> bool:
+        """Have every agent that must be looked at stand in the queue; whether there is any.
+
+        O(agents) after `unsettle_all`.
+        """
+        if self._is_all_changed:
+            self._is_all_changed = False
+            self._fresh.clear()
+            for agent in self._open.values():
+                self.unsettle(agent)
+        elif self._fresh:
+            if not len(self._queue):
+                self._swept = {}
+            self._swept.update(self._fresh)
+            self._fresh.clear()
+            for agent in self._open.values():
+                self._queue.put(agent.agent_id, agent.free)
+        return len(self._queue) > 0
 
     def add(self, agent: PooledAgent) -> None:
         """Add an agent; it is unsettled."""
         assert agent.agent_id not in self.agents
         self.agents[agent.agent_id] = agent
+        self.set_free(agent, agent.free)
         self.unsettle(agent)
 
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Take out an agent."""
         self._queue.discard(agent_id)
+        self._changed.discard(agent_id)
         self._wakeups.cancel(agent_id)
+        self._open.pop(agent_id, None)
         agent = self.agents.pop(agent_id)
         agent.filters.clear()
         return agent
 
+    def activate(self, agent: PooledAgent, active: bool) -> None:
+        """Have the agent dealt, or not."""
+        agent.is_active = active
+        self.set_free(agent, agent.free)
+        self.unsettle(agent)
+
+    def set_free(self, agent: PooledAgent, free: Resources) -> None:
+        """So much is free on the agent."""
+        agent.free = free
+        if free and agent.is_active:
+            self._open[agent.agent_id] = agent
+        else:
+            self._open.pop(agent.agent_id, None)
+
     def unsettle(self, agent: PooledAgent) -> None:
         """Have `agent` looked at in the next pass, if there is anything to deal."""
-        if agent.is_active and agent.free:
+        if agent.agent_id in self._open:
+            self._changed.add(agent.agent_id)
             self._queue.put(agent.agent_id, agent.free)
 
-    def unsettle_all(self) -> None:
-        """Have every agent looked at: somebody new may be able to use it. O(1)."""
-        self._is_all_unsettled = True
+    def unsettle_all(self, leaf: Leaf | None = None) -> None:
+        """Have every open agent looked at, for one framework that changed or for all. O(1)."""
+        if leaf is None:
+            self._is_all_changed = True
+        else:
+            self._fresh[leaf] = None
 
-    def next_unsettled(self) -> PooledAgent | None:
-        """Take the agent that is first in order; None if there is none."""
-        agent_id = self._queue.take() if self.unsettled else None
-        return None if agent_id is None else self.agents[agent_id]
+    def next_unsettled(self) -> tuple[PooledAgent, Mapping[Leaf, None] | None] | None:
+        """Take the agent that is first in order; None if there is none.
+
+        With it comes whom to look at it for; None is everybody.
+        """
+        agent_id = self._queue.take() if self.line_up() else None
+        if agent_id is None:
+            return None
+        if agent_id in self._changed:
+            self._changed.discard(agent_id)
+            return self.agents[agent_id], None
+        return self.agents[agent_id], self._swept
 
     def settle_all(self) -> None:
         """Nobody wants anything: no agent needs to be looked at."""
-        self._is_all_unsettled = False
+        self._is_all_changed = False
+        self._fresh.clear()
+        self._changed.clear()
         self._queue.clear()
 
     def forget_filters(self, leaf: Leaf) -> None:

@@ -43,6 +43,7 @@ class Tree:
         roles: every role that has frameworks at or below it.
         leaves: by framework and role.
         deals: how many deals were made.
+        has_guarantees: whether any role has one.
         takers: who was dealt to last, latest last.
         askers: the leaves that declared demand for a resource, by its name.
     """
@@ -61,11 +62,12 @@ class Tree:
         self.roles: dict[Role, Pool] = {}
         self.leaves: dict[tuple[FrameworkId, Role], Leaf] = {}
         self.deals = 0
+        self.has_guarantees = any(each.guarantee for each in self.settings.values())
         self.takers: deque[Taker] = deque(maxlen=8)
         self.askers: dict[str, dict[Leaf, None]] = {}
         self._arrivals = 0
         self._depth = 0
-        self._weight_bits = 0
+        self._weight_bits = DEFAULT.weight.bit_length()
         self._is_stale = True
         for each in self.settings.values():
             self._note_weight(each)
@@ -86,6 +88,7 @@ class Tree:
         """Take out a leaf that holds nothing, and the roles that are empty without it."""
         assert not leaf.held, f"{leaf.framework_id} still holds {leaf.held}"
         self.unpark(leaf)
+        self.count_slots(leaf, -leaf.slots)
         for name in _names(leaf.wants):
             del self.askers[name][leaf]
         if leaf.is_listed:
@@ -106,6 +109,7 @@ class Tree:
         else:
             self.settings[role] = settings
         self._note_weight(settings)
+        self.has_guarantees = any(each.guarantee for each in self.settings.values())
         pool = self.roles.get(role)
         if pool is None:
             return

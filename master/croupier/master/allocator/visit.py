@@ -15,6 +15,7 @@ agent for each framework, and for a bounded time.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits, refusals
@@ -83,11 +84,15 @@ class Visit:
         self.work = 0
         self.looks = 0
 
-    def run(self) -> list[Grant]:
+    def run(self, leaves: Iterable[Leaf] | None = None) -> list[Grant]:
         """Deal until nobody can use what is left, or there were very many deals.
 
-        In the latter case the agent is unsettled again.
+        In the latter case the agent is unsettled again. With `leaves` nothing is dealt unless
+        one of those can use the agent: the others could not before.
         """
+        if leaves is not None and not self._is_of_use_to(leaves):
+            self._park_full()
+            return []
         again = self._deal_all()
         if not self._dealt and not again:
             # Everybody who can use the agent was asked: whoever was to wait for that is next.
@@ -97,9 +102,7 @@ class Visit:
                 self._starved.clear()
                 again = self._deal_all()
         grants = [self._grant(leaf, dealt) for leaf, dealt in self._dealt.items()]
-        for leaf, pool in self._full:
-            if leaf.parked_by is None:
-                self._tree.park(leaf, pool)
+        self._park_full()
         if again:
             self._pool.unsettle(self._agent)
         return grants
@@ -122,6 +125,17 @@ class Visit:
             self._full.append((leaf, refusal[1].pool))
         return refusal
 
+    def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
+        could = [leaf for leaf in leaves if leaf.is_listed and self._refused(leaf) is None]
+        self._starved.clear()
+        return bool(could) or self._waits_for_round
+
+    def _park_full(self) -> None:
+        """Take whom a limit leaves nothing out of the order, until it has room."""
+        for leaf, pool in self._full:
+            if leaf.parked_by is None:
+                self._tree.park(leaf, pool)
+
     def _deal_all(self) -> bool:
         """Deal; whether there was so much work that the agent must come up again."""
         one_by_one = self._rules.order == "spread"
@@ -138,18 +152,25 @@ class Visit:
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
             return False
+        cause = self._refused(leaf)
+        if cause is None:
+            return True
+        self._out.add(leaf)
+        if not self._rules.skips and cause in (Cause.DOES_NOT_FIT, Cause.OUTRANKED):
+            self._is_closed = True
+        return False
+
+    def _refused(self, leaf: Leaf) -> Cause | None:
+        """Why the leaf is not dealt to, noted with it; None if it may be."""
         self.looks += 1
         refusal = self.refusal(leaf)
         if refusal is None:
             owner = self._kept_for(leaf) if self._starved else None
             if owner is None:
-                return True
+                return None
             refusal = (Cause.KEPT, refusals.KeptFor(owner))
         leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
-        self._out.add(leaf)
-        if not self._rules.skips and refusal[0] in (Cause.DOES_NOT_FIT, Cause.OUTRANKED):
-            self._is_closed = True
-        return False
+        return refusal[0]
 
     def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
         """Why a framework that declared nothing is not offered all that is left."""
@@ -335,7 +356,8 @@ class Visit:
         want, units, room = self._choice
         resources = room if want is None else want.demand.unit.carve(self._left, units)
         before = self._taker
-        self._taker = (leaf, leaf.is_needy, dict(leaf.held))
+        needs = self._tree.has_guarantees and leaf.is_needy
+        self._taker = (leaf, needs, dict(leaf.held))
         if before is None or before[0] is not leaf:
             self._tree.takers.append(self._taker)
         number = self._tree.deal(leaf, resources.scalars, units)
@@ -349,10 +371,10 @@ class Visit:
             dealt.units[want] = dealt.units.get(want, 0) + units
         pieces = sum(map(len, self._left.ranges.values()))
         self.work += 1 + (pieces + len(self._starved)) // 20
-        self._left = self._left - resources
+        self._left = NOTHING if resources is self._left else self._left - resources
 
     def _grant(self, leaf: Leaf, dealt: _Dealt) -> Grant:
-        self._agent.free = self._left
+        self._pool.set_free(self._agent, self._left)
         mark = self._agent.earmark
         if mark is not None and mark.leaf is leaf:
             self._agent.earmark = mark.without(dealt.resources)
