@@ -1,0 +1,31 @@
+"""Policies that are wrong on purpose: properties must tell them from the right one."""
+
+from __future__ import annotations
+
+from croupier.master.allocator.node import Level, Node
+from croupier.master.allocator.policies import Drf, Key
+
+
+class Unweighted(Drf):
+    """Dominant shares, whatever the weights are."""
+
+    def key(self, node: Node, level: Level) -> Key:
+        weight, node.weight = node.weight, 1
+        try:
+            return super().key(node, level)
+        finally:
+            node.weight = weight
+
+
+class Renormalised(Drf):
+    """Weights that depend on who else is there: by the place among the siblings."""
+
+    def key(self, node: Node, level: Level) -> Key:
+        parent = node.parent
+        assert parent is not None
+        siblings = list(parent.below())
+        weight, node.weight = node.weight, 1 + siblings.index(node) ** 2
+        try:
+            return super().key(node, level)
+        finally:
+            node.weight = weight

@@ -1,0 +1,69 @@
+"""What the DRF paper promises, of the allocator on random clusters; and that broken ones fail.
+
+The number of checks that said something is printed at the end of the run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from croupier.master.allocator.policies import Asset, Fifo, SingleResource, Slots
+from tests.harness import fairness
+from tests.harness.fairness import Deal, by_policy, stopping_after
+from tests.harness.guards import Checked, assert_guarded, violations
+from tests.harness.mutants import Renormalised, Unweighted
+
+Property = Callable[[Deal, int], Iterator[Checked]]
+
+DRF = by_policy(lambda: None)
+
+# Property, clusters, and how many checks must at least have said something.
+PROPERTIES: dict[str, tuple[Property, int, int]] = {
+    "Pareto efficiency": (fairness.pareto, 600, 600),
+    "sharing incentive": (fairness.sharing_incentive, 600, 1000),
+    "sharing incentive on machines": (fairness.sharing_on_machines, 600, 300),
+    "envy-freeness up to one": (fairness.envy_up_to_one, 600, 1500),
+    "envy-freeness on machines": (fairness.envy_on_machines, 600, 2500),
+    "bottleneck fairness": (fairness.bottleneck, 600, 2000),
+    "single resource fairness": (fairness.single_resource, 500, 1500),
+    "Theorem 7": (fairness.theorem_7, 600, 3000),
+    "population monotonicity": (fairness.population, 600, 300),
+    "strategy-proofness": (fairness.strategy, 300, 400),
+}
+SOME = 300
+
+
+@pytest.mark.parametrize("name", PROPERTIES)
+def test_property(name: str) -> None:
+    check, clusters, least = PROPERTIES[name]
+    assert_guarded(name, check(DRF, clusters), least)
+
+
+MUTANTS: dict[str, tuple[Deal, tuple[str, ...]]] = {
+    "first come, first served": (
+        by_policy(Fifo),
+        ("sharing incentive", "envy-freeness up to one", "bottleneck fairness", "Theorem 7"),
+    ),
+    "asset fairness": (
+        by_policy(Asset),
+        ("sharing incentive", "bottleneck fairness", "Theorem 7"),
+    ),
+    "fair in counts": (by_policy(Slots), ("strategy-proofness",)),
+    "fair in cpus alone": (by_policy(SingleResource), ("sharing incentive", "Theorem 7")),
+    "weights ignored": (
+        by_policy(Unweighted),
+        ("sharing incentive", "envy-freeness on machines"),
+    ),
+    "stops after five tasks": (stopping_after(DRF, 5), ("Pareto efficiency",)),
+    "weights by place": (by_policy(Renormalised), ("population monotonicity",)),
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS)
+def test_a_broken_policy_is_found(mutant: str) -> None:
+    deal, properties = MUTANTS[mutant]
+    for name in properties:
+        check, _, _ = PROPERTIES[name]
+        assert violations(check(deal, SOME)) > 0, f"{name} does not tell it from DRF"
