@@ -30,7 +30,8 @@ UNIT = "cpus:1;mem:64MB"
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
-    flags = ("--agents", "1", "--cpus", str(CPUS), "--mem", "12GB", "--disk", "1GB")
+    size = ("--agents", "1", "--cpus", str(CPUS), "--mem", "12GB", "--disk", "1GB")
+    flags = (*size, "--policy", "drf", "--", "--offer-lease", "5")
     with running_local(tmp_path_factory.mktemp("quota"), *flags) as local:
         yield local
 

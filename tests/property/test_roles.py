@@ -14,7 +14,7 @@ from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.records import Registry, RoleRecord
 from croupier.master.core.roles import Part, RoleChange, check_settings
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import stand
+from croupier.master.core.standing import RoleStanding, stand
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 from croupier.model.ids import Role
@@ -76,10 +76,10 @@ class Drama:
         self.accepted += 1
         assert isinstance(did, RolesMoved)
         assert isinstance(would, RolesMoved)
-        assert would.before == did.before == before
-        for role in would.after:
-            if role in did.after:
-                assert would.after[role].settings == did.after[role].settings
+        for (was, would_be), (was_too, is_now) in zip(would.named, did.named, strict=True):
+            assert was == was_too == before.get(was.role, RoleStanding(was.role, RoleSettings()))
+            assert would_be.settings == is_now.settings
+            assert is_now == stand(self.world.state).get(was.role, is_now)
 
     def act(self) -> None:
         world, session = self.world, self.rng.choice(self.sessions)

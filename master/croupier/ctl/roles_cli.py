@@ -39,6 +39,7 @@ quota = make_app(
 )
 
 
+@weights.command(name="list")
 @weights.default
 def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
     """List the weights of all roles."""
@@ -100,6 +101,7 @@ def weights_remove(
     change_role(master, weight_removal(role), Manner(dry_run, as_json=as_json))
 
 
+@quota.command(name="list")
 @quota.default
 def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
     """List the roles that have a guarantee, a limit or a preemption setting."""

@@ -47,6 +47,7 @@ async def operator() -> AsyncIterator[ScriptedOperator]:
 
 async def test_weights_are_listed(operator: ScriptedOperator) -> None:
     for words in (
+        ["weights", "list", "--master", operator.address],
         ["weights", "--master", operator.address],
         ["--master", operator.address, "weights"],
     ):

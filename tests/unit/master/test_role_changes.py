@@ -120,13 +120,19 @@ def test_there_are_only_so_many() -> None:
         check_settings({**full, ADS: settings(weight=2)})
 
 
+def against(
+    wanted: dict[Role, RoleSettings], now: dict[Role, RoleSettings], facing: Cluster
+) -> None:
+    check_against(wanted, now, facing, check_settings({**now, **wanted}))
+
+
 def refusal(
     wanted: dict[Role, RoleSettings],
-    against: Cluster,
+    facing: Cluster,
     now: dict[Role, RoleSettings] | None = None,
 ) -> CroupierError:
     with pytest.raises(CroupierError) as refused:
-        check_against(wanted, now or {}, against)
+        against(wanted, now or {}, facing)
     return refused.value
 
 
@@ -141,14 +147,12 @@ def test_an_unknown_resource_is_refused_with_those_that_are_known() -> None:
     assert str(error) == "role ads: ports has no amount, and only amounts count (cpus, mem)"
     assert isinstance(refusal({ADS: RoleSettings(1, {"gpus": 2})}, cluster()), InvalidRequest)
     # What stands already is not held against a change of something else.
-    check_against(
-        {ADS: settings(limit="gpus:2", weight=9)}, {ADS: settings(limit="gpus:1")}, cluster()
-    )
+    against({ADS: settings(limit="gpus:2", weight=9)}, {ADS: settings(limit="gpus:1")}, cluster())
 
 
 def test_no_more_is_guaranteed_than_there_is() -> None:
     now = {WEB: settings("cpus:10")}
-    check_against({ADS: settings("cpus:6")}, now, cluster())
+    against({ADS: settings("cpus:6")}, now, cluster())
     error = refusal({ADS: settings("cpus:7")}, cluster(), now)
     assert isinstance(error, InvalidRequest)
     assert str(error) == (
@@ -156,20 +160,20 @@ def test_no_more_is_guaranteed_than_there_is() -> None:
         "force accepts it all the same"
     )
     # What is guaranteed below a role is part of what is guaranteed to the role.
-    check_against({Role("web/x"): settings("cpus:9")}, now, cluster())
+    against({Role("web/x"): settings("cpus:9")}, now, cluster())
     # The cluster has shrunk since: taking away is allowed, adding is not.
-    check_against({WEB: settings("cpus:9")}, now, cluster("cpus:4"))
+    against({WEB: settings("cpus:9")}, now, cluster("cpus:4"))
     refusal({WEB: settings("cpus:11")}, cluster("cpus:4"), now)
 
 
 def test_a_cluster_without_agents_contradicts_nothing() -> None:
-    check_against({ADS: settings("cpus:9", "gpus:3")}, {}, cluster(""))
+    against({ADS: settings("cpus:9", "gpus:3")}, {}, cluster(""))
 
 
 def test_a_limit_below_what_is_used_is_a_conflict() -> None:
-    against = cluster(ads="cpus:4", ads_prod="cpus:3")
-    check_against({ADS: settings(limit="cpus:4")}, {}, against)
-    error = refusal({ADS: settings(limit="cpus:3")}, against)
+    facing = cluster(ads="cpus:4", ads_prod="cpus:3")
+    against({ADS: settings(limit="cpus:4")}, {}, facing)
+    error = refusal({ADS: settings(limit="cpus:3")}, facing)
     assert isinstance(error, Conflict)
     assert str(error) == (
         "role ads: tasks use cpus:4, which is more than the limit cpus:3; "
@@ -177,8 +181,8 @@ def test_a_limit_below_what_is_used_is_a_conflict() -> None:
     )
     # A limit that was forced may be raised, and something else be changed.
     now = {ADS: settings(limit="cpus:1")}
-    check_against({ADS: settings(limit="cpus:2", weight=5)}, now, against)
-    refusal({ADS: settings(limit="cpus:0")}, against, now)
+    against({ADS: settings(limit="cpus:2", weight=5)}, now, facing)
+    refusal({ADS: settings(limit="cpus:0")}, facing, now)
 
 
 def test_ten_thousand_roles_are_looked_at_within_a_slice_of_the_loop() -> None:
@@ -188,6 +192,5 @@ def test_ten_thousand_roles_are_looked_at_within_a_slice_of_the_loop() -> None:
     }
     wanted = {role: roles[role] for role in list(roles)[:MAX_CHANGES]}
     began = time.perf_counter()
-    check_settings(roles)
-    check_against(wanted, roles, cluster("cpus:20000;mem:20TB"))
+    against(wanted, roles, cluster("cpus:20000;mem:20TB"))
     assert time.perf_counter() - began < 1.0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from fractions import Fraction
 
 import pytest
 
@@ -72,10 +73,11 @@ def test_a_weight_is_saved_told_and_of_effect_in_the_next_pass() -> None:
     assert isinstance(answer, Answer)
     assert answer.request == 7
     told = moved(answer.result)
-    assert told.named == (ADS,)
-    assert (told.before[ADS].settings.weight, told.after[ADS].settings.weight) == (1000, 2000)
-    assert [round(float(told.before[role].entitlement), 3) for role in (ADS, WEB)] == [0.5, 0.5]
-    assert [round(float(told.after[role].entitlement), 3) for role in (ADS, WEB)] == [0.667, 0.333]
+    ((was, now),) = told.named
+    assert (was.role, was.settings.weight, now.settings.weight) == (ADS, 1000, 2000)
+    assert (was.entitlement, now.entitlement) == (Fraction(1, 2), Fraction(2, 3))
+    ((was, now),) = told.others
+    assert (was.role, was.entitlement, now.entitlement) == (WEB, Fraction(1, 2), Fraction(1, 3))
     for number in range(5):
         world.finish(agent, world.framework_id(web), f"w{number}")
         while offers := world.offers(ads):
@@ -118,13 +120,12 @@ def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
     passes = world.state.allocator.passes
     before = stand(world.state)
     told = moved(update(world, change("ads", "cpus:1", "cpus:3", 3000), dry_run=True))
-    assert told.before == before == stand(world.state)
-    assert told.after[ADS] == replace(
-        before[ADS],
-        settings=RoleSettings(3000, {}, {"cpus": 1000}, {"cpus": 3000}),
-        entitlement=before[ADS].entitlement * 3 / 2,
-    )
-    assert told.after[WEB].entitlement == before[WEB].entitlement / 2
+    assert before == stand(world.state)
+    after = RoleSettings(3000, {}, {"cpus": 1000}, {"cpus": 3000})
+    due = before[ADS].entitlement * 3 / 2
+    assert told.named == ((before[ADS], replace(before[ADS], settings=after, entitlement=due)),)
+    due = before[WEB].entitlement / 2
+    assert told.others == ((before[WEB], replace(before[WEB], entitlement=due)),)
     assert world.state.allocator.passes == passes
     assert not any(isinstance(record, RoleRecord) for record in world.saved)
     assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), InvalidRequest)
@@ -138,7 +139,7 @@ def test_a_limit_takes_offers_back_that_are_beyond_it() -> None:
     world.framework("web/x")
     assert held(world, "web") == "cpus:2;mem:2GB used, cpus:6;mem:6GB offered"
     told = moved(update(world, change("web", limit="cpus:3")))
-    assert str(told.after[WEB].offered) == ""
+    assert str(told.named[0][1].offered) == ""
     ended = [fact for fact in world.facts if isinstance(fact, OfferEnded)]
     assert (ended[-1].outcome, ended[-1].message) == (
         "rescinded",
@@ -176,7 +177,8 @@ def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
         "web/x": RoleSettings(limit={"cpus": 1000}),
     }
     world = World(state=again)
-    assert moved(update(world, RoleChange(ADS, None))).after[ADS].settings.weight == 2000
+    ((_, after),) = moved(update(world, RoleChange(ADS, None))).named
+    assert after.settings.weight == 2000
     assert world.saved == [ForgetRole(ADS)]
 
 
@@ -185,7 +187,7 @@ def test_setting_what_is_set_saves_nothing() -> None:
     update(world, change("ads", limit="cpus:1"))
     saved = len(world.saved)
     told = moved(update(world, change("ads", limit="cpus:1", parts=(Part.LIMIT,))))
-    assert told.before == told.after
+    assert told.named[0][0] == told.named[0][1]
     assert len(world.saved) == saved
 
 
@@ -227,3 +229,15 @@ def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
     world._step(UpdateRoles(1, (change("a/x/y", "cpus:9"),)))
     tree = world.state.allocator.tree
     assert [tree.roles[Role(role)].level[0] for role in ("a", "a/x", "a/x/y", "b")] == [0, 0, 0, 1]
+
+
+def test_of_very_many_roles_that_moved_only_so_many_are_told() -> None:
+    world = World()
+    world.agent("cpus:10;mem:10GB")
+    for number in range(503):
+        world.framework(f"r{number:03}", allocate=False)
+    told = moved(update(world, change("r007", weight=2000), dry_run=True))
+    assert [each[0].role for each in told.named] == ["r007"]
+    assert len(told.others) == 500
+    assert told.others[7][0].role == "r008"
+    assert told.untold == 2

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from croupier.master.allocator.limits import counted
@@ -12,24 +12,29 @@ from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.roles import changed_settings, check_against, check_settings, is_set
-from croupier.master.core.standing import RoleStanding, cluster_of, stand
+from croupier.master.core.standing import RoleStanding, Standings, cluster_of
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, is_within
 
+# Of the roles whose entitlement moves with that of others, so many are told.
+MAX_OTHERS = 500
+
 
 @dataclass(frozen=True, slots=True)
 class RolesMoved:
-    """How all roles stood before a change and stand after it, or would.
+    """How roles stood before a change and stand after it, or would.
 
     Attributes:
-        named: the roles that were to be changed, in that order.
+        named: the roles that were to be changed, in that order, before and after.
+        others: those whose entitlement moved with theirs, at most 500.
+        untold: how many more there are of those.
     """
 
-    named: tuple[Role, ...]
-    before: Mapping[Role, RoleStanding]
-    after: Mapping[Role, RoleStanding]
+    named: tuple[tuple[RoleStanding, RoleStanding], ...]
+    others: tuple[tuple[RoleStanding, RoleStanding], ...]
+    untold: int
 
 
 def on_update_roles(state: State, event: UpdateRoles, now: float) -> Iterator[Effect]:
@@ -39,25 +44,38 @@ def on_update_roles(state: State, event: UpdateRoles, now: float) -> Iterator[Ef
     except CroupierError as refusal:
         yield Answer(event.request, shortened(refusal))
         return
-    before = stand(state)
-    if event.dry_run:
-        after = stand(state, wanted)
-    else:
+    before = Standings(state)
+    after = Standings(state, wanted)
+    others = [
+        role
+        for role, due in after.entitlements.items()
+        if role not in wanted and due != before.entitlements[role]
+    ]
+    named, told = list(wanted), sorted(others)[:MAX_OTHERS]
+    stood = [before.of(role) for role in named + told]
+    if not event.dry_run:
         for role, settings in wanted.items():
             yield from _set(state, role, settings, event)
         for role, settings in wanted.items():
             yield from _recall(state, role, settings, now)
-        after = stand(state)
-    yield Answer(event.request, RolesMoved(tuple(wanted), before, after))
+        after = Standings(state)
+    pairs = [(each, after.of(each.role)) for each in stood]
+    yield Answer(
+        event.request,
+        RolesMoved(tuple(pairs[: len(named)]), tuple(pairs[len(named) :]), len(others) - len(told)),
+    )
 
 
 def _judged(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
     """The settings that the named roles are to have, if nothing speaks against them."""
     now = state.allocator.roles()
     wanted = changed_settings(event.changes, now, state.initial_roles)
-    check_settings({role: each for role, each in {**now, **wanted}.items() if not each.is_default})
+    together = {**now, **wanted}
+    claims = check_settings(
+        {r: each for r, each in together.items() if r not in wanted or not each.is_default}
+    )
     if not event.force:
-        check_against(wanted, now, cluster_of(state))
+        check_against(wanted, now, cluster_of(state), claims)
     return wanted
 
 

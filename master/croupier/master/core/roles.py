@@ -101,23 +101,26 @@ def changed_settings(
     return wanted
 
 
-def check_settings(roles: Mapping[Role, RoleSettings]) -> None:
-    """Look for settings that contradict each other. O(roles x depth).
+def check_settings(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
+    """Look for settings that contradict each other; what all guarantee, by resource. O(roles).
 
     Raises:
         InvalidRequest: if there are any, or there are more than 10,000.
     """
     if len(roles) > MAX_ROLES_SET:
         raise InvalidRequest(f"more than {MAX_ROLES_SET} roles would have settings of their own")
-    _claims(roles)
+    return _claims(roles)
 
 
 def check_against(
     wanted: Mapping[Role, RoleSettings],
     now: Mapping[Role, RoleSettings],
     cluster: Cluster,
+    claims: Mapping[str, int],
 ) -> None:
     """Look for what the cluster as it stands contradicts, in what is new in `wanted`.
+
+    `claims` is what all roles would then guarantee, by resource.
 
     Raises:
         InvalidRequest: if a resource is unknown, or more is guaranteed than there is. A
@@ -130,9 +133,11 @@ def check_against(
         return
     for role, settings in wanted.items():
         _check_names(role, settings, now.get(role, RoleSettings()), cluster)
-    before, after = _claims(now), _claims({**now, **wanted})
-    for name, milli in after.items():
-        if milli > max(cluster.total.get(name, 0), before.get(name, 0)):
+    above = {name for name, milli in claims.items() if milli > cluster.total.get(name, 0)}
+    before = _claims(now) if above else {}
+    for name in sorted(above):
+        milli = claims[name]
+        if milli > before.get(name, 0):
             raise InvalidRequest(
                 f"{_amount(name, milli)} would be guaranteed in all and the cluster has "
                 f"{_amount(name, cluster.total.get(name, 0))}{_away(cluster)}; {_ANYWAY}"

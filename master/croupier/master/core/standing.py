@@ -38,36 +38,46 @@ class RoleStanding:
     tasks: int = 0
 
 
-def stand(
-    state: State, changes: Mapping[Role, RoleSettings] | None = None
-) -> dict[Role, RoleStanding]:
-    """Every role that has frameworks or settings, and all above those, from the top down.
+class Standings:
+    """How roles stand at this moment, or would with other settings.
 
-    With `changes`, as they would stand if that were set. O(tasks + roles).
+    What is looked up is made when it is asked for; the state must not change meanwhile.
     """
-    changes = changes or {}
-    pools = state.allocator.tree.roles
-    due = role_entitlements(state.allocator.tree, changes)
-    settings = {**state.allocator.roles(), **changes}
-    members, tasks = _members(state), _tasks(state)
-    found: dict[Role, RoleStanding] = {}
-    for role in in_tree_order([*pools, *settings]):
-        pool = pools.get(role)
+
+    def __init__(self, state: State, changes: Mapping[Role, RoleSettings] | None = None) -> None:
+        """As they stand, or with `changes` as they would if that were set. O(tasks + roles)."""
+        self._allocator, self._changes = state.allocator, changes or {}
+        self.entitlements = role_entitlements(self._allocator.tree, self._changes)
+        self._members, self._tasks = _members(state), _tasks(state)
+
+    def of(self, role: Role) -> RoleStanding:
+        """One role; that nobody has named it makes no difference."""
+        now = self._allocator.roles().get(role, _UNTOUCHED)
+        settings = self._changes.get(role, now)
+        pool = self._allocator.tree.roles.get(role)
         if pool is None:
-            found[role] = RoleStanding(role, settings.get(role, _UNTOUCHED))
-            continue
+            return RoleStanding(role, settings)
         offered = {name: milli - pool.used.get(name, 0) for name, milli in pool.held.items()}
-        found[role] = RoleStanding(
+        return RoleStanding(
             role,
-            settings.get(role, _UNTOUCHED),
+            settings,
             Resources(pool.used),
             Resources(offered),
-            state.allocator.role_share(role),
-            due[role],
-            len(members[role]),
-            tasks[role],
+            self._allocator.role_share(role),
+            self.entitlements[role],
+            len(self._members[role]),
+            self._tasks[role],
         )
-    return found
+
+
+def stand(state: State) -> dict[Role, RoleStanding]:
+    """Every role that has frameworks or settings, and all above those, from the top down."""
+    standings = Standings(state)
+    allocator = state.allocator
+    return {
+        role: standings.of(role)
+        for role in in_tree_order([*allocator.tree.roles, *allocator.roles()])
+    }
 
 
 def in_tree_order(roles: Iterable[Role]) -> list[Role]:

@@ -11,14 +11,13 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.on_roles import RolesMoved
-from croupier.master.core.standing import RoleStanding, in_tree_order, stand
+from croupier.master.core.standing import RoleStanding, Standings, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskRecord
 from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, total_of
-from croupier.model.roles import RoleSettings
 from croupier.rpc.resources_wire import resources_to_wire
 from croupier.rpc.roles_wire import settings_to_wire
 from croupier.rpc.task_wire import demand_to_wire, status_to_wire, task_to_wire
@@ -26,8 +25,6 @@ from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
 
 PPM = 1_000_000
-# Of the roles whose entitlement moved with that of others, so many are told.
-MAX_OTHERS = 500
 
 _ABOUT_A_ROLE = (Cause.LIMIT, Cause.GUARANTEE)
 
@@ -71,23 +68,10 @@ def view_role(standing: RoleStanding) -> pb.RoleView:
 
 
 def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
-    """The roles that were named, and those whose entitlement moved with them."""
-    wire = pb.UpdateRolesResponse(dry_run=dry_run)
-    others = [
-        role
-        for role, after in moved.after.items()
-        if role not in moved.named
-        and role in moved.before
-        and after.entitlement != moved.before[role].entitlement
-    ]
-    wire.others = max(len(others) - MAX_OTHERS, 0)
-    for role in (*moved.named, *others[:MAX_OTHERS]):
-        # A role without settings and frameworks stands nowhere before, or after.
-        untouched = RoleStanding(role, RoleSettings())
-        wire.roles.add(
-            before=view_role(moved.before.get(role, untouched)),
-            after=view_role(moved.after.get(role, untouched)),
-        )
+    """How roles moved, or would."""
+    wire = pb.UpdateRolesResponse(others=moved.untold, dry_run=dry_run)
+    for before, after in (*moved.named, *moved.others):
+        wire.roles.add(before=view_role(before), after=view_role(after))
     return wire
 
 
@@ -145,11 +129,13 @@ def view_reasons(
         raise NotFound(f"no framework {framework_id!r}")
     if agent_id and agent_id not in state.agents:
         raise NotFound(f"no agent {agent_id!r}")
-    standings = stand(state)
+    standings = Standings(state)
     return pb.ExplainResponse(
         reasons=map(_reason, _reasons(state, framework, agent_id, now)),
         framework=_framework(state, framework),
-        roles=[view_role(standings[role]) for role in in_tree_order(_roles_of(state, framework))],
+        roles=[
+            view_role(standings.of(role)) for role in in_tree_order(_roles_of(state, framework))
+        ],
     )
 
 
