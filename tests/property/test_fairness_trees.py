@@ -1,0 +1,205 @@
+"""Trees of roles: the engine's choice against a definition that looks at everything, and promises.
+
+The definition shares no code with the engine, and recomputes every share for every choice.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from fractions import Fraction
+
+from croupier.master.allocator import Allocator, Rules
+from croupier.master.allocator.policies import Policy
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
+from croupier.sim.churn import Plan, random_plan
+from croupier.sim.engine_rule import EngineRule
+from croupier.sim.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
+from croupier.sim.solvers import rules as reference
+from croupier.sim.solvers.filling import demand_of
+from croupier.sim.solvers.pools import Forest, Pool
+from croupier.sim.solvers.rules import MinSatisfactionByUse, Rule
+from tests.harness.fairness import NAMES
+from tests.harness.guards import Checked, assert_guarded
+
+PAIRS: list[tuple[Callable[[], Policy], Callable[[], Rule]]] = [
+    (Unrotated, reference.MinSatisfactionByUse),
+    (MinSatWeights, reference.MinSatisfaction),
+    (NaiveHdrf, reference.Naive),
+    (Collapsed, reference.Collapsed),
+]
+
+
+class Tossed:
+    """A random tree whose clients start, end, pause and are re-weighed at random."""
+
+    def __init__(self, number: int) -> None:
+        self.chance = chance = random.Random(f"tree {number}")
+        policy, rule = PAIRS[number % len(PAIRS)]
+        self.plan = random_plan(chance, "random")
+        self.forest = self.plan.grow().forest
+        if policy in (Unrotated, MinSatWeights):
+            self._guarantee_some()
+        self.rule = rule()
+        self.engine = EngineRule(self.forest, policy())
+        self.clients = list(self.forest.root.clients())
+
+    def _guarantee_some(self) -> None:
+        for node in self.forest.root.nodes():
+            if node is not self.forest.root and self.chance.random() < 0.15:
+                node.guarantee = tuple(
+                    Fraction(self.chance.choice((0, 10, 40))) for _ in self.forest.totals
+                )
+
+    def toss(self) -> None:
+        """Something happens that is not the policy's doing."""
+        client = self.chance.choice(self.clients)
+        what = self.chance.random()
+        if what < 0.5 and client.tasks:
+            self.forest.start(client, -self.chance.randint(1, client.tasks))
+        elif what < 0.7:
+            client.is_paused = not client.is_paused
+        elif what < 0.8 and not isinstance(self.rule, reference.Collapsed):
+            self._weigh(self.chance.choice(list(self.forest.by_path.values())[1:]))
+        elif what < 0.85:
+            self._grow()
+
+    def choices(self) -> Iterator[Checked]:
+        """A few choices among some of the clients, by the engine and by definition."""
+        some = {client for client in self.clients if self.chance.random() < 0.8}
+        for _ in range(4):
+            mine = self.engine.pick(self.forest, lambda client: client in some and client.wants)
+            theirs = self.rule.pick(self.forest, lambda client: client in some and client.wants)
+            about = (self.plan, mine and mine.path, theirs and theirs.path)
+            yield Checked(theirs is not None, mine is theirs, about)
+            if theirs is not None and theirs.tasks < 40:
+                self.forest.start(theirs)
+        self.engine.catch_up()
+        self.engine.tree.check()
+
+    def _weigh(self, node: Pool) -> None:
+        node.weight = Fraction(self.chance.choice((1, 2, 3, 5, 7)))
+        role = Role(node.path)
+        now = self.engine.tree.settings.get(role, RoleSettings())
+        # The tree of the engine counts weights in units of its choice: here, of 1.
+        self.engine.tree.set_role(role, RoleSettings(int(node.weight), guarantee=now.guarantee))
+
+    def _grow(self) -> None:
+        resource = self.chance.randrange(len(self.forest.totals))
+        more = self.chance.randint(1, 50)
+        totals = list(self.forest.totals)
+        totals[resource] += more
+        self.forest.totals = tuple(totals)
+        self.engine.tree.totals.add({f"r{resource}": more})
+
+
+def test_the_engine_chooses_as_the_definition_does() -> None:
+    def checks() -> Iterator[Checked]:
+        for number in range(160):
+            tossed = Tossed(number)
+            for _ in range(30):
+                tossed.toss()
+                yield from tossed.choices()
+
+    assert_guarded("choice in a tree", checks(), 15_000)
+
+
+class Dealt:
+    """A random tree of frameworks on one agent, dealt and churned by the allocator."""
+
+    def __init__(self, plan: Plan, chance: random.Random) -> None:
+        self.plan, self.chance = plan, chance
+        settings = {Role(path): RoleSettings(1000 * w) for path, w in plan.weights.items()}
+        self.allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
+        self.running: list[str] = []
+        for path, task in plan.demands.items():
+            framework_id = FrameworkId(path.replace("/", "-"))
+            self.allocator.add_framework(framework_id, (Role(path),))
+            self.allocator.set_demand(framework_id, (Demand(self._resources(task)),))
+            self.allocator.connect(framework_id, True)
+        self.allocator.add_agent(AgentId("a"), self._resources(plan.capacity))
+
+    def fill(self) -> None:
+        """Deal until nobody fits; every unit becomes a task at once."""
+        while self.allocator.is_unsettled:
+            for grant in self.allocator.run(0.0, budget=1):
+                task = self._resources(self.plan.demands[grant.role])
+                for _ in grant.deals:
+                    self.allocator.launch(grant.framework_id, grant.role, grant.agent_id, task)
+                    self.running.append(grant.role)
+                tasks = [task] * len(grant.deals)
+                self.allocator.answered(grant.framework_id, grant.role, grant.units, tasks)
+
+    def end(self, path: str) -> None:
+        """A task of the client ends, and its room is dealt."""
+        self.running.remove(path)
+        framework_id = FrameworkId(path.replace("/", "-"))
+        task = self._resources(self.plan.demands[path])
+        self.allocator.release(framework_id, Role(path), AgentId("a"), task)
+        self.fill()
+
+    def forest(self) -> Forest:
+        """What was dealt, as a forest."""
+        forest = self.plan.grow().forest
+        for path in self.running:
+            forest.start(forest.by_path[path])
+        return forest
+
+    @staticmethod
+    def _resources(amounts: tuple[int, ...]) -> Resources:
+        return Resources(dict(zip(NAMES, amounts, strict=False)))
+
+
+def entitled(forest: Forest) -> dict[Pool, Fraction]:
+    """By what clients need, in exact fractions."""
+    return MinSatisfactionByUse(resolution=None, trusts_declared=True).entitlements(forest)
+
+
+def test_every_node_of_a_filled_tree_has_its_entitlement_but_a_few_tasks() -> None:
+    """u >= E (1 - the blocked client's task - the largest task below each node)."""
+
+    def checks() -> Iterator[Checked]:
+        for number in range(150):
+            chance = random.Random(f"filled {number}")
+            dealt = Dealt(random_plan(chance, "random"), chance)
+            dealt.fill()
+            dealt.allocator.check()
+            forest = dealt.forest()
+            deltas = {c: forest.dominant(c, demand_of(c)) for c in forest.root.clients()}
+            below = [v for v in forest.root.nodes() if v is not forest.root]
+            slack = sum(max(deltas[c] for c in node.clients()) for node in below)
+            slack += max(deltas.values())
+            for node, promised in entitled(forest).items():
+                holds = forest.dominant(node) >= promised * (1 - slack)
+                yield Checked(slack < 1, holds, (dealt.plan, node.path))
+
+    assert_guarded("hierarchical sharing incentive", checks(), 1000)
+
+
+def test_no_node_falls_below_its_entitlement_under_churn() -> None:
+    """But for two tasks of each client, after clients were drained and tasks ended at random."""
+
+    def checks() -> Iterator[Checked]:
+        for number in range(25):
+            chance = random.Random(f"churned {number}")
+            dealt = Dealt(random_plan(chance, "random"), chance)
+            dealt.fill()
+            for _ in range(3):
+                drained = chance.choice(list(dealt.plan.demands))
+                for _ in range(dealt.running.count(drained)):
+                    dealt.end(drained)
+                for _ in range(60):
+                    dealt.end(chance.choice(dealt.running))
+                dealt.allocator.check()
+            forest = dealt.forest()
+            clients = forest.root.clients()
+            slack = 2 * sum((forest.dominant(c, demand_of(c)) for c in clients), Fraction(0))
+            for node, promised in entitled(forest).items():
+                applies = node is not forest.root and promised > slack
+                holds = forest.dominant(node) + slack >= promised
+                yield Checked(applies, holds, (dealt.plan, node.path))
+
+    assert_guarded("entitlement under churn", checks(), 80)
