@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from typing import Protocol, TypeVar
 
 from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
 
@@ -43,8 +44,23 @@ class Steady(Framework):
         pass
 
 
+class Subscriber(Protocol):
+    """A framework that tells when it is subscribed."""
+
+    subscribed: asyncio.Event
+
+    async def run(self) -> None:
+        """Run until stopped."""
+
+    async def stop(self, *, teardown: bool = False) -> None:
+        """End."""
+
+
+AtWork = TypeVar("AtWork", bound=Subscriber)
+
+
 @asynccontextmanager
-async def at_work(framework: Steady) -> AsyncIterator[Steady]:
+async def at_work(framework: AtWork) -> AsyncIterator[AtWork]:
     """Run a framework; tear it down in the end."""
     running = asyncio.create_task(framework.run())
     try:

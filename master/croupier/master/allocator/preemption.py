@@ -5,12 +5,16 @@ entitlement, so long as that is more than 1, down to a framework, and of it what
 for the shortest time; offers before tasks. A victim is legal if its framework and every role
 above it, up to where the paths part, would still have what they are entitled to and what they
 are guaranteed, and if where the paths part the starving side would end no higher than the
-other side was. The first legal victim decides the agent: room for one unit is made on one
-agent, and what was not needed for it is put back.
+other side was. A guarantee is an entitlement too: to meet one, the others are left what it
+leaves them, in proportion to what they would be entitled to without it.
 
-Each preemption lowers the sum of what frameworks lack, by at least a unit's share: victims
-lack nothing before and after. So preemptions between changes from outside are finite, and
-no two frameworks take from each other in turns.
+The first legal victim decides the agent: room for one unit is made on one agent, and what was
+not needed for it is put back.
+
+Each preemption lowers what is missing of guarantees; or leaves that as it is and lowers the
+sum of what frameworks lack, by at least a unit's share, as victims lack nothing before and
+after. So preemptions between changes from outside are finite, and no two frameworks take
+from each other in turns.
 """
 
 from __future__ import annotations
@@ -177,8 +181,12 @@ class _Search:
         """See the docstring of this module."""
         standings, taken = self._standings, victim.resources.scalars
         path, mine = almost_common(victim.leaf, self._leaf)
+        floor = _WHOLE
+        if self._starving.by_guarantee:
+            assert mine.parent is not None
+            floor = standings.left_by_guarantees(mine.parent)
         for node in path:
-            if below(standings.satisfaction(node, taken, -1), _WHOLE):
+            if below(standings.satisfaction(node, taken, -1), floor):
                 return False
             if standings.is_needy(node, taken, -1):
                 return False
@@ -204,7 +212,8 @@ class _Search:
             if node is self._leaf or node.pull is None:
                 continue
             share, whole = self._standings.satisfaction(node)
-            if share > whole or node in self._on_path:
+            is_over = share > whole or (share and self._starving.by_guarantee)
+            if is_over or node in self._on_path:
                 ranked.append((-share / whole, node.arrival, node))
         for _, _, node in sorted(ranked, key=lambda each: each[:2]):
             if isinstance(node, Leaf):

@@ -7,6 +7,7 @@ times faster than reduced fractions.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from fractions import Fraction
 from math import lcm
 
 from croupier.master.allocator.directions import lift_of
@@ -73,6 +74,25 @@ class Standings:
         share, whole = self.share(node, change, sign)
         entitled, over = self.entitlement(node)
         return share * over, whole * entitled
+
+    def left_by_guarantees(self, pool: Pool) -> Ratio:
+        """What part of their entitlements the children of `pool` keep if guarantees are met.
+
+        1 unless a guarantee is more than its role would be entitled to without it.
+        """
+        whole = Fraction(*self.entitlement(pool))
+        promised = entitled = Fraction(0)
+        for node in pool.children.values():
+            if node.pull is None or not node.settings.guarantee:
+                continue
+            floor = self._totals.share(node.settings.guarantee)
+            usual = Fraction(*self.entitlement(node))
+            if floor > usual:
+                promised, entitled = promised + floor, entitled + usual
+        if promised >= whole or entitled >= whole:
+            return 0, 1
+        left = (whole - promised) / (whole - entitled)
+        return left.numerator, left.denominator
 
     def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
         """Whether it would be below its guarantee."""

@@ -1,0 +1,204 @@
+"""Preemption and decliners, live: real daemons, real tasks, and what `croupier why` says."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from croupier.sdk import Framework, Offer, PreemptRequest, Resources, Task
+from tests.harness.cluster import real_cluster
+from tests.harness.eventually import eventually
+from tests.harness.real_local import Local, running_local
+from tests.harness.steady import Steady, at_work
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+CPUS = 8
+UNIT = "cpus:1;mem:64MB"
+LONG = 600.0
+
+
+@pytest.fixture
+def local(tmp_path: Path) -> Iterator[Local]:
+    size = ("--agents", "1", "--cpus", str(CPUS), "--mem", "8GB", "--disk", "1GB")
+    hurry = (
+        "--preemption", "--starvation-timeout", "1", "--guarantee-timeout", "0.5",
+        "--preemption-grace", "1.5",
+    )  # fmt: skip
+    with running_local(tmp_path, *size, "--", *hurry) as local:
+        yield local
+
+
+async def croupier(local: Local, *words: str) -> str:
+    """What the command printed; frameworks of the test go on meanwhile."""
+    done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
+    assert (done.returncode, done.stderr) == (0, ""), done
+    return done.stdout
+
+
+async def running(local: Local) -> dict[str, int]:
+    """Tasks that have not ended, by the name of their framework."""
+    listed = json.loads(await croupier(local, "frameworks", "--json"))
+    return {view["name"]: view["tasks"] for view in listed}
+
+
+class Polite(Steady):
+    """Ends what it is asked for itself."""
+
+    def __init__(self, name: str, master: str, unit: str, seconds: float, role: str) -> None:
+        super().__init__(name, master, unit, seconds, role=role)
+        self.asked: list[PreemptRequest] = []
+
+    async def on_preempt(self, request: PreemptRequest) -> None:
+        self.asked.append(request)
+        for task_id in request.task_ids:
+            await self.kill(task_id)
+
+
+async def test_who_starves_gets_its_share_back_and_no_more(local: Local) -> None:
+    """Tasks that never end fill the cluster; whoever comes later gets half of it all the same."""
+    async with AsyncExitStack() as stack:
+        early = Steady("early", local.master, UNIT, LONG)
+        await stack.enter_async_context(at_work(early))
+
+        async def is_full() -> bool:
+            return await running(local) == {"early": CPUS}
+
+        await eventually(is_full, 20, what="early has everything")
+        late = Steady("late", local.master, UNIT, LONG)
+        await stack.enter_async_context(at_work(late))
+
+        async def is_asked() -> bool:
+            return "room is being made" in await croupier(local, "why", "late")
+
+        await eventually(is_asked, 20, what="why tells late that room is being made")
+
+        async def is_even() -> bool:
+            return await running(local) == {"early": CPUS // 2, "late": CPUS // 2}
+
+        await eventually(is_even, 30, what="both have half")
+        ended = json.loads(await croupier(local, "tasks", "--json"))
+        reasons = {task["reason"] for task in ended if task["state"] == "KILLED"}
+        assert reasons == {"PREEMPTED"}, ended
+        # Nobody is below any more: it ends there.
+        await asyncio.sleep(4)
+        assert await is_even()
+
+
+async def test_a_guarantee_is_taken_back_within_its_timeout(local: Local) -> None:
+    """The framework that has too much is asked first, and ends its tasks itself."""
+    async with AsyncExitStack() as stack:
+        batch = Polite("batch", local.master, UNIT, LONG, role="batch/nightly")
+        await stack.enter_async_context(at_work(batch))
+
+        async def is_full() -> bool:
+            return await running(local) == {"batch": CPUS}
+
+        await eventually(is_full, 20, what="batch has everything")
+        await croupier(local, "quota", "set", "prod", "--guarantee", "cpus:6")
+        await croupier(local, "weights", "set", "batch", "9")
+        web = Steady("web", local.master, UNIT, LONG, role="prod/web")
+        await stack.enter_async_context(at_work(web))
+
+        async def is_met() -> bool:
+            return await running(local) == {"batch": CPUS - 6, "web": 6}
+
+        await eventually(is_met, 30, what="prod has what it was guaranteed")
+        assert batch.asked
+        assert "below a guarantee" in batch.asked[0].reason
+        told = await croupier(local, "why", "batch")
+        assert "guarantee" in told, told
+
+
+async def test_a_role_may_be_left_out(local: Local) -> None:
+    async with AsyncExitStack() as stack:
+        await croupier(local, "quota", "set", "batch", "--preemption", "off")
+        batch = Steady("batch", local.master, UNIT, LONG)
+        await stack.enter_async_context(at_work(batch))
+
+        async def is_full() -> bool:
+            return await running(local) == {"batch": CPUS}
+
+        await eventually(is_full, 20, what="batch has everything")
+        late = Steady("late", local.master, UNIT, LONG)
+        await stack.enter_async_context(at_work(late))
+        await asyncio.sleep(5)
+        assert await running(local) == {"batch": CPUS, "late": 0}
+        await croupier(local, "quota", "remove", "batch")
+
+        async def is_even() -> bool:
+            return await running(local) == {"batch": CPUS // 2, "late": CPUS // 2}
+
+        await eventually(is_even, 30, what="both have half")
+
+
+class Decliner(Framework):
+    """Declines everything, and may be asked again soon."""
+
+    def __init__(self, name: str, master: str, told: list[str]) -> None:
+        super().__init__(name=name, role=name, master=master, failover_timeout_s=5)
+        self.told = told
+        self.subscribed = asyncio.Event()
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self.subscribed.set()
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            self.told.append(self.name)
+            await self.decline(offer, refuse_s=0.05)
+
+
+class Needy(Decliner):
+    """Takes a little, so that all others have less; and after a pause all that it can get."""
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            self.told.append(self.name)
+            task = Task(["sleep", str(LONG)], resources=Resources.parse("cpus:1;mem:64MB"))
+            await self.accept(offer, [task])
+        await self.suppress()
+
+
+async def test_a_needy_framework_is_served_before_ten_decliners_are_asked_twice(
+    tmp_path: Path,
+) -> None:
+    """Ten decline one agent again and again; who wants it sees it after ten others at most.
+
+    It holds something and they do not, so all ten come before it by their shares.
+    """
+    told: list[str] = []
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(real_cluster(tmp_path, "cpus:4;mem:2GB;disk:1GB"))
+        needy = Needy("needy", cluster.master, told)
+        await stack.enter_async_context(at_work(needy))
+
+        async def has_some() -> bool:
+            return await cluster.running() == {"needy": 1}
+
+        await eventually(has_some, 20, what="needy holds something")
+        names = [f"decliner-{number}" for number in range(10)]
+        for name in names:
+            await stack.enter_async_context(at_work(Decliner(name, cluster.master, told)))
+
+        async def all_decline() -> bool:
+            return all(told.count(name) >= 3 for name in names)
+
+        await eventually(all_decline, 30, what="all ten declined again and again")
+        before = len(told)
+        await needy.revive()
+
+        async def is_served() -> bool:
+            return "needy" in told[before:]
+
+        await eventually(is_served, 20, what="needy is offered the agent")
+        others = told[before:].index("needy")
+        assert others <= len(names), told[before:]
+        shares = await cluster.shares()
+        assert all(shares["needy"] > shares[name] for name in names)
