@@ -18,6 +18,7 @@ from croupier.rpc.address import Address
 from croupier.rpc.transport import make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.cluster import log_events
 from tests.harness.eventually import eventually
 from tests.harness.real_local import Local, running_local
 from tests.harness.steady import Steady, at_work
@@ -97,6 +98,13 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
         ]  # fmt: skip
         for role in ("ads", "ads/prod"):
             await croupier(local, "weights", "remove", role)
+    lines = log_events((local.work_dir / "cluster" / "master.log").read_text())
+    audit = [line for line in lines if line["event"] == "role_changed" and line["role"] == "ads"]
+    assert [(line["before"], line["after"]) for line in audit] == [
+        ("weight 1", "weight 2"),
+        ("weight 2", "weight 1"),
+    ]
+    assert all("127.0.0.1" in line["operator"] for line in audit)
 
 
 async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceStub) -> None:
