@@ -163,6 +163,7 @@ class Tree:
         number = self.deals
         self.policy.dealt(leaf)
         own, reseat = self.policy.own, self._reseat
+        comes_alive = leaf.pull is None
         for node in leaf.path:
             held = node.held
             for name, milli in scalars.items():
@@ -170,7 +171,7 @@ class Tree:
             node.slots += units
             node.dealt_at = number
             node.own = own(node)
-            if node.pull is None:
+            if comes_alive:
                 self._turn(node)
             reseat(node)
         return number

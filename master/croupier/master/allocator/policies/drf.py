@@ -25,7 +25,7 @@ from collections.abc import Mapping
 from math import lcm
 
 from croupier.master.allocator.directions import Q, lift_of
-from croupier.master.allocator.node import Level, Node, Pool
+from croupier.master.allocator.node import Leaf, Level, Node, Pool
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -75,8 +75,13 @@ class Drf(Still):
         """The least of the pool's own level and its neediest child's, brought to its scale."""
         tier, number, over = level
         if tier:
-            if pool.alive == 1 and pool.own[0]:
-                # With a single child, the lifted level is the pool's own.
+            if (
+                pool.alive == 1
+                and pool.own[0]
+                and isinstance(child, Leaf)
+                and not pool.settings.resource_weights
+            ):
+                # It holds what the pool holds: its lifted level is the pool's own.
                 return pool.own
             up, down = lift_of(pool)
             return least(pool.own, (tier, number * up, over * child.weight * down))

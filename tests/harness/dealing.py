@@ -1,0 +1,159 @@
+"""An allocator on its own, with frameworks that answer in a word."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from croupier.master.allocator import Allocator, Cause, Grant, Rules
+from croupier.master.allocator.policies import Policy
+from croupier.model.attributes import Constraint
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings, parse_amounts
+
+# Remainders are offered to the last crumb, nothing is kept for anybody, gpus are like cpus.
+PLAIN = Rules(hold_s=0, scarce=frozenset())
+
+
+def amount(text: str) -> Resources:
+    """Resources as people write them."""
+    return Resources.parse(text)
+
+
+def role_of(
+    weight: float = 1, *, guarantee: str = "", limit: str = "", **by_resource: float
+) -> RoleSettings:
+    """Settings of a role; `by_resource` are weights of resources."""
+    return RoleSettings(
+        round(weight * 1000),
+        {name: round(each * 1000) for name, each in by_resource.items()},
+        parse_amounts(guarantee),
+        parse_amounts(limit),
+    )
+
+
+def want(
+    unit: str,
+    count: int | None = None,
+    *constraints: Constraint,
+    least: int = 1,
+    most: int | None = None,
+    role: str | None = None,
+) -> Demand:
+    """A demand for `count` of `unit`."""
+    return Demand(
+        amount(unit), count, constraints, least, most, None if role is None else Role(role)
+    )
+
+
+class Dealing:
+    """An allocator and everybody around it.
+
+    Attributes:
+        allocator: as it is.
+        now: seconds; goes on by `wait`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy | None = None,
+        rules: Rules = PLAIN,
+        roles: Mapping[str, RoleSettings] | None = None,
+    ) -> None:
+        settings = {Role(role): each for role, each in (roles or {}).items()}
+        self.allocator = Allocator(policy, rules, settings)
+        self.now = 0.0
+
+    def agent(self, name: str, total: str, hostname: str = "", **attributes: str) -> None:
+        self.allocator.add_agent(AgentId(name), amount(total), hostname, dict(attributes))
+
+    def framework(self, name: str, *demands: Demand, roles: Sequence[str] = ()) -> None:
+        """A connected framework in `roles`, or in a role of its own name."""
+        framework_id = FrameworkId(name)
+        self.allocator.add_framework(framework_id, tuple(map(Role, roles or (name,))))
+        self.allocator.set_demand(framework_id, demands)
+        self.allocator.connect(framework_id, True)
+
+    def demand(self, name: str, *demands: Demand) -> None:
+        self.allocator.set_demand(FrameworkId(name), demands)
+
+    def counts(self, name: str) -> list[int | None]:
+        """What is left of each demand."""
+        return [each.count for each in self.allocator.demands(FrameworkId(name))]
+
+    def set_role(self, role: str, settings: RoleSettings) -> None:
+        self.allocator.set_role(Role(role), settings)
+
+    def deal(self, budget: int = 10**9) -> list[Grant]:
+        """One call of `run`; every invariant holds after it."""
+        grants = self.allocator.run(self.now, budget)
+        self.allocator.check()
+        return grants
+
+    def dealt(self) -> list[str]:
+        """What a pass deals: `framework agent resources`."""
+        return [f"{each.framework_id} {each.agent_id} {each.resources}" for each in self.deal()]
+
+    def takers(self) -> list[str]:
+        """To whom a pass deals."""
+        return [str(each.framework_id) for each in self.deal()]
+
+    def accept(self, grant: Grant, *tasks: str) -> None:
+        """Launch `tasks`, and give the rest back without a refusal; all of it if none is named."""
+        wanted = [amount(task) for task in tasks]
+        if not tasks:
+            wanted = [unit for unit, number in grant.units for _ in range(number)]
+            wanted = wanted or [grant.resources]
+        place = (grant.framework_id, grant.role, grant.agent_id)
+        left, launched = grant.resources, []
+        for task in wanted:
+            launched.append(task if task.ranges or task.sets else task.carve(left, 1))
+            left = left - launched[-1]
+            self.allocator.launch(*place, launched[-1])
+        self.allocator.withdraw(*place, left)
+        self._answered(grant, launched)
+
+    def decline(self, grant: Grant, refuse_s: float | None = None) -> None:
+        """Give all of it back; with `refuse_s`, refuse it so long."""
+        place = (grant.framework_id, grant.role, grant.agent_id)
+        if refuse_s is not None:
+            self.allocator.refuse(*place, grant.resources, self.now + refuse_s)
+        self.allocator.withdraw(*place, grant.resources)
+        self._answered(grant, [])
+
+    def finish(self, grant: Grant, task: str) -> None:
+        """A task of an accepted grant ends."""
+        self.allocator.release(grant.framework_id, grant.role, grant.agent_id, amount(task))
+        self.allocator.check()
+
+    def fill(self) -> list[Grant]:
+        """Deal, and have everything accepted whole, until nobody takes more."""
+        taken: list[Grant] = []
+        while grants := self.deal():
+            for grant in grants:
+                self.accept(grant)
+            taken += grants
+        return taken
+
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        self.allocator.wake(self.now)
+
+    def causes(self, name: str, agent: str | None = None) -> list[Cause]:
+        """What keeps the framework from more, or from one agent."""
+        agent_id = None if agent is None else AgentId(agent)
+        told = self.allocator.explain(FrameworkId(name), agent_id, self.now)
+        return [each.cause for each in told]
+
+    def why(self, name: str, agent: str | None = None) -> str:
+        """The first reason, in words."""
+        agent_id = None if agent is None else AgentId(agent)
+        return self.allocator.explain(FrameworkId(name), agent_id, self.now)[0].detail
+
+    def free(self, agent: str) -> str:
+        return str(self.allocator.free(AgentId(agent)))
+
+    def _answered(self, grant: Grant, launched: Sequence[Resources]) -> None:
+        self.allocator.answered(grant.framework_id, grant.role, grant.units, launched)
+        self.allocator.check()

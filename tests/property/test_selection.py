@@ -1,0 +1,253 @@
+"""Whom the tree finds neediest, against a reference that goes through everything in fractions.
+
+Random trees of roles with frameworks at every height; frameworks come and go, are dealt to,
+launch, end, want and do not want; roles change their settings and the cluster its size. After
+every change both are asked for the neediest of random sets of eligible frameworks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from fractions import Fraction
+from random import Random
+
+import pytest
+
+from croupier.master.allocator import policies
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.share import Totals
+from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.want import Want
+from croupier.model.demand import Demand
+from croupier.model.ids import FrameworkId, Role
+from croupier.model.resources import Resources
+from croupier.model.roles import MAX_WEIGHT, RoleSettings
+from tests.harness.fair_reference import Measure, Reference, RefNode, shares
+
+NAMES = ("cpus", "mem", "gpus")
+ROLES = ("a", "b", "c", "a/x", "a/y", "b/x", "a/x/1", "a/x/2", "b/x/1/deep", "c/only/child")
+WEIGHTS = (1, 7, 500, 1000, 1000, 1000, 2000, 3000, 999_983, MAX_WEIGHT)
+
+
+class Twins:
+    """The tree and its reference, changed together."""
+
+    def __init__(self, random: Random, policy: str, measure: Measure | None) -> None:
+        self.random = random
+        self.totals = Totals()
+        self.tree = Tree(self.totals, policies.make(policy))
+        self.reference = Reference({}, measure)
+        self.pairs: dict[Leaf, RefNode] = {}
+        self.roles: dict[str, RefNode] = {"": self.reference.root}
+        self.settings: dict[str, RoleSettings] = {}
+        self.arrivals = 0
+        self.deals = 0
+        self.resize({name: random.randint(40, 90) for name in NAMES[: random.randint(1, 3)]})
+
+    # Changes.
+
+    def resize(self, change: dict[str, int], sign: int = 1) -> None:
+        self.totals.add(change, sign)
+        self.reference.totals = dict(self.totals.amounts)
+
+    def grow(self) -> None:
+        if self.random.random() < 0.5:
+            self.resize(dict(self.totals.amounts))
+        else:
+            self.resize({self.random.choice(NAMES): self.random.randint(1, 60)})
+
+    def join(self) -> None:
+        role = self.random.choice(ROLES)
+        leaf = self.tree.add(FrameworkId(f"f{self.arrivals}"), Role(role))
+        node = RefNode(str(leaf.framework_id), 0, is_leaf=True)
+        pool, path = self.reference.root, ""
+        for name in role.split("/"):
+            path = f"{path}/{name}" if path else name
+            if path not in self.roles:
+                self.arrivals += 1
+                self.roles[path] = RefNode(path, self.arrivals)
+                self.configure(path)
+                pool.children.append(self.roles[path])
+            pool = self.roles[path]
+        self.arrivals += 1
+        node.arrival = self.arrivals
+        pool.children.append(node)
+        self.pairs[leaf] = node
+        if self.random.random() < 0.8:
+            self.turn(leaf, willing=True)
+
+    def leave(self, leaf: Leaf) -> None:
+        node = self.pairs.pop(leaf)
+        for amounts, sort in ((node.offered, "offered"), (node.used, "used")):
+            if amounts:
+                self.take_back(leaf, node, dict(amounts), sort)
+        self.tree.remove(leaf)
+        path = str(leaf.role)
+        self.roles[path].children.remove(node)
+        while path and not self.roles[path].children:
+            parent = path.rpartition("/")[0]
+            self.roles[parent].children.remove(self.roles.pop(path))
+            path = parent
+
+    def take_back(self, leaf: Leaf, node: RefNode, amounts: dict[str, int], sort: str) -> None:
+        held = node.offered if sort == "offered" else node.used
+        for name, milli in amounts.items():
+            held[name] -= milli
+            if not held[name]:
+                del held[name]
+        if sort == "offered":
+            self.tree.withdraw(leaf, amounts)
+        else:
+            self.tree.charge(leaf, amounts, -1)
+            node.slots -= 1
+
+    def turn(self, leaf: Leaf, *, willing: bool) -> None:
+        leaf.is_connected = self.pairs[leaf].is_willing = willing
+        self.tree.relist(leaf)
+
+    def amount(self) -> dict[str, int]:
+        drawn = {name: self.random.choice((0, 0, 1, 2, 3, 5)) for name in self.totals.amounts}
+        return {name: milli for name, milli in drawn.items() if milli} or {"cpus": 1}
+
+    def deal(self, leaf: Leaf) -> None:
+        node, amounts = self.pairs[leaf], self.amount()
+        self.deals += 1
+        assert self.tree.deal(leaf, amounts) == self.deals
+        self.add(node.offered, amounts)
+        node.slots += 1
+        node.dealt_at = self.deals
+        path = str(leaf.role)
+        while path:
+            self.roles[path].dealt_at = self.deals
+            path = path.rpartition("/")[0]
+
+    def launch(self, leaf: Leaf) -> None:
+        node = self.pairs[leaf]
+        part = {n: self.random.randint(1, m) for n, m in node.offered.items()}
+        self.add(node.used, part)
+        self.add(node.offered, part, -1)
+        self.tree.launch(leaf, part)
+
+    def charge(self, leaf: Leaf) -> None:
+        node, amounts = self.pairs[leaf], self.amount()
+        self.add(node.used, amounts)
+        node.slots += 1
+        self.tree.charge(leaf, amounts)
+
+    def give_back(self, leaf: Leaf) -> None:
+        node = self.pairs[leaf]
+        sort = self.random.choice(("offered", "used"))
+        held = node.offered if sort == "offered" else node.used
+        if held:
+            part = {n: self.random.randint(1, m) for n, m in held.items()}
+            self.take_back(leaf, node, part, sort)
+
+    def wish(self, leaf: Leaf) -> None:
+        """The framework declares what it wants: shapes, nothing in this role, or none."""
+        node = self.pairs[leaf]
+        units = [self.amount() for _ in range(self.random.randint(0, 2))]
+        node.units = units if self.random.random() < 0.8 else None
+        known = None if node.units is None else [Want(Demand(Resources(u))) for u in units]
+        self.tree.set_wants(leaf, known)
+        # Who wants nothing in the role is not willing.
+        node.is_willing = leaf.is_willing
+        self.tree.relist(leaf)
+
+    def configure(self, role: str) -> None:
+        settings, node = self.settings.get(role), self.roles.get(role)
+        if settings is not None and node is not None:
+            node.weight, node.by_resource = settings.weight, settings.resource_weights
+            node.guarantee = settings.guarantee
+
+    def set_role(self) -> None:
+        random, role = self.random, self.random.choice(ROLES)
+        by_resource = {name: random.choice(WEIGHTS) for name in NAMES if random.random() < 0.3}
+        guarantee = {name: random.randint(0, 30) for name in NAMES if random.random() < 0.2}
+        self.settings[role] = RoleSettings(random.choice(WEIGHTS), by_resource, guarantee)
+        self.tree.set_role(Role(role), self.settings[role])
+        self.configure(role)
+
+    @staticmethod
+    def add(held: dict[str, int], amounts: dict[str, int], sign: int = 1) -> None:
+        for name, milli in amounts.items():
+            held[name] = held.get(name, 0) + sign * milli
+            if not held[name]:
+                del held[name]
+
+    # Questions.
+
+    def step(self) -> None:
+        """One change, drawn by lot."""
+        leaves = list(self.pairs)
+        if not leaves or self.random.random() < 0.1:
+            return self.join()
+        leaf = self.random.choice(leaves)
+        actions: list[Callable[[], None]] = [
+            *[lambda: self.deal(leaf)] * 5,
+            *[lambda: self.launch(leaf)] * 3,
+            *[lambda: self.give_back(leaf)] * 4,
+            lambda: self.charge(leaf),
+            lambda: self.wish(leaf),
+            lambda: self.turn(leaf, willing=not leaf.is_listed and leaf.wants_anything),
+            lambda: self.leave(leaf),
+            self.set_role,
+            self.grow,
+        ]
+        return self.random.choice(actions)()
+
+    def ask(self) -> int:
+        """Compare; how many questions had more than one possible answer."""
+        self.tree.refresh()
+        self.tree.check()
+        guarded = 0
+        willing = [leaf for leaf in self.pairs if leaf.is_listed]
+        for part in (1.0, 0.5, 0.2):
+            chosen = [leaf for leaf in willing if self.random.random() < part]
+            guarded += len(chosen) > 1
+            found = self.tree.neediest(set(chosen).__contains__)
+            expected = self.reference.neediest({self.pairs[leaf] for leaf in chosen})
+            assert (found and self.pairs[found]) is expected, (found, expected and expected.name)
+        return guarded
+
+    def compare_entitlements(self) -> None:
+        told = {}
+        for node, due in self.tree.entitlements().items():
+            told[str(node.name)] = due
+            assert self.tree.entitlement(node) == due
+        assert told == self.reference.entitlements()
+
+
+def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | None) -> int:
+    guarded = 0
+    for seed in range(cases):
+        twins = Twins(Random(f"{policy} {seed}"), policy, measure)
+        for _ in range(steps):
+            twins.step()
+            guarded += twins.ask()
+        if measure is None:
+            twins.compare_entitlements()
+    print(f"{policy}: {guarded} guarded decisions")
+    return guarded
+
+
+def test_the_neediest_is_that_of_the_definition() -> None:
+    assert guarded_decisions(60, 120, "drf", None) > 5_000
+
+
+def asset(node: RefNode, totals: dict[str, int]) -> Fraction:
+    return sum(shares(node.held(), totals).values(), Fraction(0))
+
+
+def cpus(node: RefNode, _totals: dict[str, int]) -> Fraction:
+    return Fraction(node.held().get("cpus", 0))
+
+
+def slots(node: RefNode, _totals: dict[str, int]) -> Fraction:
+    return Fraction(node.slots_below())
+
+
+@pytest.mark.parametrize(
+    ("policy", "measure"), [("asset", asset), ("single-resource", cpus), ("slots", slots)]
+)
+def test_policies_of_one_measure_choose_the_least(policy: str, measure: Measure) -> None:
+    assert guarded_decisions(15, 80, policy, measure) > 500
