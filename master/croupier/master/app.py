@@ -9,9 +9,13 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.master.config import MasterConfig
-from croupier.master.core.records import MasterRecord
+from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
+from croupier.master.eventlog.lines import FORMAT, Head
+from croupier.master.eventlog.metrics import EventLogCollector
+from croupier.master.eventlog.recorder import FileRecorder
+from croupier.master.eventlog.writer import Writer
 from croupier.master.leader import Leader, SoleLeader
 from croupier.master.metrics import Metrics, StateCollector
 from croupier.master.services.agent import AgentService
@@ -51,6 +55,7 @@ class Master:
         self._sessions = Sessions()
         self._server = make_server()
         self._http: HttpServer | None = None
+        self._recorder: FileRecorder | None = None
         self._tasks: list[asyncio.Task[None]] = []
         self.address = config.listen
         self.http_address = config.http
@@ -65,7 +70,11 @@ class Master:
         registry = CollectorRegistry()
         metrics = Metrics(registry)
         state = await self._recover()
-        self.driver = Driver(state, self._store, self._sessions, metrics, self._clock)
+        if self._recorder is not None:
+            registry.register(EventLogCollector(self._recorder))
+        self.driver = Driver(
+            state, self._store, self._sessions, metrics, self._clock, self._recorder
+        )
         self._sessions.report_to(self.driver.inbox)
         registry.register(
             StateCollector(
@@ -121,6 +130,8 @@ class Master:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._recorder is not None:
+            await asyncio.to_thread(self._recorder.close)
         await self._store.close()
 
     async def _recover(self) -> State:
@@ -128,10 +139,34 @@ class Master:
         before = registry.master or MasterRecord(secrets.token_hex(3), 0)
         record = MasterRecord(before.cluster, before.epoch + 1)
         await self._store.commit([record])
-        allocator = self._config.allocator()
+        now = self._clock.now()
+        self._recorder = self._open_log(registry, record.master_id, now)
         return State.recovered(
-            registry, record.master_id, self._config.settings(), allocator, self._clock.now()
+            registry, record.master_id, self._config.settings(), self._config.allocator(), now
         )
+
+    def _open_log(self, registry: Registry, master_id: str, now: float) -> FileRecorder | None:
+        config = self._config
+        if config.event_log is None:
+            return None
+        head = Head(
+            FORMAT,
+            croupier_version(),
+            master_id,
+            part=1,
+            at=now,
+            wall_ms=self._clock.wall_ms(),
+            events=0,
+            decided="",
+            settings=config.settings(),
+            policy=config.policy,
+            seed=0,
+            rules=config.rules(),
+            roles=config.weights.settings(),
+            registry=registry,
+        )
+        writer = Writer(config.event_log.expanduser(), config.event_log_files)
+        return FileRecorder(writer, config.event_log_size.bytes, head, self._clock)
 
     def _add_services(self) -> None:
         inbox = self.driver.inbox

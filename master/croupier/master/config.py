@@ -15,6 +15,7 @@ from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
+from croupier.model.scalar import format_scalar, parse_scalar
 from croupier.rpc.address import Address
 from croupier.rpc.cli import read_by
 from croupier.rpc.logging import LogFormat, LogLevel
@@ -45,6 +46,29 @@ class StoreChoice:
 
     def __str__(self) -> str:
         return "memory" if self.path is None else f"sqlite:{self.path}"
+
+
+@dataclass(frozen=True, slots=True)
+class FileSize:
+    """How large a file may become, in bytes."""
+
+    bytes: int
+
+    @classmethod
+    def parse(cls, text: str) -> FileSize:
+        """Read `64MB`.
+
+        Raises:
+            InvalidRequest: if it is not a size, or not between 64KB and 64GB.
+        """
+        milli_mib = parse_scalar("disk", text)
+        size = milli_mib * 1024 * 1024 // 1000
+        if not 64 * 1024 <= size <= 64 * 1024**3:
+            raise InvalidRequest("the size of a file must be between 64KB and 64GB")
+        return cls(size)
+
+    def __str__(self) -> str:
+        return format_scalar("disk", self.bytes * 1000 // (1024 * 1024))
 
 
 @Parameter(name="*")
@@ -103,6 +127,15 @@ class MasterConfig:
     agent_timeout: float = 75.0
     """Silence after which an agent is unreachable, in seconds."""
 
+    event_log: Path | None = None
+    """Keep a log of all events in this file and older ones beside it, for `croupier replay`."""
+
+    event_log_size: Annotated[FileSize, read_by(FileSize.parse)] = FileSize(64 * 1024**2)
+    """How large a file of the event log may become, such as 64MB, before a new one is begun."""
+
+    event_log_files: int = 8
+    """How many files of the event log are kept, with the newest."""
+
     insecure: bool = False
     """Listen beyond this machine without encryption or authentication."""
 
@@ -127,6 +160,8 @@ class MasterConfig:
             raise InvalidRequest(
                 "--agent-timeout must be at least twice --heartbeat, at most a day"
             )
+        if not 2 <= self.event_log_files <= 1000:
+            raise InvalidRequest("--event-log-files must be between 2 and 1000")
         self._preemption()
 
     def settings(self) -> Settings:
@@ -140,8 +175,11 @@ class MasterConfig:
 
     def allocator(self) -> Allocator:
         """An allocator of this policy, with nothing in it."""
-        rules = Rules(order=self.agent_order)
-        return Allocator(policies.make(self.policy), rules, self.weights.settings())
+        return Allocator(policies.make(self.policy), self.rules(), self.weights.settings())
+
+    def rules(self) -> Rules:
+        """What bounds a pass."""
+        return Rules(order=self.agent_order)
 
     def _preemption(self) -> PreemptionRules:
         if not isfinite(self.preemption_tolerance):

@@ -16,6 +16,7 @@ from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
 from croupier.master.core.step import step
+from croupier.master.eventlog.recorder import NoRecorder, Recorder
 from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, Unavailable
@@ -60,13 +61,20 @@ class Driver:
     """Feeds events to the core for ever."""
 
     def __init__(
-        self, state: State, store: Store, outside: Outside, watcher: Watcher, clock: Clock
+        self,
+        state: State,
+        store: Store,
+        outside: Outside,
+        watcher: Watcher,
+        clock: Clock,
+        recorder: Recorder | None = None,
     ) -> None:
-        """Own `state` from now on."""
+        """Own `state` from now on; `recorder` keeps a log of what the core is given."""
         self.state = state
         self.inbox: Inbox[Event] = Inbox()
         self._store, self._outside = store, outside
         self._watcher, self._clock = watcher, clock
+        self._recorder: Recorder = recorder or NoRecorder()
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._unsettled_at: float | None = None
@@ -107,6 +115,7 @@ class Driver:
             await self._commit(effects)
             for effect in effects:
                 self._perform(effect)
+            self._recorder.flush(self.state)
 
     def _patience(self) -> float | None:
         """How long to wait for an event: not at all while agents are unsettled."""
@@ -120,12 +129,22 @@ class Driver:
         effects: list[Effect] = []
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= started:
-            effects += step(self.state, TimePassed(), started)
+            effects += self._step(TimePassed(), started)
         batch = self.inbox.take(BATCH)
         for event in batch:
-            effects += step(self.state, event, started)
+            effects += self._step(event, started)
         if batch:
             self._watcher.stepped(self._clock.now() - started, len(batch))
+        return effects
+
+    def _step(self, event: Event, now: float) -> list[Effect]:
+        try:
+            effects = step(self.state, event, now)
+        except Exception:
+            # What broke the core is what a log is wanted for.
+            self._recorder.decided(event, now, ())
+            raise
+        self._recorder.decided(event, now, effects)
         return effects
 
     def _allocation_is_due(self) -> bool:
@@ -140,7 +159,7 @@ class Driver:
     def _allocate(self) -> list[Effect]:
         assert self._unsettled_at is not None
         started = self._clock.now()
-        effects = step(self.state, AllocationDue(PASS_BUDGET), started)
+        effects = self._step(AllocationDue(PASS_BUDGET), started)
         ended = self._clock.now()
         self._watcher.allocated(ended - started, started - self._unsettled_at)
         self._unsettled_at = ended if self.state.allocator.is_unsettled else None

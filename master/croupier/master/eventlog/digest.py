@@ -1,0 +1,50 @@
+"""A digest of all decisions so far: equal decisions, equal digest.
+
+It is over every effect of every event: what was sent to whom, in which order; what was saved,
+closed and reported. Of an operator's answer only that there was one: the answer may be a piece
+of the state, which goes on changing. What tasks are to run is left out, as it is of the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from hashlib import sha256
+
+from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
+from croupier.master.eventlog.codec import Encode
+from croupier.master.eventlog.lines import CODEC, as_json
+from croupier.model.errors import CroupierError
+
+_LENGTH = 16
+
+
+class Digest:
+    """The digest of a run."""
+
+    def __init__(self) -> None:
+        """Nothing was decided yet."""
+        self._hash = sha256()
+
+    def add(self, effects: Sequence[Effect]) -> str:
+        """Take in what was decided on one event; the digest with it."""
+        encode = _encoder()
+        told = [
+            [effect.request, _kind(effect.result)] if isinstance(effect, Answer) else encode(effect)
+            for effect in effects
+        ]
+        self._hash.update(as_json(told))
+        return str(self)
+
+    def __str__(self) -> str:
+        return self._hash.hexdigest()[:_LENGTH]
+
+
+def _kind(result: object) -> str:
+    text = f": {result}" if isinstance(result, CroupierError) else ""
+    return type(result).__name__ + text
+
+
+@cache
+def _encoder() -> Encode:
+    return CODEC.encoder(Send | Close | Save | Happened)

@@ -1,0 +1,49 @@
+"""The files of a log: the newest is PATH, older ones are PATH.000001 and so on.
+
+A number is never used again while a higher one is there, so order by number is order in time.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+DIGITS = 6
+_NUMBERED = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,12})\Z", re.ASCII)
+
+
+def older(path: Path) -> list[Path]:
+    """The older files of the log at `path`, oldest first.
+
+    Raises:
+        OSError: if the folder cannot be read.
+    """
+    found = []
+    for each in path.parent.iterdir():
+        match = _NUMBERED.match(each.name)
+        if match and match["base"] == path.name:
+            found.append((int(match["number"]), each))
+    return [each for _, each in sorted(found)]
+
+
+def next_older(path: Path) -> Path:
+    """The name that `path` takes when a newer file takes its place.
+
+    Raises:
+        OSError: if the folder cannot be read.
+    """
+    before = older(path)
+    number = int(before[-1].name.rpartition(".")[2]) + 1 if before else 1
+    return path.with_name(f"{path.name}.{number:0{DIGITS}d}")
+
+
+def all_of(path: Path) -> list[Path]:
+    """All files of the log that `path` is the newest or an older file of, oldest first.
+
+    Raises:
+        OSError: if the folder cannot be read.
+    """
+    match = _NUMBERED.match(path.name)
+    base = path.with_name(match["base"]) if match else path
+    found = older(base)
+    return [*found, base] if base.exists() else found

@@ -1,0 +1,183 @@
+"""Writes what it is given to files, in order, in a thread of its own.
+
+Rule: `put` never waits. What waits to be written is bounded; when that is too much, or the
+disk says no, the log is given up for good: half a log would be a lie.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import structlog
+
+from croupier.master.eventlog import files
+from croupier.model.errors import Unavailable
+
+MAX_WAITING = 32 * 1024 * 1024
+CLOSE_S = 5.0
+
+Open = Callable[[Path], int]
+
+_log = structlog.get_logger("croupier.master")
+
+
+def open_new(path: Path) -> int:
+    """A descriptor of a new file that only its owner may read.
+
+    Raises:
+        OSError: if there is one of that name, or it cannot be made.
+    """
+    return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+
+
+class _NewFile:
+    """In place of bytes: go on in a new file, which opens with these lines."""
+
+    def __init__(self, lines: Iterable[bytes]) -> None:
+        self.lines = lines
+
+
+class Writer:
+    """Keeps at most `most` files; the newest is at `path`.
+
+    Attributes:
+        failure: why the log was given up; None while it was not.
+        written: bytes, so far.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        most: int,
+        max_waiting: int = MAX_WAITING,
+        open_file: Open = open_new,
+    ) -> None:
+        """Put aside a log that is there, and open a new file.
+
+        Raises:
+            Unavailable: if that cannot be done, or `path` is something else than a file.
+        """
+        self.failure: str | None = None
+        self.written = 0
+        self._path, self._most, self._max_waiting = path, most, max_waiting
+        self._open_file = open_file
+        self._queue: deque[bytes | _NewFile] = deque()
+        self._waiting = 0
+        self._is_closing = False
+        self._file = -1
+        self._change = threading.Condition()
+        try:
+            _check(path)
+            self._file = self._next_file()
+        except OSError as error:
+            raise Unavailable(f"--event-log {path}: {error.strerror or error}") from None
+        self._thread = threading.Thread(target=self._run, name="event-log", daemon=True)
+        self._thread.start()
+
+    def put(self, data: bytes) -> None:
+        """Have `data`, whole lines, written."""
+        with self._change:
+            if self.failure is not None:
+                return
+            if self._waiting + len(data) > self._max_waiting:
+                self._fail("the disk does not keep up: too much waits to be written")
+                return
+            self._queue.append(data)
+            self._waiting += len(data)
+            self._change.notify()
+
+    def begin_file(self, lines: Iterable[bytes]) -> None:
+        """Have all that follows written to a new file, which opens with `lines`."""
+        with self._change:
+            if self.failure is None:
+                self._queue.append(_NewFile(lines))
+                self._change.notify()
+
+    def give_up(self, why: str) -> None:
+        """Write nothing more."""
+        with self._change:
+            self._fail(why)
+
+    def close(self) -> None:
+        """Write what waits, for at most 5 s, and let go of the file. Blocks."""
+        with self._change:
+            self._is_closing = True
+            self._change.notify()
+        self._thread.join(CLOSE_S)
+        if self._thread.is_alive():
+            self.give_up(f"the disk took nothing for {CLOSE_S:.0f} s, and the master stops")
+
+    def _run(self) -> None:
+        try:
+            while (batch := self._take()) is not None:
+                for each in batch:
+                    self._write(each)
+        except OSError as error:
+            self.give_up(error.strerror or str(error))
+        except Exception as error:
+            self.give_up(repr(error))
+        finally:
+            self._let_go()
+
+    def _take(self) -> list[bytes | _NewFile] | None:
+        with self._change:
+            while not self._queue and not self._is_closing and self.failure is None:
+                self._change.wait()
+            if self.failure is not None or not self._queue:
+                return None
+            batch = list(self._queue)
+            self._queue.clear()
+            return batch
+
+    def _write(self, each: bytes | _NewFile) -> None:
+        if isinstance(each, _NewFile):
+            self._let_go()
+            self._file = self._next_file()
+            for line in each.lines:
+                self._write_all(line)
+            return
+        self._write_all(each)
+        with self._change:
+            self._waiting -= len(each)
+
+    def _write_all(self, data: bytes) -> None:
+        rest = memoryview(data)
+        while rest:
+            done = os.write(self._file, rest)
+            self.written += done
+            rest = rest[done:]
+
+    def _next_file(self) -> int:
+        if self._path.exists():
+            self._path.rename(files.next_older(self._path))
+        for each in files.older(self._path)[: -(self._most - 1) or None]:
+            each.unlink()
+        return self._open_file(self._path)
+
+    def _let_go(self) -> None:
+        if self._file >= 0:
+            file, self._file = self._file, -1
+            os.close(file)
+
+    def _fail(self, why: str) -> None:
+        """Only under the lock."""
+        if self.failure is None:
+            self.failure = why
+            self._queue.clear()
+            _log.warning("event_log_given_up", path=str(self._path), reason=why)
+        self._change.notify()
+
+
+def _check(path: Path) -> None:
+    """Devices and links are not ours to put aside.
+
+    Raises:
+        OSError: if `path` is one.
+    """
+    if path.is_symlink() or (path.exists() and not stat.S_ISREG(path.stat().st_mode)):
+        raise OSError("it is not a regular file")
