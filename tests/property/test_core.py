@@ -8,14 +8,23 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
 
+from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentStopped, AgentTask, FrameworkCalled, OperatorKill
+from croupier.master.core.events import (
+    AgentStopped,
+    AgentTask,
+    FrameworkCalled,
+    OperatorKill,
+    TimePassed,
+)
 from croupier.master.core.messages import Offered
+from croupier.master.core.settings import Settings
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Source, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
@@ -54,11 +63,29 @@ class CoreMachine(RuleBasedStateMachine):
 
     @initialize(weight=st.integers(1, 3))
     def begin(self, weight: int) -> None:
-        self.world = World({"r1": weight * 1000, "r2": 1000})
+        rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
+        self.world = World({"r1": weight * 1000, "r2": 1000}, Settings(preemption=rules))
         self.known_agents: list[AgentId] = []
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
         self.seq = 0
+
+    @rule(
+        role=st.sampled_from(ROLES),
+        guarantee=st.integers(0, 3),
+        limit=st.one_of(st.none(), st.integers(3, 9)),
+        preemption=st.sampled_from([None, None, True, False]),
+    )
+    def an_operator_sets_a_role(
+        self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
+    ) -> None:
+        settings = RoleSettings(
+            guarantee={"cpus": guarantee * 1000} if guarantee else {},
+            limit={} if limit is None else {"cpus": limit * 1000},
+            preemption=preemption,
+        )
+        self.world.state.allocator.set_role(role, settings)
+        self.world.do(TimePassed())
 
     def sequence(self) -> int:
         self.seq += 1
