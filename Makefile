@@ -1,6 +1,6 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test proto bench clean
+.PHONY: demo test proto bench bench-allocator clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
@@ -10,6 +10,10 @@ test:  ## every check there is
 
 bench:  ## latency of a re-offer, and what a pass costs
 	@sh tests/bench/run.sh
+
+bench-allocator:  ## the allocator alone: a table on standard error, JSON lines on standard output
+	@sh deploy/setup.sh dev >&2
+	@.venv/bin/python tests/bench/allocator.py
 
 proto:  ## regenerate the code of proto/croupier/v1
 	@python3 proto/generate.py
