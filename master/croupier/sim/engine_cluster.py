@@ -1,0 +1,156 @@
+"""The engine's allocator with the clients and machines of a forest, and what runs on them.
+
+The real thing, offers, demand and preemption included, where `engine_rule` has its tree alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+
+from croupier.master.allocator import Allocator, Grant, Rules
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.preemption import Holding
+from croupier.master.allocator.preemptor import Preemptor
+from croupier.master.allocator.starvation import PreemptionRules
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.resources import Resources
+from croupier.sim.engine_terms import Terms, role_of
+from croupier.sim.solvers.pools import Forest, Pool
+
+_MAX_ROUNDS = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class EngineTask:
+    """A task that runs; `started` numbers tasks in the order in which they began."""
+
+    client: Pool
+    agent_id: AgentId
+    started: int
+
+
+class EngineCluster:
+    """Frameworks that take every unit that they are offered, at once.
+
+    Attributes:
+        tasks: what runs.
+        killed: which tasks were preempted, in order.
+        schedule: whose tasks were dealt, in order.
+    """
+
+    def __init__(
+        self, forest: Forest, machines: Sequence[Sequence[Fraction]], policy: Policy, rules: Rules
+    ) -> None:
+        """A cluster in which nothing runs; `forest` is told of every task.
+
+        Raises:
+            InvalidRequest: if the engine cannot hold its weights or amounts.
+        """
+        self.forest = forest
+        self.terms = terms = Terms(forest, machines)
+        self.allocator = Allocator(policy, rules, terms.settings())
+        self.clients: dict[FrameworkId, Pool] = {}
+        self.ids: dict[Pool, FrameworkId] = {}
+        self.tasks: list[EngineTask] = []
+        self.killed: list[EngineTask] = []
+        self.schedule: list[Pool] = []
+        self._clock = 0
+        for number, client in enumerate(terms.clients()):
+            framework_id = FrameworkId(f"f{number}")
+            self.allocator.add_framework(framework_id, (role_of(client),))
+            self.clients[framework_id], self.ids[client] = client, framework_id
+            self.tell_demand(client)
+            self.allocator.connect(framework_id, True)
+        for index, machine in enumerate(machines):
+            self.allocator.add_agent(AgentId(f"a{index}"), terms.resources(machine))
+
+    def tell_demand(self, client: Pool) -> None:
+        """Have the client want what it wants in the forest now."""
+        framework_id = self.ids[client]
+        demand = Demand(self._declared(client), client.backlog)
+        self.allocator.set_demand(framework_id, (demand,))
+        if client.is_paused:
+            self.allocator.suppress(framework_id)
+        else:
+            self.allocator.revive(framework_id)
+
+    def found(self, client: Pool, agent_id: AgentId) -> None:
+        """A task of the client is found running.
+
+        Raises:
+            ValueError: if the agent has no room for it.
+        """
+        self.allocator.charge(self.ids[client], role_of(client), agent_id, self.unit(client))
+        self._started(client, agent_id)
+
+    def fill(self) -> None:
+        """Deal until nobody can use what is left; every unit becomes a task."""
+        while self.allocator.is_unsettled:
+            grants = self.allocator.run(float(self._clock))
+            dealt = [(number, grant) for grant in grants for number in grant.deals]
+            for _, grant in sorted(dealt, key=lambda each: each[0]):
+                self._launch(grant)
+            for grant in grants:
+                client = self.clients[grant.framework_id]
+                tasks = [self.unit(client)] * len(grant.deals)
+                self.allocator.answered(grant.framework_id, grant.role, grant.units, tasks)
+
+    def end(self, task: EngineTask) -> None:
+        """A task ends."""
+        client = task.client
+        self.tasks.remove(task)
+        self.forest.start(client, -1)
+        unit = self.unit(client)
+        self.allocator.release(self.ids[client], role_of(client), task.agent_id, unit)
+
+    def preempt(self, tolerance: Fraction) -> None:
+        """Fill, and kill for those who starve, until nobody can be helped."""
+        rules = PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1)
+        preemptor = Preemptor(self.allocator, rules)
+        self.fill()
+        for _ in range(_MAX_ROUNDS):
+            plans = preemptor.look(self._holdings, float(self._clock))
+            if not plans:
+                return
+            for victim in plans[0].victims:
+                task = next(t for t in self.tasks if str(t.started) == victim.key)
+                self.end(task)
+                self.killed.append(task)
+                preemptor.gone((victim.leaf.framework_id, victim.key))
+                if task.client.backlog is not None:
+                    task.client.backlog += 1
+                    self.tell_demand(task.client)
+            self.fill()
+            preemptor.check()
+        raise AssertionError("preemption goes on for ever")
+
+    def unit(self, client: Pool) -> Resources:
+        """What one task takes."""
+        return self.terms.resources(client.demand or ())
+
+    def _declared(self, client: Pool) -> Resources:
+        return self.terms.resources(client.declared or client.demand or ())
+
+    def _launch(self, grant: Grant) -> None:
+        client = self.clients[grant.framework_id]
+        unit = self.unit(client)
+        self.allocator.launch(grant.framework_id, grant.role, grant.agent_id, unit)
+        self._started(client, grant.agent_id)
+        self.schedule.append(client)
+
+    def _started(self, client: Pool, agent_id: AgentId) -> None:
+        self.forest.start(client)
+        self.tasks.append(EngineTask(client, agent_id, self._clock))
+        self._clock += 1
+
+    def _holdings(self, leaf: Leaf) -> Iterable[Holding]:
+        client = self.clients[leaf.framework_id]
+        for task in self.tasks:
+            if task.client is client:
+                yield Holding(
+                    leaf, task.agent_id, self.unit(client), str(task.started), float(task.started)
+                )

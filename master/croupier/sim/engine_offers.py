@@ -1,0 +1,87 @@
+"""The engine's allocator offering whole agents to clients that decline, but one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fractions import Fraction
+
+from croupier.master.allocator import Allocator, Rules
+from croupier.master.allocator.pool import Useful
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.resources import Resources
+from croupier.sim.engine_terms import Terms, role_of
+from croupier.sim.solvers.filling import demand_of
+from croupier.sim.solvers.pools import Forest, Pool
+
+_ELSEWHERE = AgentId("elsewhere")
+
+
+class _Any(Useful):
+    """Every remainder is worth offering."""
+
+    def holds(self, free: Resources) -> bool:
+        """Whether there is anything."""
+        return bool(free)
+
+
+class EngineDecliners:
+    """Frameworks that declare no demand, and decline what they are offered."""
+
+    def __init__(
+        self, forest: Forest, machines: Sequence[Sequence[Fraction]], capacity: Sequence[Fraction]
+    ) -> None:
+        """Agents for the machines, and one more for what of `capacity` is on none of them.
+
+        Raises:
+            InvalidRequest: if the engine cannot hold its weights or amounts, or the machines
+                have more than `capacity`.
+        """
+        self._terms = terms = Terms(forest, machines)
+        rules = Rules(_Any(), hold_s=0.0, scarce=frozenset())
+        self._allocator = Allocator(None, rules, terms.settings())
+        self._ids: dict[Pool, FrameworkId] = {}
+        for number, client in enumerate(terms.clients()):
+            framework_id = FrameworkId(f"f{number}")
+            self._ids[client] = framework_id
+            self._allocator.add_framework(framework_id, (role_of(client),))
+            self._allocator.connect(framework_id, client.wants)
+        on_machines = [sum(parts, Fraction(0)) for parts in zip(*machines, strict=True)]
+        rest = [total - there for total, there in zip(capacity, on_machines, strict=True)]
+        if min(rest) < 0:
+            raise InvalidRequest("the machines have more than the cluster")
+        for index, machine in enumerate(machines):
+            self._allocator.add_agent(AgentId(f"a{index}"), terms.resources(machine))
+        self._allocator.add_agent(_ELSEWHERE, terms.resources(rest))
+        self._allocator.activate_agent(_ELSEWHERE, False)
+
+    def charge_elsewhere(self, client: Pool, count: int) -> None:
+        """So many tasks of the client run on no machine that is offered.
+
+        Raises:
+            InvalidRequest: if there is no room for them elsewhere.
+        """
+        amount = self._terms.resources(count * need for need in demand_of(client))
+        if not amount <= self._allocator.free(_ELSEWHERE):
+            raise InvalidRequest("tasks that run before are on the machines that are offered")
+        self._allocator.charge(self._ids[client], role_of(client), _ELSEWHERE, amount)
+
+    def run(self, willing: Pool, cycles: int, refuse: Fraction) -> int | None:
+        """The cycle, from 0, in which `willing` is offered anything; None if in none.
+
+        What is declined in a cycle is offered to the next one in the next.
+        """
+        for cycle in range(cycles):
+            self._allocator.wake(float(cycle))
+            grants = []
+            while self._allocator.is_unsettled:
+                grants += self._allocator.run(float(cycle))
+            self._allocator.check()
+            if any(grant.framework_id == self._ids[willing] for grant in grants):
+                return cycle
+            for grant in grants:
+                who = (grant.framework_id, grant.role, grant.agent_id)
+                self._allocator.withdraw(*who, grant.resources)
+                self._allocator.refuse(*who, grant.resources, cycle + float(refuse))
+                self._allocator.answered(grant.framework_id, grant.role, grant.units, ())
+        return None
