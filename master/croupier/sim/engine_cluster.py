@@ -109,24 +109,31 @@ class EngineCluster:
 
     def preempt(self, tolerance: Fraction) -> None:
         """Fill, and kill for those who starve, until nobody can be helped."""
-        rules = PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1)
-        preemptor = Preemptor(self.allocator, rules)
+        preemptor = self.preemptor(tolerance)
         self.fill()
         for _ in range(_MAX_ROUNDS):
-            plans = preemptor.look(self._holdings, float(self._clock))
-            if not plans:
+            if not self.help_one(preemptor):
                 return
-            for victim in plans[0].victims:
-                task = next(t for t in self.tasks if str(t.started) == victim.key)
-                self.end(task)
-                self.killed.append(task)
-                preemptor.gone((victim.leaf.framework_id, victim.key))
-                if task.client.backlog is not None:
-                    task.client.backlog += 1
-                    self.tell_demand(task.client)
             self.fill()
-            preemptor.check()
         raise AssertionError("preemption goes on for ever")
+
+    def preemptor(self, tolerance: Fraction) -> Preemptor:
+        """Who looks for the starving, and does not wait."""
+        return Preemptor(self.allocator, PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1))
+
+    def help_one(self, preemptor: Preemptor) -> bool:
+        """Kill for one task of one who starves; whether there was anybody who can be helped."""
+        plans = preemptor.look(self._holdings, float(self._clock))
+        for victim in plans[0].victims if plans else ():
+            task = next(t for t in self.tasks if str(t.started) == victim.key)
+            self.end(task)
+            self.killed.append(task)
+            preemptor.gone((victim.leaf.framework_id, victim.key))
+            if task.client.backlog is not None:
+                task.client.backlog += 1
+                self.tell_demand(task.client)
+        preemptor.check()
+        return bool(plans)
 
     def unit(self, client: Pool) -> Resources:
         """What one task takes."""

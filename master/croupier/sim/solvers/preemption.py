@@ -73,12 +73,16 @@ class Preemption:
         """Serve whoever fits, and kill for the starving, until nobody can be helped."""
         self.serve()
         for _ in range(_MAX_ROUNDS):
-            self._entitled = self._rule.entitlements(self.forest)
-            self.missing.append(self._sum_missing())
-            if not any(self._help(client) for client in self._starving()):
+            if not self.help_one():
                 return
             self.serve()
         raise AssertionError("preemption goes on for ever")
+
+    def help_one(self) -> bool:
+        """Kill for, and start, one task of one who starves; whether anybody could be helped."""
+        self._entitled = self._rule.entitlements(self.forest)
+        self.missing.append(self._sum_missing())
+        return any(self._help(client) for client in self._starving())
 
     def serve(self) -> None:
         """Serve whoever fits, by least satisfaction."""

@@ -1,0 +1,133 @@
+"""`croupier simulate`: experiments by name, their checks, and the files they leave."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+
+from croupier.ctl.__main__ import main
+from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
+from croupier.sim.experiments import hierarchy, properties
+from croupier.sim.registry import EXPERIMENTS, Entry
+from croupier.sim.solvers.properties import asset
+
+
+class Pretend:
+    """An experiment whose outcome is chosen."""
+
+    name = "pretend"
+    expected = "as chosen"
+
+    def __init__(self, *, passed: bool) -> None:
+        self._passed = passed
+
+    def run(self, options: Options, progress: Progress) -> Result:
+        progress(0.5, "half")
+        return Result(
+            (Check("it works", "yes", "yes" if self._passed else "no", self._passed),),
+            (Table("numbers", ("name", "value"), (("seed", options.seed), ("pi", 3.14159))),),
+            (Plot("curve", "A curve", "time", "share", (Line("a", ((0.0, 1.0), (1.0, 0.5))),)),),
+            ("a note",),
+        )
+
+
+@pytest.fixture
+def pretend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Entry, "load", lambda _: Pretend(passed=True))
+
+
+def test_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "list"]) == 0
+    names = [line.split()[0] for line in capsys.readouterr().out.splitlines()]
+    assert names == list(EXPERIMENTS)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_loads_and_says_what_it_expects(name: str) -> None:
+    experiment = EXPERIMENTS[name].load()
+    assert experiment.name == name
+    assert experiment.expected
+
+
+@pytest.mark.usefixtures("pretend")
+def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "properties", "--seed", "7"]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "properties, seed 7",
+        "as chosen",
+        "",
+        "numbers",
+        "name  value",
+        "seed      7",
+        "pi    3.142",
+        "",
+        "a note",
+        "",
+        "ok   it works",
+        "       expected yes",
+        "       got      yes",
+        "1 checks passed, 0 failed",
+    ]
+
+
+def test_a_failed_check_is_exit_code_1(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(Entry, "load", lambda _: Pretend(passed=False))
+    assert main(["simulate", "properties"]) == 1
+    assert "FAIL it works" in capsys.readouterr().out
+
+
+@pytest.mark.usefixtures("pretend")
+def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("matplotlib")
+    out = tmp_path / "deep" / "out"
+    assert main(["simulate", "properties", "--out", str(out)]) == 0
+    assert sorted(path.name for path in out.iterdir()) == ["curve.csv", "curve.png", "numbers.csv"]
+    with (out / "curve.csv").open() as file:
+        assert list(csv.reader(file)) == [
+            ["series", "time", "share"],
+            ["a", "0.0", "1.0"],
+            ["a", "1.0", "0.5"],
+        ]
+    assert (out / "curve.png").read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.usefixtures("pretend")
+def test_an_out_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "file").touch()
+    assert main(["simulate", "properties", "--out", str(tmp_path / "file")]) == 2
+    assert "--out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("words", [["nosuch"], ["properties", "--seed", "x"], ["list", "more"]])
+def test_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", *words]) == 2
+    assert len(capsys.readouterr().err.splitlines()) == 1
+
+
+def test_properties_as_in_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(properties, "TRIED", {"asset": 100, "CEEI": 40, "DRF": 100})
+    result = properties.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    assert [check for check in result.checks if not check.passed] == []
+
+
+def test_properties_differ_from_the_paper_where_the_policy_does(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Were DRF asset fairness, Table 2 would not come out."""
+    monkeypatch.setattr(properties, "TRIED", {"DRF": 60})
+    monkeypatch.setattr(properties, "POLICIES", (("DRF", asset),))
+    result = properties.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    wrong = [check.what for check in result.checks if not check.passed]
+    assert wrong == ["DRF: sharing incentive", "DRF: bottleneck fairness"]
+
+
+def test_hierarchy_as_expected(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hierarchy, "RANDOM_TREES", 4)
+    monkeypatch.setattr(hierarchy, "SLOW_TREES", 0)
+    monkeypatch.setattr(hierarchy, "STEPS", 150)
+    result = hierarchy.EXPERIMENT.run(Options(0), lambda done, text="": None)
+    assert [check for check in result.checks if not check.passed] == []
