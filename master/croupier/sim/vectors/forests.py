@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from fractions import Fraction
 
+from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import Policy
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId
 from croupier.sim import policies
+from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.engine_rule import EngineRule
 from croupier.sim.solvers.filling import Filling, Machines, demand_of
 from croupier.sim.solvers.pools import Forest
@@ -29,6 +32,7 @@ FLAT = ("drf", "drf-neverskip", "asset", "single")
 DEEP = ("flat", "naive-hdrf", "min-sat-weights", "min-sat-entitlement", "h-drf")
 REFERENCE = "reference"
 ENGINE = "engine"
+ALLOCATOR = "allocator"
 
 
 def forest_of(vector: Vector) -> Forest:
@@ -105,7 +109,39 @@ def reference_rule(vector: Vector, policy: str, filling: Filling) -> Rule:
 
 
 def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule | None:
-    """The engine under a policy; None if it has no such policy, or cannot hold the numbers."""
+    """The engine's tree under a policy; None if it has none such, or cannot hold the numbers."""
+    found = _engine_policy(vector, policy)
+    try:
+        return None if found is None else EngineRule(forest, found)
+    except InvalidRequest:
+        return None
+
+
+def allocator_of(vector: Vector, policy: str) -> EngineCluster | None:
+    """The engine's allocator on a vector of one machine, with what runs before.
+
+    None as of `engine_rule`, or if there are several machines: it deals one after the other.
+    """
+    machines = vector.machines()
+    if len(machines) != 1 or machines[0] != vector.capacity or policy == "drf-neverskip":
+        return None
+    if not all(any(demand) for demand in vector.demands.values()):
+        return None
+    found = _engine_policy(vector, policy)
+    if found is None:
+        return None
+    forest = forest_of(vector)
+    try:
+        cluster = EngineCluster(forest, machines, found, Rules(hold_s=0.0, scarce=frozenset()))
+    except InvalidRequest:
+        return None
+    for path, count in vector.initial.items():
+        for _ in range(count):
+            cluster.found(forest.by_path[path], AgentId("a0"))
+    return cluster
+
+
+def _engine_policy(vector: Vector, policy: str) -> Policy | None:
     name, _, argument = policy.partition(":")
     by_resource = any(path not in vector.are_scalar for path in vector.weights)
     if by_resource and name in ("asset", "single", "flat"):
@@ -125,12 +161,7 @@ def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule | Non
         "min-sat-entitlement": policies.Unrotated,
         "slots": policies.UnrotatedSlots,
     }
-    if name not in makers:
-        return None
-    try:
-        return EngineRule(forest, makers[name]())
-    except InvalidRequest:
-        return None
+    return makers[name]() if name in makers else None
 
 
 def each_way(vector: Vector, policy: str) -> Iterator[tuple[str, Filling, Rule]]:

@@ -14,13 +14,15 @@ from croupier.sim.solvers.continuous import User
 from croupier.sim.solvers.fifo import PLACEMENTS, serve_in_order
 from croupier.sim.solvers.filling import Filling, Machines
 from croupier.sim.solvers.market import ceei
-from croupier.sim.solvers.pools import Pool
+from croupier.sim.solvers.pools import Forest, Pool
 from croupier.sim.solvers.rules import MinSatisfactionByUse, Rule
 from croupier.sim.solvers.slots import fill_slots
 from croupier.sim.vectors.facts import Fact, Got, Outcome, look_up
 from croupier.sim.vectors.forests import (
+    ALLOCATOR,
     ENGINE,
     REFERENCE,
+    allocator_of,
     each_way,
     engine_rule,
     filling_of,
@@ -73,6 +75,12 @@ def run_discrete(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     for label, filling, rule in each_way(vector, policy):
         _fill(filling, rule, policy)
         yield label, _outcome(vector, filling, others)
+    cluster = allocator_of(vector, policy)
+    if cluster is not None:
+        cluster.fill()
+        cluster.allocator.check()
+        schedule = [client.path for client in cluster.schedule]
+        yield ALLOCATOR, TaskOutcome(vector, _counts(cluster.forest), others, schedule)
 
 
 def run_events(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -84,7 +92,7 @@ def run_events(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
                 _fill(filling, rule, policy)
             else:
                 _finish(filling, rule, policy, event)
-            after.append(dict(_counts(filling)))
+            after.append(dict(_counts(filling.forest)))
         facts: list[Fact] = [
             ("after_fill", lambda _, after=after: after[0]),
             ("end", lambda _, after=after: after[-1]),
@@ -113,15 +121,15 @@ def _finish(filling: Filling, rule: Rule, policy: str, event: Finish) -> None:
             _fill(filling, rule, policy)
 
 
-def _counts(filling: Filling) -> dict[str, Fraction]:
-    return {client.path: Fraction(client.tasks) for client in filling.forest.root.clients()}
+def _counts(forest: Forest) -> dict[str, Fraction]:
+    return {client.path: Fraction(client.tasks) for client in forest.root.clients()}
 
 
 def _outcome(
     vector: Vector, filling: Filling, others: Sequence[Vector], more: Sequence[Fact] = ()
 ) -> TaskOutcome:
     schedule = [client.path for client in filling.schedule]
-    return TaskOutcome(vector, _counts(filling), others, schedule, more)
+    return TaskOutcome(vector, _counts(filling.forest), others, schedule, more)
 
 
 def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
@@ -131,7 +139,7 @@ def run_hints(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
 
     def tasks_under(filling: Filling, rule: Rule) -> dict[str, Got]:
         filling.fill(rule)
-        return dict(_counts(filling))
+        return dict(_counts(filling.forest))
 
     believed = filling_of(vector)
     trusting = tasks_under(believed, MinSatisfactionByUse(trusts_declared=True))
@@ -153,8 +161,7 @@ def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
     slots = sum(group.count * (group.slots or 0) for group in vector.nodes)
     forest = forest_of(vector)
     given = fill_slots(forest, slots)
-    counts = {client.path: Fraction(client.tasks) for client in forest.root.clients()}
-    yield REFERENCE, TaskOutcome(vector, counts, others, [client.path for client in given])
+    yield REFERENCE, TaskOutcome(vector, _counts(forest), others, [c.path for c in given])
     forest = forest_of(vector)
     engine = engine_rule(vector, policy, forest)
     if engine is not None:
@@ -165,8 +172,7 @@ def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
                 break
             forest.start(client)
             chosen.append(client.path)
-        counts = {client.path: Fraction(client.tasks) for client in forest.root.clients()}
-        yield ENGINE, TaskOutcome(vector, counts, others, chosen)
+        yield ENGINE, TaskOutcome(vector, _counts(forest), others, chosen)
 
 
 def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
