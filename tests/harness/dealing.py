@@ -155,5 +155,6 @@ class Dealing:
         return str(self.allocator.free(AgentId(agent)))
 
     def _answered(self, grant: Grant, launched: Sequence[Resources]) -> None:
-        self.allocator.answered(grant.framework_id, grant.role, grant.units, launched)
+        place = (grant.framework_id, grant.role)
+        self.allocator.answered(*place, grant.units, launched, grant.agent_id)
         self.allocator.check()

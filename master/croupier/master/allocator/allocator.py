@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
-from croupier.master.allocator import explain, limits
-from croupier.master.allocator.grant import Grant, Units
+from croupier.master.allocator import barriers, explain, limits
+from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.node import Amounts, Leaf, Pool, add_amounts
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.pool import AgentPool, PooledAgent
@@ -20,7 +20,7 @@ from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.visit import Visit
-from croupier.master.allocator.want import Want
+from croupier.master.allocator.want import carried, count_down, give_back, shapes
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -94,6 +94,9 @@ class Allocator:
         O(agents + frameworks of the role).
         """
         self.tree.set_role(role, settings)
+        for node in self.tree.roles[role].nodes() if role in self.tree.roles else ():
+            if isinstance(node, Leaf):
+                self._bound(node)
         self.pool.unsettle_all()
 
     def roles(self) -> Mapping[Role, RoleSettings]:
@@ -113,9 +116,13 @@ class Allocator:
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
         """Have the framework in these roles, in this order; it is connected anew after this.
 
-        What it holds in a role that it left stays charged there.
+        What it holds in a role that it left stays charged there; what it demanded there is
+        forgotten.
         """
         mine = self._frameworks[framework_id]
+        self._demands[framework_id] = tuple(
+            each for each in self.demands(framework_id) if each.role is None or each.role in roles
+        )
         kept = {role: leaf for role, leaf in mine.items() if role not in roles}
         self._frameworks[framework_id] = {
             role: mine[role] if role in mine else self.tree.add(framework_id, role)
@@ -126,7 +133,7 @@ class Allocator:
         for role, leaf in kept.items():
             leaf.is_member = False
             self._frameworks[framework_id][role] = leaf
-            self.tree.relist(leaf)
+            self._relist(leaf)
             self._forget_if_left(leaf)
         self._demand_in_roles(framework_id)
 
@@ -142,7 +149,6 @@ class Allocator:
             leaf.is_connected = connected
             if not connected:
                 self.pool.forget_filters(leaf)
-                leaf.holding = None
             self._relist(leaf)
 
     def set_demand(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
@@ -172,7 +178,6 @@ class Allocator:
         """Deal the framework nothing, in these roles or all, until it revives."""
         for leaf in self._leaves(framework_id, roles):
             leaf.is_suppressed = True
-            leaf.holding = None
             self._relist(leaf)
 
     def revive(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
@@ -209,10 +214,14 @@ class Allocator:
     ) -> None:
         """A task uses what was on offer. O(log n)."""
         leaf = self._frameworks[framework_id][role]
+        agent = self.pool.agents[agent_id]
         self.tree.launch(leaf, amount.scalars)
-        if any(want.demand.max_per_offer is not None for want in leaf.wants or ()):
-            # The offer was smaller than the room: there may be another.
-            self.pool.unsettle(self.pool.agents[agent_id])
+        agent.is_dealt = False
+        if agent.is_waited_for or any(
+            want.demand.max_per_offer is not None for want in leaf.wants or ()
+        ):
+            # The round of the agent may be over; or the offer was smaller than the room.
+            self.pool.unsettle(agent)
 
     def release(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -221,7 +230,7 @@ class Allocator:
         leaf = self._frameworks[framework_id][role]
         self._free(agent_id, amount)
         self.tree.charge(leaf, amount.scalars, -1)
-        self._unpark(leaf)
+        self._make_room(leaf)
         self._forget_if_left(leaf)
 
     def withdraw(
@@ -233,7 +242,7 @@ class Allocator:
         leaf = self._frameworks[framework_id][role]
         self._free(agent_id, amount)
         self.tree.withdraw(leaf, amount.scalars)
-        self._unpark(leaf)
+        self._make_room(leaf)
         self._forget_if_left(leaf)
 
     def refuse(
@@ -255,23 +264,41 @@ class Allocator:
         self.pool.wake_at(agent_id, until)
 
     def answered(
-        self, framework_id: FrameworkId, role: Role, units: Units, launched: Sequence[Resources]
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        units: Units,
+        launched: Sequence[Resources],
+        agent_id: AgentId | None = None,
+        offers: int = 1,
     ) -> None:
-        """An offer ended that had these units of the demand, with tasks of these sizes."""
+        """Offers of one agent ended that had these units of the demand together.
+
+        Args:
+            framework_id: whose they were.
+            role: in which of its roles.
+            units: as in their grants.
+            launched: what each task takes that was launched on them.
+            agent_id: the agent; tells apart demands that differ in constraints alone.
+            offers: how many they were.
+        """
         leaf = self._frameworks[framework_id].get(role)
         if leaf is None:
             return
-        slots = sum(number for _, number in units) if units else 1
+        slots = sum(number for _, number in units) if units else offers
         self.tree.count_slots(leaf, len(launched) - slots)
+        if leaf.wants is None:
+            return
+        agent = self.pool.agents.get(agent_id) if agent_id is not None else None
+        facts = agent.facts if agent is not None else {}
+        before = shapes(leaf.wants)
         for unit, number in units:
-            for want in leaf.wants or ():
-                if want.demand.unit == unit:
-                    want.outstanding -= min(number, want.outstanding)
-                    break
+            give_back(leaf.wants, unit, number, facts)
         for task in launched:
-            _count_down(leaf, task)
+            count_down(leaf.wants, task, facts)
         self._bound(leaf)
-        self._relist(leaf)
+        self._look_again(leaf, is_new=shapes(leaf.wants) != before)
+        self.pool.ask_less(leaf)
 
     def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
         """In words, which limit a launch of `amount` would break; empty if none.
@@ -334,7 +361,7 @@ class Allocator:
             grants += visit.run(leaves)
             budget -= visit.looks + visit.work + 1
         self._in_pass = self.is_unsettled
-        return grants if self._rules.order != "spread" else _merged(grants)
+        return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 
     # Telling.
 
@@ -428,46 +455,58 @@ class Allocator:
             self._want(leaf, mine if demands else None)
 
     def _want(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
-        before = {want.demand.unit: want for want in leaf.wants or ()}
-        wants = None
-        if demands is not None:
-            wants = []
-            for demand in demands:
-                known = before.pop(demand.unit, None)
-                wants.append(Want(demand, known.outstanding if known is not None else 0))
-        is_new = _shapes(wants) != _shapes(leaf.wants)
+        wants = None if demands is None else carried(leaf.wants or (), demands)
+        is_new = shapes(wants) != shapes(leaf.wants)
+        self.tree.unpark(leaf)
         self.tree.set_wants(leaf, wants)
         leaf.reasons.clear()
-        if is_new:
-            leaf.holding = None
         self._bound(leaf)
-        if leaf.parked_by is not None:
+        self._look_again(leaf, is_new=is_new)
+        if is_new:
+            self.pool.let_go(leaf)
+            self.pool.unsettle_saved()
+
+    def _look_again(self, leaf: Leaf, *, is_new: bool) -> None:
+        """Have agents looked at for a leaf whose wants changed; `is_new`: that others may do."""
+        if leaf.parked_by is not None and not limits.is_blocked(leaf):
             self.tree.unpark(leaf)
-            self.pool.unsettle_all(leaf)
-        elif not self._relist(leaf) and leaf.is_listed and is_new:
+            is_new = True
+        if not self._relist(leaf) and leaf.is_listed and is_new:
             self.pool.unsettle_all(leaf)
 
     def _bound(self, leaf: Leaf) -> None:
         """Bring in line what limits do not count."""
-        self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {})
+        if self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
+            self._admit(leaf)
+
+    def _is_one_offer(self, grant: Grant) -> bool:
+        wants = self.tree.leaves[grant.framework_id, grant.role].wants or ()
+        most = {want.demand.unit: want.demand.max_per_offer for want in wants}
+        bounds = ((number, most.get(unit)) for unit, number in grant.units)
+        return all(bound is None or number <= bound for number, bound in bounds)
 
     def _free(self, agent_id: AgentId, amount: Resources) -> None:
         agent = self.pool.agents[agent_id]
+        agent.is_dealt = False
         self.pool.set_free(agent, agent.free + amount)
         self.pool.unsettle(agent)
 
-    def _unpark(self, leaf: Leaf) -> None:
-        """Whoever waited for a limit that has room again stands in line again."""
+    def _make_room(self, leaf: Leaf) -> None:
+        """The leaf gave something back."""
         self._bound(leaf)
-        for pool in leaf.limited:
-            for waiting in list(pool.parked):
-                if not limits.is_blocked(waiting) and self.tree.unpark(waiting):
-                    self.pool.unsettle_all(waiting)
+        self._admit(leaf)
+
+    def _admit(self, leaf: Leaf) -> None:
+        """Have agents looked at for those who waited for room under the leaf's limits."""
+        for waiting in barriers.admitted(leaf, self.tree):
+            self.pool.unsettle_all(waiting)
 
     def _relist(self, leaf: Leaf) -> bool:
         newly = self.tree.relist(leaf)
         if newly:
             self.pool.unsettle_all(leaf)
+        elif not leaf.is_listed:
+            self.pool.let_go(leaf)
         return newly
 
     def _forget_if_left(self, leaf: Leaf) -> None:
@@ -480,37 +519,4 @@ class Allocator:
         self.pool.forget_filters(leaf)
         self.pool.forget_earmarks(leaf)
         self.tree.remove(leaf)
-
-
-def _shapes(wants: Sequence[Want] | None) -> object:
-    """What agents a framework can use, whatever number it wants."""
-    if wants is None:
-        return None
-    return [
-        (each.demand.unit, each.demand.constraints, each.demand.min_per_offer) for each in wants
-    ]
-
-
-def _count_down(leaf: Leaf, task: Resources) -> None:
-    """A task was launched: of the want that it is made of, or of the first that it covers."""
-    wants = [want for want in leaf.wants or () if want.demand.count != 0]
-    for want in wants:
-        if want.is_made_of(task):
-            want.launched(1)
-            return
-    for want in wants:
-        if want.demand.unit.units_within(task, 1):
-            want.launched(1)
-            return
-    if wants:
-        wants[0].launched(1)
-
-
-def _merged(grants: list[Grant]) -> list[Grant]:
-    """One grant for each framework, role and agent."""
-    merged: dict[tuple[FrameworkId, Role, AgentId], Grant] = {}
-    for grant in grants:
-        key = (grant.framework_id, grant.role, grant.agent_id)
-        before = merged.get(key)
-        merged[key] = grant if before is None else before.joined(grant)
-    return list(merged.values())
+        self.pool.let_go(leaf)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import takewhile
 
+from croupier.master.allocator import limits
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
@@ -59,13 +60,9 @@ def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
         wanted = "; ".join(str(want.demand) for want in leaf.wants or ()) or "nothing in this role"
         return PassedOver(Cause.NO_DEMAND, 0, f"it wants {wanted}", leaf.role)
     if leaf.parked_by is not None:
-        limit = leaf.parked_by.settings.limit
-        resource = next(
-            (name for name in limit if leaf.parked_by.held.get(name, 0) >= limit[name] > 0),
-            next(iter(limit)),
-        )
-        detail = str(AtLimit(leaf.parked_by, resource))
-        return PassedOver(Cause.LIMIT, 0, detail, leaf.role, leaf.parked_by.role)
+        bound = next((each for _, each in limits.barriers(leaf) if each is not None), None)
+        if bound is not None:
+            return PassedOver(Cause.LIMIT, 0, str(AtLimit(*bound)), leaf.role, bound[0].role)
     return None
 
 
@@ -95,6 +92,6 @@ def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
             leaf.role,
             agent.agent_id,
         )
-        for agent in pool.agents.values()
+        for agent in pool.earmarked.values()
         if agent.earmark is not None and agent.earmark.leaf is leaf
     ]

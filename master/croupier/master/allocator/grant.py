@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -31,8 +32,8 @@ class Grant:
 
     def joined(self, other: Grant) -> Grant:
         """This and a later grant of the same agent to the same framework, as one."""
-        units = dict(self.units)
-        for unit, number in other.units:
+        units: dict[Resources, int] = {}
+        for unit, number in self.units + other.units:
             units[unit] = units.get(unit, 0) + number
         return Grant(
             self.framework_id,
@@ -42,3 +43,19 @@ class Grant:
             tuple(units.items()),
             self.deals + other.deals,
         )
+
+
+def merged(grants: Iterable[Grant], is_one: Callable[[Grant], bool]) -> list[Grant]:
+    """One grant for each framework, role and agent, as far as what is joined may be one offer."""
+    found: list[Grant] = []
+    places: dict[tuple[FrameworkId, Role, AgentId], int] = {}
+    for grant in grants:
+        key = (grant.framework_id, grant.role, grant.agent_id)
+        place = places.get(key)
+        joined = None if place is None else found[place].joined(grant)
+        if place is not None and joined is not None and is_one(joined):
+            found[place] = joined
+        else:
+            places[key] = len(found)
+            found.append(grant)
+    return found

@@ -9,8 +9,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator.node import Amounts, Leaf, Pool
+from croupier.master.allocator.want import Want
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
+
+# A role whose limit leaves no room, and of which resource.
+Bound = tuple[Pool, str]
 
 
 def headroom(leaf: Leaf) -> Amounts:
@@ -37,7 +41,7 @@ def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
     return most
 
 
-def binding(leaf: Leaf, unit: Mapping[str, int]) -> tuple[Pool, str] | None:
+def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
     """The nearest role whose limit has no room for `unit`, and the resource; None if all have."""
     for pool in leaf.limited:
         for name, most in pool.settings.limit.items():
@@ -47,7 +51,7 @@ def binding(leaf: Leaf, unit: Mapping[str, int]) -> tuple[Pool, str] | None:
     return None
 
 
-def exhausted(leaf: Leaf) -> tuple[Pool, str] | None:
+def exhausted(leaf: Leaf) -> Bound | None:
     """The role whose limit leaves a framework without declared demand nothing; None if none.
 
     A limit of 0 bars a resource and nothing else; one that is used up stops all offers, as
@@ -85,13 +89,17 @@ def surplus_of(leaf: Leaf) -> Amounts:
 
 def is_blocked(leaf: Leaf) -> bool:
     """Whether limits leave room for nothing that the leaf wants."""
+    return all(bound is not None for _, bound in barriers(leaf))
+
+
+def barriers(leaf: Leaf) -> list[tuple[Want | None, Bound | None]]:
+    """For each want that is not met, what bars it; None is nothing.
+
+    Whole remainders are one want, None.
+    """
     if leaf.wants is None:
-        return exhausted(leaf) is not None
-    room = headroom(leaf)
-    return not any(
-        want.left and units_within(want.demand.unit.scalars, room, want.least) >= want.least
-        for want in leaf.wants
-    )
+        return [(None, exhausted(leaf))]
+    return [(want, binding(leaf, want.needed)) for want in leaf.wants if want.left]
 
 
 def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:

@@ -6,14 +6,14 @@ counts for every node above it. The tree keeps nodes in order; a node keeps no o
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
 
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.want import Want
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
 if TYPE_CHECKING:
@@ -113,10 +113,10 @@ class Pool(Node):
         order: entries of the children that have willing leaves, the neediest first.
         pulls: the sum of its children's pulls, by resource.
         alive: how many of its children are alive.
-        parked: leaves that wait until the limit here has room for them.
+        waiting: leaves some of whose wants wait until the limit here has room; see `barriers`.
     """
 
-    __slots__ = ("alive", "children", "depth", "leaves", "order", "parked", "pulls", "role")
+    __slots__ = ("alive", "children", "depth", "leaves", "order", "pulls", "role", "waiting")
 
     def __init__(self, role: Role, parent: Pool | None, arrival: int) -> None:
         """A role without anything below it."""
@@ -128,7 +128,7 @@ class Pool(Node):
         self.order: SortedList[tuple[Any, ...]] = SortedList()
         self.pulls: Amounts = {}
         self.alive = 0
-        self.parked: dict[Leaf, None] = {}
+        self.waiting: dict[Leaf, None] = {}
 
     def below(self) -> Iterator[Node]:
         """The roles and leaves right below it, in the order in which they came to be."""
@@ -154,7 +154,9 @@ class Leaf(Node):
         is_connected: whether offers can reach it.
         is_suppressed: whether it asked for none.
         is_listed: whether it stands in the order of its role.
-        parked_by: the role whose limit it waits for.
+        parked_by: the role whose limit it waits for, when limits leave it nothing.
+        barred: its wants that wait for room under limits; None is that for whole remainders.
+        waits_at: the roles whose limits those are.
         limited: the roles at or above it that have limits.
         holding: the agent that is kept for it; see `visit`.
         may_hold_at: when it may have an agent kept for it again.
@@ -163,6 +165,7 @@ class Leaf(Node):
     """
 
     __slots__ = (
+        "barred",
         "filters",
         "framework_id",
         "holding",
@@ -176,6 +179,7 @@ class Leaf(Node):
         "pool",
         "reasons",
         "ticket",
+        "waits_at",
         "wants",
     )
 
@@ -190,9 +194,11 @@ class Leaf(Node):
         self.is_suppressed = False
         self.is_listed = False
         self.parked_by: Pool | None = None
+        self.barred: tuple[Want | None, ...] = ()
+        self.waits_at: tuple[Pool, ...] = ()
         self.limited: tuple[Pool, ...] = ()
         self.reasons = Reasons()
-        self.holding: str | None = None
+        self.holding: AgentId | None = None
         self.may_hold_at = 0.0
         self.filters = 0
         self.ticket = 0
@@ -222,6 +228,21 @@ class Leaf(Node):
             and self.parked_by is None
             and self.wants_anything
         )
+
+    def asks_for(self, name: str, *, now: bool = False) -> bool:
+        """Whether it declared demand for the resource; with `now`, that is to be dealt."""
+        if now and not self.is_listed:
+            return False
+        wants = self.wants or ()
+        return any(want.demand.unit[name] and (want.left or not now) for want in wants)
+
+    def wait_at(self, pools: Iterable[Pool], barred: Iterable[Want | None]) -> None:
+        """Wait for room for the wants `barred` at these roles, and nowhere else."""
+        for pool in self.waits_at:
+            del pool.waiting[self]
+        self.waits_at, self.barred = tuple(pools), tuple(barred)
+        for pool in self.waits_at:
+            pool.waiting[self] = None
 
     def want_of(self, demand: Demand) -> Want | None:
         """Its want of this shape; None if it has none."""

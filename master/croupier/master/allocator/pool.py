@@ -51,10 +51,23 @@ class PooledAgent:
         facts: its attributes and hostname as text, for constraints.
         is_active: whether it may be dealt.
         filters: what was refused of it.
-        earmark: room on it that is for one framework alone.
+        earmark: room on it that is for one framework alone; set by `AgentPool.earmark`.
+        is_dealt: whether it was dealt since a task was launched on it or something came free:
+            then its round is not over.
+        is_waited_for: whether somebody waits for that.
     """
 
-    __slots__ = ("agent_id", "earmark", "facts", "filters", "free", "is_active", "total")
+    __slots__ = (
+        "agent_id",
+        "earmark",
+        "facts",
+        "filters",
+        "free",
+        "is_active",
+        "is_dealt",
+        "is_waited_for",
+        "total",
+    )
 
     def __init__(self, agent_id: AgentId, total: Resources, facts: Mapping[str, str]) -> None:
         """An agent with everything free."""
@@ -65,6 +78,8 @@ class PooledAgent:
         self.is_active = True
         self.filters = Filters()
         self.earmark: Earmark | None = None
+        self.is_dealt = False
+        self.is_waited_for = False
 
 
 class AgentPool:
@@ -77,6 +92,10 @@ class AgentPool:
     def __init__(self, order: str = "arrival", seed: int = 0, scarce: frozenset[str] = frozenset()):
         """Have agents looked at in `order`; those with `scarce` resources after the others."""
         self.agents: dict[AgentId, PooledAgent] = {}
+        self.earmarked: dict[AgentId, PooledAgent] = {}
+        self._scarce = scarce
+        # Of which somebody was not dealt what is scarce.
+        self._saved: dict[AgentId, PooledAgent] = {}
         self._open: dict[AgentId, PooledAgent] = {}
         self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
@@ -126,10 +145,10 @@ class AgentPool:
 
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Take out an agent."""
-        self._queue.discard(agent_id)
-        self._changed.discard(agent_id)
         self._wakeups.cancel(agent_id)
-        self._open.pop(agent_id, None)
+        self._close(agent_id)
+        self._saved.pop(agent_id, None)
+        self.earmarked.pop(agent_id, None)
         agent = self.agents.pop(agent_id)
         agent.filters.clear()
         return agent
@@ -146,7 +165,12 @@ class AgentPool:
         if free and agent.is_active:
             self._open[agent.agent_id] = agent
         else:
-            self._open.pop(agent.agent_id, None)
+            self._close(agent.agent_id)
+
+    def _close(self, agent_id: AgentId) -> None:
+        if self._open.pop(agent_id, None) is not None:
+            self._queue.discard(agent_id)
+            self._changed.discard(agent_id)
 
     def unsettle(self, agent: PooledAgent) -> None:
         """Have `agent` looked at in the next pass, if there is anything to deal."""
@@ -204,12 +228,50 @@ class AgentPool:
             agent = self.agents.get(agent_id)
             if agent is not None:
                 if agent.earmark is not None and agent.earmark.until <= now:
-                    agent.earmark = None
+                    self.earmark(agent, None)
                 self.unsettle(agent)
 
+    def earmark(self, agent: PooledAgent, mark: Earmark | None) -> None:
+        """Keep room of the agent for one framework, or no longer."""
+        agent.earmark = mark
+        if mark is None:
+            self.earmarked.pop(agent.agent_id, None)
+        else:
+            self.earmarked[agent.agent_id] = agent
+            self.wake_at(agent.agent_id, mark.until)
+
     def forget_earmarks(self, leaf: Leaf) -> None:
-        """Give up the room that was kept for a framework which is gone. O(agents)."""
-        for agent in self.agents.values():
-            if agent.earmark is not None and agent.earmark.leaf is leaf:
-                agent.earmark = None
+        """Give up the room that was kept for a framework. O(earmarks)."""
+        for agent in self._earmarked_for(leaf):
+            self.earmark(agent, None)
+            self.unsettle(agent)
+
+    def save(self, agent: PooledAgent) -> None:
+        """Note that somebody was not dealt what is scarce on the agent."""
+        self._saved[agent.agent_id] = agent
+
+    def let_go(self, leaf: Leaf) -> None:
+        """Have looked at again what was kept for a leaf that was dealt to, or wants it no more."""
+        if leaf.holding is not None:
+            self.unsettle(self.agents[leaf.holding])
+            leaf.holding = None
+        if not leaf.is_listed:
+            for agent in self._earmarked_for(leaf):
                 self.unsettle(agent)
+        self.ask_less(leaf)
+
+    def ask_less(self, leaf: Leaf) -> None:
+        """Have looked at again what was saved for those who ask, if the leaf does no more."""
+        asked = [name for name in self._scarce if leaf.asks_for(name)] if self._saved else ()
+        if asked and not any(leaf.asks_for(name, now=True) for name in asked):
+            self.unsettle_saved()
+
+    def unsettle_saved(self) -> None:
+        """Have looked at again what was saved for those who ask for it."""
+        saved, self._saved = self._saved, {}
+        for agent in saved.values():
+            self.unsettle(agent)
+
+    def _earmarked_for(self, leaf: Leaf) -> list[PooledAgent]:
+        found = self.earmarked.values()
+        return [each for each in found if each.earmark is not None and each.earmark.leaf is leaf]

@@ -118,14 +118,13 @@ class Preemptor:
         if agent.earmark is not None:
             room = room + agent.earmark.amount
         until = now + self.rules.grace_s + self.rules.earmark_s
-        agent.earmark = Earmark(leaf, room, until)
-        self._pool.wake_at(found.agent_id, until)
+        self._pool.earmark(agent, Earmark(leaf, room, until))
 
     def _is_owed(self, standings: Standings, leaf: Leaf) -> bool:
         """Whether it lacks something that is not on its way already."""
         on_its_way = sum(
             1
-            for agent in self._pool.agents.values()
+            for agent in self._pool.earmarked.values()
             if agent.earmark is not None and agent.earmark.leaf is leaf
         )
         left = sum(want.left for want in leaf.wants or ())
@@ -135,7 +134,7 @@ class Preemptor:
         standings = Standings(self._tree)
         for going in self._going.values():
             standings.imagine(going.victim.leaf, going.victim.resources.scalars, -1)
-        for agent in self._pool.agents.values():
+        for agent in self._pool.earmarked.values():
             if agent.earmark is not None:
                 standings.imagine(agent.earmark.leaf, agent.earmark.amount.scalars)
         return standings

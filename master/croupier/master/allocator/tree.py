@@ -117,21 +117,12 @@ class Tree:
         for node in pool.nodes():
             if isinstance(node, Leaf):
                 node.limited = _limited(node.pool)
-        for leaf in list(pool.parked):
-            self.unpark(leaf)
+                self.unpark(node)
         self._follow(pool)
 
-    def park(self, leaf: Leaf, pool: Pool) -> None:
-        """Take the leaf out of the order until the limit of `pool` has room again."""
-        leaf.parked_by = pool
-        pool.parked[leaf] = None
-        self.relist(leaf)
-
     def unpark(self, leaf: Leaf) -> bool:
-        """Have the leaf stand in the order again; whether it was newly listed."""
-        if leaf.parked_by is None:
-            return False
-        del leaf.parked_by.parked[leaf]
+        """Have the leaf wait for no limit any more; whether it was newly listed."""
+        leaf.wait_at((), ())
         leaf.parked_by = None
         return self.relist(leaf)
 
@@ -203,16 +194,17 @@ class Tree:
                 node.slots += change
             self._rekey(leaf)
 
-    def set_surplus(self, leaf: Leaf, surplus: Amounts) -> None:
-        """So much of what is on offer to the leaf is not wanted any more."""
+    def set_surplus(self, leaf: Leaf, surplus: Amounts) -> bool:
+        """So much of what is on offer to the leaf is not wanted; whether that is now more."""
         if surplus == leaf.surplus:
-            return
+            return False
         before = leaf.surplus
         for node in leaf.path:
             if node is not leaf:
                 add_amounts(node.surplus, surplus, 1)
                 add_amounts(node.surplus, before, -1)
         leaf.surplus = surplus
+        return any(milli > before.get(name, 0) for name, milli in surplus.items())
 
     # Order.
 
@@ -460,12 +452,13 @@ class Tree:
         self._check_pool(self.root)
         for pool in (self.root, *self.roles.values()):
             assert list(pool.order) == sorted(pool.order)
-            for leaf in pool.parked:
-                assert leaf.parked_by is pool
+            assert all(pool in leaf.waits_at for leaf in pool.waiting)
         for key, leaf in self.leaves.items():
             assert leaf.pool.leaves[key[0]] is leaf
             assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
             assert leaf.limited == _limited(leaf.pool)
+            assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
+            assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
             assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
 
     def _check_pool(self, pool: Pool) -> None:

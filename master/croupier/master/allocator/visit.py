@@ -18,9 +18,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from croupier.master.allocator import limits, refusals
+from croupier.master.allocator import barriers, limits, refusals
 from croupier.master.allocator.grant import Grant
-from croupier.master.allocator.node import Leaf, Pool, Taker
+from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
@@ -35,7 +35,14 @@ WORK_IN_A_VISIT = 500
 # Steps of matching patterns that are as much work as a deal.
 STEPS_PER_WORK = 5_000
 
+# Leaves passed over, that cannot use the agent as was found before, which are as much.
+PASSED_OVER_PER_WORK = 200
+
 Refusal = tuple[Cause, object]
+# A want, None for the whole remainder; how many units of it; and of what room.
+_Choice = tuple[Want | None, int, Resources]
+# Somebody else comes first on the agent, and may turn out to leave room.
+_FOR_OTHERS = frozenset({Cause.SCARCE, Cause.EARMARKED, Cause.KEPT})
 
 
 @dataclass(slots=True)
@@ -72,14 +79,20 @@ class Visit:
         # what is left only shrinks.
         self._out: set[Leaf] = set()
         self._starved: list[tuple[Leaf, Resources]] = []
-        self._full: list[tuple[Leaf, Pool]] = []
+        # Whom limits left nothing, or with True less than is worth an offer.
+        self._barred: dict[Leaf, bool] = {}
         self._dealt: dict[Leaf, _Dealt] = {}
-        # What the framework that was found eligible last would be dealt.
-        self._choice: tuple[Want | None, int, Resources] = (None, 0, NOTHING)
+        # What the framework that was looked at last would be dealt, and each that is eligible:
+        # of several the tree chooses one.
+        self._choice: _Choice = (None, 0, NOTHING)
+        self._choices: dict[Leaf, _Choice] = {}
         # Who was dealt to last, its level before, and what it held.
         self._taker: Taker | None = None
         self._asked_for: dict[str, bool] = {}
         self._waits_for_round = False
+        # Whether anybody was refused for the sake of another who may be dealt to yet.
+        self._is_kept = False
+        self._passed_over = 0
         self._is_closed = False
         self.work = 0
         self.looks = 0
@@ -91,20 +104,25 @@ class Visit:
         one of those can use the agent: the others could not before.
         """
         if leaves is not None and not self._is_of_use_to(leaves):
-            self._park_full()
+            self._bar()
             return []
+        agent = self._agent
+        agent.is_waited_for = False
         again = self._deal_all()
-        if not self._dealt and not again:
+        if not self._dealt and not again and not agent.is_dealt:
             # Everybody who can use the agent was asked: whoever was to wait for that is next.
-            self._agent.filters.round += 1
+            agent.filters.round += 1
             if self._waits_for_round:
+                self._waits_for_round = False
                 self._out.clear()
                 self._starved.clear()
                 again = self._deal_all()
         grants = [self._grant(leaf, dealt) for leaf, dealt in self._dealt.items()]
-        self._park_full()
-        if again:
-            self._pool.unsettle(self._agent)
+        self._bar()
+        agent.is_dealt = agent.is_dealt or bool(grants)
+        agent.is_waited_for = self._waits_for_round
+        if again or (self._is_kept and grants):
+            self._pool.unsettle(agent)
         return grants
 
     def refusal(self, leaf: Leaf) -> Refusal | None:
@@ -112,17 +130,13 @@ class Visit:
         if leaf.wants is None:
             return self._refuse_whole(leaf)
         refusal: Refusal | None = None
-        full = 0
         for want in leaf.wants:
             why = self._refuse(leaf, want)
             if why is None:
                 return None
-            full += why[0] in (Cause.LIMIT, Cause.NO_DEMAND)
             if refusal is None or refusal[0] is Cause.NO_DEMAND:
                 refusal = why
         assert refusal is not None
-        if full == len(leaf.wants) and isinstance(refusal[1], refusals.AtLimit):
-            self._full.append((leaf, refusal[1].pool))
         return refusal
 
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
@@ -130,11 +144,12 @@ class Visit:
         self._starved.clear()
         return bool(could) or self._waits_for_round
 
-    def _park_full(self) -> None:
-        """Take whom a limit leaves nothing out of the order, until it has room."""
-        for leaf, pool in self._full:
-            if leaf.parked_by is None:
-                self._tree.park(leaf, pool)
+    def _bar(self) -> None:
+        """Have those wait whom limits left nothing, or too little."""
+        for leaf, is_cut in self._barred.items():
+            barriers.bar(leaf, self._tree, is_cut=is_cut)
+            if not leaf.is_listed:
+                self._pool.let_go(leaf)
 
     def _deal_all(self) -> bool:
         """Deal; whether there was so much work that the agent must come up again."""
@@ -151,9 +166,11 @@ class Visit:
 
     def _is_eligible(self, leaf: Leaf) -> bool:
         if leaf in self._out or self._is_closed:
+            self._passed_over += 1
             return False
         cause = self._refused(leaf)
         if cause is None:
+            self._choices[leaf] = self._choice
             return True
         self._out.add(leaf)
         if not self._rules.skips and cause in (Cause.DOES_NOT_FIT, Cause.OUTRANKED):
@@ -169,8 +186,13 @@ class Visit:
             if owner is None:
                 return None
             refusal = (Cause.KEPT, refusals.KeptFor(owner))
-        leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
-        return refusal[0]
+        cause, about = refusal
+        if cause in _FOR_OTHERS:
+            self._is_kept = True
+            if cause is Cause.SCARCE:
+                self._pool.save(self._agent)
+        leaf.reasons.note(cause, self._pass, self._agent.agent_id, about)
+        return cause
 
     def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
         """Why a framework that declared nothing is not offered all that is left."""
@@ -178,9 +200,11 @@ class Visit:
         if leaf.limited:
             spent = limits.exhausted(leaf)
             if spent is not None:
-                self._full.append((leaf, spent[0]))
+                self._barred[leaf] = False
                 return Cause.LIMIT, refusals.AtLimit(*spent)
-            room = limits.trimmed(room, limits.headroom(leaf))
+            whole, room = room, limits.trimmed(room, limits.headroom(leaf))
+            if room is not whole:
+                self._barred[leaf] = True
         if not self._rules.useful.holds(room):
             return self._misfit(leaf, refusals.TooSmall(room), Cause.NOT_USEFUL)
         if self._agent.filters:
@@ -213,12 +237,15 @@ class Visit:
         if units < least:
             return self._does_not_fit(leaf, want, units, least, room)
         if leaf.limited:
-            units = limits.units_within(unit.scalars, limits.headroom(leaf), units)
+            whole, units = units, limits.units_within(unit.scalars, limits.headroom(leaf), units)
             if units < least:
+                self._barred.setdefault(leaf, False)
                 needed = {name: milli * least for name, milli in unit.scalars.items()}
                 bound = limits.binding(leaf, needed)
                 assert bound is not None
                 return Cause.LIMIT, refusals.AtLimit(*bound)
+            if units < whole and self._agent.filters:
+                self._barred[leaf] = True
         if dealt is None and self._agent.filters:
             refusal = self._refuse_filtered(leaf, unit.carve(room, units))
             if refusal is not None:
@@ -250,10 +277,28 @@ class Visit:
         unit = want.demand.unit
         if least > 1 and units:
             return self._misfit(leaf, refusals.TooFew(unit, units, least), Cause.DOES_NOT_FIT, unit)
-        if unit.units_within(self._agent.total, 1):
+        if self._rules.hold_s > 0 and self._could_be_dealt(leaf, want, least):
             self._starved.append((leaf, unit))
         shortage = refusals.Shortage(unit, room, self._agent.total)
         return self._misfit(leaf, shortage, Cause.DOES_NOT_FIT, unit)
+
+    def _could_be_dealt(self, leaf: Leaf, want: Want, least: int) -> bool:
+        """Whether the leaf would be dealt the units that do not fit, if the agent were empty."""
+        unit = want.demand.unit
+        needed = {name: milli * least for name, milli in unit.scalars.items()}
+        return (
+            unit.units_within(self._agent.total, least) >= least
+            and limits.binding(leaf, needed) is None
+            and not self._is_filtered(leaf, unit, least)
+            and not self._scarce_for_others(unit)
+        )
+
+    def _is_filtered(self, leaf: Leaf, unit: Resources, units: int) -> bool:
+        """Whether so many units of the agent, if they were free, are refused by the leaf."""
+        if not self._agent.filters:
+            return False
+        candidate = unit.carve(self._agent.total, units)
+        return self._agent.filters.until(leaf, candidate, self._now) is not None
 
     def _misfit(
         self, leaf: Leaf, why: object, cause: Cause, unit: Resources | None = None
@@ -320,7 +365,7 @@ class Visit:
             and want.left
             and unit.units_within(self._agent.total, 1)
             and self._unmet(want) is None
-            and self._agent.filters.until(leaf, unit, self._now) is None
+            and not self._is_filtered(leaf, unit, 1)
         )
 
     def _kept_for(self, taker: Leaf) -> Leaf | None:
@@ -353,7 +398,7 @@ class Visit:
         self._pool.wake_at(self._agent.agent_id, leaf.may_hold_at)
 
     def _deal(self, leaf: Leaf) -> None:
-        want, units, room = self._choice
+        want, units, room = self._choices[leaf]
         resources = room if want is None else want.demand.unit.carve(self._left, units)
         before = self._taker
         needs = self._tree.has_guarantees and leaf.is_needy
@@ -367,20 +412,29 @@ class Visit:
         dealt.numbers.append(number)
         dealt.resources = dealt.resources + resources
         if want is not None:
+            least = want.least
             want.outstanding += units
+            if 0 < want.least < least:
+                # What is left of it is less than an offer must have: smaller rooms will do.
+                self._pool.unsettle_all(leaf)
             dealt.units[want] = dealt.units.get(want, 0) + units
         pieces = sum(map(len, self._left.ranges.values()))
         self.work += 1 + (pieces + len(self._starved)) // 20
+        self.work += self._passed_over // PASSED_OVER_PER_WORK
+        self._passed_over %= PASSED_OVER_PER_WORK
         self._left = NOTHING if resources is self._left else self._left - resources
 
     def _grant(self, leaf: Leaf, dealt: _Dealt) -> Grant:
         self._pool.set_free(self._agent, self._left)
         mark = self._agent.earmark
         if mark is not None and mark.leaf is leaf:
-            self._agent.earmark = mark.without(dealt.resources)
-        leaf.holding = None
+            self._pool.earmark(self._agent, mark.without(dealt.resources))
         leaf.reasons.clear()
         self._tree.relist(leaf)
+        if leaf.limited and self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
+            for waiting in barriers.admitted(leaf, self._tree):
+                self._pool.unsettle_all(waiting)
+        self._pool.let_go(leaf)
         units = tuple((want.demand.unit, number) for want, number in dealt.units.items())
         return Grant(
             leaf.framework_id,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from croupier.model.attributes import Constraint
@@ -42,16 +43,66 @@ class Want:
         """The fewest units worth offering: the minimum of an offer, or all that is left."""
         return min(self.demand.min_per_offer, self.left)
 
+    @property
+    def needed(self) -> dict[str, int]:
+        """Thousandths of each scalar that the least offer of it takes."""
+        return {name: milli * self.least for name, milli in self.demand.unit.scalars.items()}
+
+    def suits(self, facts: Mapping[str, str]) -> bool:
+        """Whether an agent with these attributes passes all constraints."""
+        return all(each.holds(facts) for each in self.demand.constraints)
+
     def launched(self, units: int) -> None:
         """Count the demand down."""
         if self.demand.count is not None:
             self.demand = replace(self.demand, count=max(self.demand.count - units, 0))
 
-    def is_made_of(self, task: Resources) -> bool:
-        """Whether `task` takes just what one unit does."""
-        unit = self.demand.unit
-        if unit.scalars == task.scalars and not task.ranges:
-            return True
-        return unit.units_within(task, 2) == 1 and all(
-            milli == unit[name] for name, milli in task.scalars.items()
-        )
+
+def carried(before: Sequence[Want], demands: Sequence[Demand]) -> list[Want]:
+    """New wants; what stands in offers of the same shape, or else of the same unit, does still."""
+    wants = [Want(demand) for demand in demands]
+    for known in before:
+        same_unit = [want for want in wants if want.demand.unit == known.demand.unit]
+        asked = set(known.demand.constraints)
+        same = [want for want in same_unit if set(want.demand.constraints) == asked]
+        for want in (same or same_unit)[:1]:
+            want.outstanding += known.outstanding
+    return wants
+
+
+def shapes(wants: Sequence[Want] | None) -> object:
+    """What agents are of use, whatever number of units is wanted."""
+    if wants is None:
+        return None
+    return [(each.demand.unit, each.demand.constraints, each.least) for each in wants]
+
+
+def give_back(
+    wants: Sequence[Want], unit: Resources, number: int, facts: Mapping[str, str]
+) -> None:
+    """So many units stand no more in an offer, of an agent with these attributes."""
+    for want in _fitting(wants, facts):
+        if want.demand.unit == unit:
+            ended = min(number, want.outstanding)
+            want.outstanding -= ended
+            number -= ended
+
+
+def count_down(wants: Sequence[Want], task: Resources, facts: Mapping[str, str]) -> None:
+    """A task was launched: of the want that it is made of, or of the first that it covers."""
+    wants = [want for want in _fitting(wants, facts) if want.demand.count != 0]
+    for want in wants:
+        if want.demand.is_unit(task):
+            want.launched(1)
+            return
+    for want in wants:
+        if want.demand.unit.units_within(task, 1):
+            want.launched(1)
+            return
+    if wants:
+        wants[0].launched(1)
+
+
+def _fitting(wants: Sequence[Want], facts: Mapping[str, str]) -> list[Want]:
+    """Those first whose constraints an agent with these attributes passes."""
+    return sorted(wants, key=lambda want: not want.suits(facts)) if len(wants) > 1 else list(wants)

@@ -183,4 +183,4 @@ def _settle(
         state.allocator.refuse(framework_id, role, agent_id, left, until)
         state.allocator.withdraw(framework_id, role, agent_id, left)
     units = tuple(unit for offer in offers for unit in offer.units)
-    state.allocator.answered(framework_id, role, units, launched)
+    state.allocator.answered(framework_id, role, units, launched, agent_id, len(offers))

@@ -72,7 +72,7 @@ def return_offer(
         allocator.refuse(*place, amount, now + refuse_s)
         state.preemptor.declined(offer.framework_id, offer.role, now)
     allocator.withdraw(*place, amount)
-    allocator.answered(offer.framework_id, offer.role, offer.units, ())
+    allocator.answered(offer.framework_id, offer.role, offer.units, (), offer.agent_id)
 
 
 def rescind(
