@@ -41,6 +41,11 @@ app.command(
     help="Run an experiment in virtual time, or golden vectors, against the real allocator.",
 )
 app.command(
+    "croupier.sim.replay.cli:app",
+    name="replay",
+    help="Look back at what a master did, and at what would have been otherwise.",
+)
+app.command(
     "croupier.ctl.roles_cli:weights", name="weights", help="List or change the weights of roles."
 )
 app.command(

@@ -5,14 +5,14 @@ Rule: what a command needs is imported within it, so that `--help` stays fast.
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 from croupier.model.errors import InvalidRequest
 from croupier.rpc.cli import make_app
-from croupier.sim.experiment import Options, Progress, Result
+from croupier.sim.experiment import Options, Result
+from croupier.sim.progress import progress_bar
 from croupier.sim.registry import EXPERIMENTS, Entry
 
 app = make_app(
@@ -76,7 +76,7 @@ def run_experiment(name: str, options: Options, out: Path | None) -> int:
 
     experiment = EXPERIMENTS[name].load()
     print(f"{name}, seed {options.seed}\n{experiment.expected}", flush=True)
-    with _progress_bar() as progress:
+    with progress_bar() as progress:
         result = experiment.run(options, progress)
     print_result(result, sys.stdout)
     if out is not None:
@@ -98,21 +98,3 @@ def _write_files(result: Result, folder: Path) -> None:
         raise InvalidRequest(f"--out {folder}: {error.strerror or error}") from None
     for path in written:
         print(f"wrote {path}")
-
-
-@contextlib.contextmanager
-def _progress_bar() -> Iterator[Progress]:
-    """A bar on stderr if that is a terminal; otherwise nothing."""
-    if not sys.stderr.isatty():
-        yield lambda done, text="": None  # noqa: ARG005 - the names are the protocol's
-        return
-    from rich.console import Console
-    from rich.progress import Progress as Bar
-
-    with Bar(console=Console(stderr=True), transient=True) as bar:
-        line = bar.add_task("", total=1.0)
-
-        def show(done: float, text: str = "") -> None:
-            bar.update(line, completed=done, description=text)
-
-        yield show

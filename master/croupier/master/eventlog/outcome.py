@@ -49,7 +49,8 @@ def _deed(fact: Fact, roles: dict[OfferId, Role]) -> Deed | None:
         case TaskMoved():
             if not fact.state.is_terminal and fact.source is not Source.MASTER:
                 return None
-            return ("task", fact.framework_id, fact.task_id, fact.state.name, fact.agent_id)
+            state, reason = fact.state.name, fact.reason.name
+            return ("task", fact.framework_id, fact.task_id, state, fact.agent_id, reason)
         case OfferMade(offer_id):
             return ("offer", offer_id, fact.framework_id, roles[offer_id], fact.agent_id)
         case AgentJoined(agent_id):

@@ -1,0 +1,124 @@
+"""What is to be otherwise than it was."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from croupier.master.allocator import policies
+from croupier.master.core.roles import RoleChange, check_settings
+from croupier.master.weights import Weights
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import Role, check_role
+from croupier.model.roles import RoleSettings, format_amounts, parse_amounts
+from croupier.model.scalar import format_milli
+from croupier.sim.replay.history import RoleSet
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """A guarantee and a limit, in thousandths; None leaves it as it was."""
+
+    guarantee: Mapping[str, int] | None = None
+    limit: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Other weights, quotas or another policy; `policy` None is the recorded one."""
+
+    weights: Mapping[Role, int] = field(default_factory=dict)
+    quotas: Mapping[Role, Quota] = field(default_factory=dict)
+    policy: str | None = None
+
+    @classmethod
+    def parse(cls, weights: Sequence[str], quotas: Sequence[str], policy: str | None) -> Change:
+        """Read `ads=2,web=0.5`, and `ads=guarantee:cpus:4;mem:8GB,limit:cpus:8`.
+
+        Raises:
+            InvalidRequest: if it is not that.
+        """
+        if policy is not None:
+            policies.make(policy)
+        return cls(Weights.parse(",".join(weights)).by_role, _quotas(quotas), policy)
+
+    def __bool__(self) -> bool:
+        return bool(self.weights or self.quotas or self.policy is not None)
+
+    def __str__(self) -> str:
+        told = [f"{role} weighs {format_milli(each)}" for role, each in self.weights.items()]
+        for role, quota in self.quotas.items():
+            for name, amounts in (("guaranteed", quota.guarantee), ("limited to", quota.limit)):
+                if amounts is not None:
+                    told.append(f"{role} is {name} {format_amounts(amounts) or 'nothing'}")
+        told += [] if self.policy is None else [f"the policy is {self.policy}"]
+        return ", ".join(told)
+
+    def settings(self, role: Role, settings: RoleSettings) -> RoleSettings:
+        """What the role has in place of `settings`."""
+        if role in self.weights:
+            settings = replace(settings, weight=self.weights[role])
+        quota = self.quotas.get(role)
+        if quota is None:
+            return settings
+        guarantee = settings.guarantee if quota.guarantee is None else quota.guarantee
+        limit = settings.limit if quota.limit is None else quota.limit
+        return replace(settings, guarantee=guarantee, limit=limit)
+
+    def roles(self, roles: Mapping[Role, RoleSettings]) -> dict[Role, RoleSettings]:
+        """What all roles have in place of `roles`.
+
+        Raises:
+            InvalidRequest: if that contradicts itself.
+        """
+        named = dict.fromkeys((*roles, *self.weights, *self.quotas))
+        changed = {role: self.settings(role, roles.get(role, RoleSettings())) for role in named}
+        for role, settings in changed.items():
+            try:
+                settings.check()
+            except InvalidRequest as refusal:
+                raise InvalidRequest(f"role {role}: {refusal}") from None
+        check_settings(changed)
+        return changed
+
+    def over_time(
+        self, roles: Mapping[Role, RoleSettings], later: Sequence[RoleSet]
+    ) -> list[tuple[float, RoleChange]]:
+        """What operators did `later`, in place of what they did; `roles` are those before it.
+
+        Raises:
+            InvalidRequest: if that contradicts itself.
+        """
+        now = dict(roles)
+        changes = []
+        for each in later:
+            now[each.role] = settings = self.settings(each.role, each.settings)
+            check_settings(now)
+            changes.append((each.at, RoleChange(each.role, settings)))
+        return changes
+
+
+def _quotas(texts: Sequence[str]) -> dict[Role, Quota]:
+    quotas: dict[Role, Quota] = {}
+    for text in texts:
+        name, equals, parts = text.rpartition("=")
+        role = check_role(name.strip()) if equals else Role("")
+        if not role:
+            raise InvalidRequest(f"{text[:80]!r} is not {_QUOTA}")
+        if role in quotas:
+            raise InvalidRequest(f"the quota of {role} is given twice")
+        quotas[role] = _quota(text, parts)
+    return quotas
+
+
+def _quota(text: str, parts: str) -> Quota:
+    given: dict[str, Mapping[str, int]] = {}
+    for part in parts.split(","):
+        name, colon, amounts = (piece.strip() for piece in part.partition(":"))
+        if not colon or name not in ("guarantee", "limit") or name in given:
+            raise InvalidRequest(f"{text[:80]!r} is not {_QUOTA}")
+        given[name] = {} if amounts == "none" else parse_amounts(amounts)
+    return Quota(given.get("guarantee"), given.get("limit"))
+
+
+_QUOTA = "ROLE=guarantee:AMOUNTS,limit:AMOUNTS (example: 'ads=guarantee:cpus:4;mem:8GB,limit:none')"

@@ -1,0 +1,342 @@
+"""Who was there, and what ran when, as the lines of a log tell it.
+
+Only what a line says by itself is used, so it does not matter whether the log has its
+beginning. Times are seconds on the master's clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import islice
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import FrameworkCalled, Register, Subscribe, UpdateRoles
+from croupier.master.core.roles import changed_settings
+from croupier.master.eventlog.lines import (
+    Deed,
+    Entry,
+    Head,
+    KnownAgent,
+    KnownFramework,
+    KnownOffer,
+    KnownRole,
+    KnownTask,
+    Line,
+)
+from croupier.model.attributes import Attributes
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
+from croupier.model.task import TERMINAL, Reason, TaskState
+from croupier.sim.replay.wishes import Wishes
+
+# Offers are leases of at most a minute.
+_OFFER_S = 120.0
+# A task that ended so did not do what it was there for.
+_LOST = frozenset({"LOST", "DROPPED", "GONE", "GONE_BY_OPERATOR", "UNREACHABLE"})
+_ENDED = frozenset(state.name for state in TERMINAL) | {TaskState.UNREACHABLE.name}
+
+TaskKey = tuple[FrameworkId, TaskId]
+
+
+@dataclass(slots=True)
+class AgentStay:
+    """An agent whose resources counted, with one total; `left` None: to the end."""
+
+    agent_id: AgentId
+    hostname: str
+    total: Resources
+    attributes: Attributes
+    came: float
+    left: float | None = None
+
+
+@dataclass(slots=True)
+class TaskRun:
+    """A task that ran, or still does.
+
+    Attributes:
+        wanted_at: since when it was wanted; None if that has no meaning.
+        is_endless: whether its framework had always more of it to do.
+        was_lost: whether it ended by no doing of its own or its framework's.
+    """
+
+    framework_id: FrameworkId
+    role: Role
+    agent_id: AgentId
+    resources: Resources
+    launched_at: float
+    wanted_at: float | None = None
+    demand: Demand | None = None
+    is_endless: bool = False
+    ended_at: float | None = None
+    was_lost: bool = False
+
+
+@dataclass(slots=True)
+class FrameworkStay:
+    """A framework, from when it first subscribed until it was removed.
+
+    Attributes:
+        wishes: what it still wants, or wanted when it left.
+        endless: since when it wanted any number of a unit in a role, and of what.
+    """
+
+    framework_id: FrameworkId
+    name: str
+    roles: tuple[Role, ...]
+    came: float
+    wishes: Wishes
+    left: float | None = None
+    endless: dict[tuple[Role, Resources], tuple[float, Demand]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RoleSet:
+    """An operator has set a role anew."""
+
+    at: float
+    role: Role
+    settings: RoleSettings
+
+
+class History:
+    """What the lines that were taken in tell.
+
+    Attributes:
+        head: of the first file.
+        end: the time of the last line.
+        roles: what was set of roles at the beginning.
+        role_changes, agents, frameworks, tasks: in order of time.
+        events: how many.
+    """
+
+    def __init__(self, head: Head) -> None:
+        """Begin with the head of the oldest file there is."""
+        self.head = head
+        self.end = head.at
+        self.roles: dict[Role, RoleSettings] = dict(head.roles) if head.part == 1 else {}
+        if head.registry is not None:
+            self.roles |= {each.role: each.settings for each in head.registry.roles.values()}
+        self.role_changes: list[RoleSet] = []
+        self.agents: list[AgentStay] = []
+        self.frameworks: list[FrameworkStay] = []
+        self.tasks: list[TaskRun] = []
+        self.events = 0
+        self._set: dict[Role, RoleSettings] = dict(self.roles)
+        self._agents: dict[AgentId, AgentStay] = {}
+        self._frameworks: dict[FrameworkId, FrameworkStay] = {}
+        self._sessions: dict[SessionId, FrameworkStay] = {}
+        self._running: dict[TaskKey, TaskRun] = {}
+        self._offers: dict[OfferId, tuple[float, Role]] = {}
+
+    @property
+    def start(self) -> float:
+        """The time of the first line."""
+        return self.head.at
+
+    def take(self, line: Line) -> None:
+        """Take one more line in. How things stood is taken from the oldest file alone."""
+        if isinstance(line, Entry):
+            self.end = line.at
+            self.events += 1
+            self._take_entry(line)
+        elif self.events == 0:
+            self._take_known(line)
+
+    # How things stood.
+
+    def _take_known(self, line: Line) -> None:
+        match line:
+            case KnownRole(role, settings):
+                self.roles[role] = self._set[role] = settings
+            case KnownAgent(agent_id, hostname, total, attributes):
+                self._agent_came(agent_id, hostname, total, attributes, self.start)
+            case KnownFramework(framework_id):
+                stay = self._framework_came(framework_id, line.name, line.roles, self.start)
+                if line.session:
+                    self._sessions[SessionId(line.session)] = stay
+                self._declare(stay, line.demands, self.start)
+            case KnownOffer(offer_id):
+                self._offers[offer_id] = (self.start, line.role)
+            case KnownTask():
+                run = TaskRun(
+                    line.framework_id, line.role, line.agent_id, line.resources, line.since
+                )
+                self._launched((line.framework_id, line.task_id), run)
+            case _:
+                pass
+
+    # Events.
+
+    def _take_entry(self, entry: Entry) -> None:
+        match entry.event:
+            case Register():
+                self._on_register(entry, entry.event)
+            case Subscribe():
+                self._on_subscribe(entry, entry.event)
+            case FrameworkCalled():
+                self._on_called(entry, entry.event)
+            case UpdateRoles():
+                self._on_roles(entry, entry.event)
+            case _:
+                pass
+        for deed in entry.did:
+            self._on_deed(entry.at, deed)
+
+    def _on_register(self, entry: Entry, event: Register) -> None:
+        agent_id = _named(entry.did, "agent")
+        if agent_id is None:
+            return
+        self._agent_came(AgentId(agent_id), event.hostname, event.total, event.attributes, entry.at)
+        for report in event.tasks:
+            key = (report.framework_id, report.task.task_id)
+            if report.latest.state.is_terminal or key in self._running:
+                continue
+            stay = self._frameworks.get(report.framework_id)
+            if stay is None:
+                roles = (report.role or Role("*"),)
+                stay = self._framework_came(report.framework_id, "", roles, entry.at)
+            role = report.role or stay.roles[0]
+            run = TaskRun(
+                report.framework_id, role, AgentId(agent_id), report.task.resources, entry.at
+            )
+            self._launched(key, run)
+
+    def _on_subscribe(self, entry: Entry, event: Subscribe) -> None:
+        framework_id = _named(entry.did, "framework")
+        if framework_id is None:
+            return
+        known = self._frameworks.get(FrameworkId(framework_id))
+        stay = known or self._framework_came(
+            FrameworkId(framework_id), event.name, event.roles, entry.at
+        )
+        stay.name, stay.roles = event.name, event.roles
+        self._sessions[event.session] = stay
+        if not event.demands:
+            stay.wishes.quiet(entry.at)
+        self._declare(stay, event.demands, entry.at)
+
+    def _on_called(self, entry: Entry, event: FrameworkCalled) -> None:
+        stay = self._sessions.get(event.session)
+        if stay is None:
+            return
+        match event.call:
+            case calls.Accept():
+                self._on_accept(entry, stay, event.call)
+            case calls.UpdateDemand(demands):
+                self._declare(stay, demands, entry.at)
+            case calls.Decline() | calls.Suppress() | calls.Revive():
+                stay.wishes.quiet(entry.at)
+            case _:
+                pass
+
+    def _on_accept(self, entry: Entry, stay: FrameworkStay, call: calls.Accept) -> None:
+        agents = {deed[2]: AgentId(deed[4]) for deed in entry.did if deed[0] == "task"}
+        for task in call.tasks:
+            if task.task_id not in agents:
+                continue
+            _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
+            wanted = stay.wishes.launch(role, task.resources)
+            run = TaskRun(
+                stay.framework_id,
+                role,
+                agents[task.task_id],
+                task.resources,
+                entry.at,
+                wanted.since,
+                wanted.demand,
+                wanted.is_endless,
+            )
+            self._launched((stay.framework_id, task.task_id), run)
+
+    def _on_roles(self, entry: Entry, event: UpdateRoles) -> None:
+        changed = {deed[1] for deed in entry.did if deed[0] == "role"}
+        if not changed:
+            return
+        wanted = changed_settings(event.changes, self._set, self.head.roles)
+        for role, settings in wanted.items():
+            if role in changed:
+                self._set[role] = settings
+                self.role_changes.append(RoleSet(entry.at, role, settings))
+
+    def _on_deed(self, at: float, deed: Deed) -> None:
+        match deed:
+            case ("offer", offer_id, _, role, _):
+                self._offers[OfferId(offer_id)] = (at, Role(role))
+                self._forget_offers(at)
+            case ("task", framework_id, task_id, state, _, reason) if state in _ENDED:
+                was_lost = state in _LOST or reason == Reason.PREEMPTED.name
+                self._ended((FrameworkId(framework_id), TaskId(task_id)), at, was_lost)
+            case ("agent-left", agent_id, "unreachable" | "stopped"):
+                self._agent_left(AgentId(agent_id), at)
+            case ("framework-left", framework_id, "removed"):
+                stay = self._frameworks.pop(FrameworkId(framework_id), None)
+                if stay is not None:
+                    stay.left = at
+            case _:
+                pass
+
+    # What it comes to.
+
+    def _agent_came(
+        self,
+        agent_id: AgentId,
+        hostname: str,
+        total: Resources,
+        attributes: Attributes,
+        at: float,
+    ) -> None:
+        before = self._agents.get(agent_id)
+        if before is not None:
+            if (before.total, before.attributes) == (total, attributes):
+                return
+            before.left = at
+        stay = AgentStay(agent_id, hostname, total, attributes, at)
+        self._agents[agent_id] = stay
+        self.agents.append(stay)
+
+    def _agent_left(self, agent_id: AgentId, at: float) -> None:
+        stay = self._agents.pop(agent_id, None)
+        if stay is not None:
+            stay.left = at
+        for key, run in list(self._running.items()):
+            if run.agent_id == agent_id:
+                self._ended(key, at, was_lost=True)
+
+    def _framework_came(
+        self, framework_id: FrameworkId, name: str, roles: tuple[Role, ...], at: float
+    ) -> FrameworkStay:
+        stay = FrameworkStay(framework_id, name, roles, at, Wishes(at))
+        self._frameworks[framework_id] = stay
+        self.frameworks.append(stay)
+        return stay
+
+    def _declare(self, stay: FrameworkStay, demands: tuple[Demand, ...], at: float) -> None:
+        stay.wishes.declare(demands, stay.roles[0], at)
+        for wish in stay.wishes:
+            if wish.endless_since is not None:
+                since = (wish.endless_since, wish.demand)
+                stay.endless.setdefault((wish.role, wish.demand.unit), since)
+
+    def _launched(self, key: TaskKey, run: TaskRun) -> None:
+        self._running[key] = run
+        self.tasks.append(run)
+
+    def _ended(self, key: TaskKey, at: float, was_lost: bool) -> None:
+        run = self._running.pop(key, None)
+        if run is not None:
+            run.ended_at, run.was_lost = at, was_lost
+
+    def _forget_offers(self, at: float) -> None:
+        """Two at most each time, so that it costs little and keeps up."""
+        for offer_id in list(islice(self._offers, 2)):
+            if self._offers[offer_id][0] < at - _OFFER_S:
+                del self._offers[offer_id]
+
+
+def _named(did: Iterable[Deed], what: str) -> str | None:
+    return next((deed[1] for deed in did if len(deed) > 1 and deed[0] == what), None)

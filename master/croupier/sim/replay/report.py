@@ -1,0 +1,219 @@
+"""What a replay found, for people and for programs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, TextIO
+
+from croupier.sim.replay.change import Change
+from croupier.sim.replay.history import History
+from croupier.sim.replay.ledger import BUCKETS, Figures, Party, Waits, as_json
+from croupier.sim.replay.reader import Reader
+from croupier.sim.replay.workload import ASSUMPTIONS
+from croupier.sim.report import print_columns
+
+# So many roles and frameworks are shown to people: those of the greatest shares.
+_MOST_ROWS = 20
+_NO_WAITS = Waits()
+_TITLES = ("share", "tasks", "wait, s", "p95, s", "waiting")
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether the core decides again what it decided; `digest` None if it could not be asked."""
+
+    events: int
+    digest: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """All of it; `recorded`, and both of what was played, if they were asked for."""
+
+    reader: Reader
+    history: History
+    verdict: Verdict
+    recorded: Figures | None = None
+    change: Change | None = None
+    before: Figures | None = None
+    after: Figures | None = None
+
+
+def print_found(found: Found, out: TextIO) -> None:
+    """For people."""
+    for line in _preamble(found):
+        print(plain(line), file=out)
+    names = {str(stay.framework_id): stay.name for stay in found.history.frameworks}
+    if found.recorded is not None:
+        print("\nas recorded", file=out)
+        print_figures(found.recorded, names, out)
+    if found.change is not None and found.before is not None and found.after is not None:
+        print(plain(f"\nif {found.change}: simulated, before -> after"), file=out)
+        print_difference(found.before, found.after, names, out)
+        print("\nestimates, on these assumptions:", file=out)
+        for assumption in ASSUMPTIONS:
+            print(f"- {assumption}", file=out)
+
+
+def plain(text: str) -> str:
+    """`text` with what a terminal would obey spelled out, but for ends of lines."""
+    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
+
+
+def print_json(found: Found, out: TextIO) -> None:
+    """For programs."""
+    head = found.history.head
+    told: dict[str, Any] = {
+        "master_id": head.master_id,
+        "version": head.version,
+        "policy": head.policy,
+        "files": [str(path) for path in found.reader.paths],
+        "has_beginning": found.reader.has_beginning,
+        "events": found.verdict.events,
+        "digest": found.verdict.digest,
+        "notes": found.reader.notes,
+    }
+    for name, figures in (
+        ("recorded", found.recorded),
+        ("before", found.before),
+        ("after", found.after),
+    ):
+        if figures is not None:
+            told[name] = as_json(figures)
+    if found.change is not None:
+        told |= {"change": str(found.change), "assumptions": ASSUMPTIONS}
+    print(json.dumps(told, indent=2), file=out)
+
+
+def print_figures(figures: Figures, names: Mapping[str, str], out: TextIO) -> None:
+    """Shares, waits and use of one run; `names` are those of frameworks."""
+    for kind in ("role", "framework"):
+        rows = [
+            (
+                _label(kind, each, names),
+                _percent(figures.shares.get((kind, each), 0.0)),
+                *_cells(figures, (kind, each)),
+            )
+            for each in _first(kind, figures)
+        ]
+        print_columns((kind, *_TITLES), _whole(rows, figures, kind), out)
+        print(file=out)
+    _print_over_time(figures, out)
+    print(f"used: {_used(figures.shares, figures.parties('use'))}", file=out)
+
+
+def print_difference(
+    before: Figures, after: Figures, names: Mapping[str, str], out: TextIO
+) -> None:
+    """What is otherwise in the second run."""
+    for kind in ("role", "framework"):
+        rows = []
+        for each in _first(kind, before, after):
+            party = (kind, each)
+            shares = [_percent(run.shares.get(party, 0.0)) for run in (before, after)]
+            cells = zip(_cells(before, party), _cells(after, party), strict=True)
+            label = _label(kind, each, names)
+            rows.append((label, _arrow(*shares), *(_arrow(*pair) for pair in cells)))
+        print_columns((kind, *_TITLES), _whole(rows, after, kind), out)
+        print(file=out)
+    used = sorted({*before.parties("use"), *after.parties("use")})
+    print(f"used: {_used(before.shares, used)} -> {_used(after.shares, used)}", file=out)
+
+
+def _preamble(found: Found) -> Iterator[str]:
+    reader, history, verdict = found.reader, found.history, found.verdict
+    head, seconds = history.head, history.end - history.start
+    began = _moment(head.wall_ms)
+    yield (
+        f"master {head.master_id}, version {head.version}, policy {head.policy}:"
+        f" {history.events} events in {seconds:.1f} s from {began}"
+    )
+    yield f"files {', '.join(path.name for path in reader.paths)}"
+    if reader.other_runs:
+        yield (
+            f"{reader.other_runs} other runs of the master are in this log;"
+            " name one of their files to replay that"
+        )
+    yield from reader.notes
+    if verdict.digest is not None:
+        yield f"decisions: the same, byte for byte, in all {verdict.events} events"
+        yield f"digest {verdict.digest}"
+    else:
+        yield (
+            f"decisions: not verified: the log has no beginning,"
+            f" its oldest file is part {head.part}"
+        )
+
+
+def _moment(wall_ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(wall_ms / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    except (ValueError, OverflowError, OSError):
+        return "no known time"
+
+
+def _print_over_time(figures: Figures, out: TextIO) -> None:
+    """The shares of roles, each in a column, in equal parts of the time."""
+    names = _first("role", figures)[:8]
+    width = (figures.end - figures.start) / BUCKETS
+    rows = [
+        (
+            f"{part * width:.1f}",
+            *(_percent(figures.over_time.get(("role", name), _NONE)[part]) for name in names),
+        )
+        for part in range(BUCKETS)
+    ]
+    print_columns(("from, s", *map(plain, names)), rows, out)
+    print(file=out)
+
+
+def _first(kind: str, *all_figures: Figures) -> list[str]:
+    """The names of a kind, those of the greatest shares first if there are very many."""
+    names = sorted({name for figures in all_figures for name in figures.parties(kind)})
+    if len(names) <= _MOST_ROWS:
+        return names
+    shares = {
+        name: max(figures.shares.get((kind, name), 0.0) for figures in all_figures)
+        for name in names
+    }
+    return sorted(names, key=lambda name: (-shares[name], name))[:_MOST_ROWS]
+
+
+def _label(kind: str, name: str, names: Mapping[str, str]) -> str:
+    text = f"{name} {names.get(name, '')[:40]}" if kind == "framework" else name
+    return plain(text.strip())
+
+
+def _whole(
+    rows: Sequence[tuple[str, ...]], figures: Figures, kind: str
+) -> Iterable[tuple[str, ...]]:
+    more = len(figures.parties(kind)) - len(rows)
+    return rows if more <= 0 else [*rows, (f"and {more} more", *[""] * 5)]
+
+
+def _cells(figures: Figures, party: Party) -> tuple[str, str, str, str]:
+    waits = figures.waits.get(party, _NO_WAITS)
+    return str(waits.tasks), _seconds(waits.mean), _seconds(waits.p95), str(waits.waiting)
+
+
+def _arrow(before: str, after: str) -> str:
+    return before if before == after else f"{before} -> {after}"
+
+
+def _percent(part: float) -> str:
+    return f"{part:.1%}"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "-" if seconds is None else f"{seconds:.3f}"
+
+
+def _used(shares: Mapping[Party, float], names: Iterable[str]) -> str:
+    told = [f"{name} {_percent(shares.get(('use', name), 0.0))}" for name in names]
+    return ", ".join(told) or "nothing"
+
+
+_NONE = (0.0,) * BUCKETS

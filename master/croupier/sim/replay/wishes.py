@@ -1,0 +1,123 @@
+"""Since when what a framework launches was wanted.
+
+A framework that declares demand wants so many units from when it declares them; one that
+wants any number has always more to do, and waits for nothing in particular. One that declares
+nothing is taken to want what it launches since it last let an offer go, or was silent.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from croupier.model.demand import Demand
+from croupier.model.ids import Role
+from croupier.model.resources import Resources
+
+
+@dataclass(slots=True)
+class Wish:
+    """One shape that is wanted in one role.
+
+    Attributes:
+        waiting: since when, and how many units, oldest first.
+        endless_since: since when any number is wanted; None if it is not.
+    """
+
+    role: Role
+    demand: Demand
+    waiting: deque[tuple[float, int]] = field(default_factory=deque)
+    endless_since: float | None = None
+
+    @property
+    def units(self) -> int:
+        """How many are wanted, endless ones aside."""
+        return sum(number for _, number in self.waiting)
+
+    def declare(self, demand: Demand, at: float) -> None:
+        """So many are wanted now; the latest wishes are the first that are given up."""
+        self.demand = demand
+        if demand.count is None:
+            self.waiting.clear()
+            self.endless_since = at if self.endless_since is None else self.endless_since
+            return
+        self.endless_since = None
+        more = demand.count - self.units
+        if more > 0:
+            self.waiting.append((at, more))
+        while more < 0:
+            since, number = self.waiting.pop()
+            if number + more > 0:
+                self.waiting.append((since, number + more))
+            more += number
+
+    def take(self) -> float | None:
+        """One is launched; since when it was wanted, None if nobody can say."""
+        if not self.waiting:
+            return None
+        since, number = self.waiting[0]
+        if number > 1:
+            self.waiting[0] = (since, number - 1)
+        else:
+            self.waiting.popleft()
+        return since
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a launched task was a unit of.
+
+    Attributes:
+        since: when it was first wanted; None if it has no such time.
+        demand: None if none was declared.
+        is_endless: whether there was always more.
+    """
+
+    since: float | None
+    demand: Demand | None = None
+    is_endless: bool = False
+
+
+class Wishes:
+    """All that one framework wants."""
+
+    def __init__(self, at: float) -> None:
+        """It declares nothing yet."""
+        self.declares = False
+        self._quiet_since = at
+        self._wishes: dict[tuple[Role, Resources], Wish] = {}
+
+    def __iter__(self) -> Iterator[Wish]:
+        return iter(self._wishes.values())
+
+    def quiet(self, at: float) -> None:
+        """It was seen to want nothing at `at`."""
+        self._quiet_since = at
+
+    def declare(self, demands: Sequence[Demand], first: Role, at: float) -> None:
+        """It wants this and nothing else; `first` is the role of demands that name none."""
+        if not demands and self.declares:
+            self._quiet_since = at
+        self.declares = bool(demands)
+        before, self._wishes = self._wishes, {}
+        for demand in demands:
+            role = demand.role or first
+            key = (role, demand.unit)
+            wish = before.get(key) or Wish(role, demand)
+            wish.declare(demand, at)
+            self._wishes[key] = wish
+
+    def launch(self, role: Role, task: Resources) -> Wanted:
+        """A task of this size is launched in the role."""
+        if not self.declares:
+            return Wanted(self._quiet_since)
+        mine = [wish for wish in self._wishes.values() if wish.role == role]
+        wish = next((each for each in mine if each.demand.is_unit(task)), None) or next(
+            (each for each in mine if each.demand.unit.units_within(task, 1)), None
+        )
+        if wish is None:
+            return Wanted(None)
+        if wish.endless_since is not None:
+            return Wanted(None, wish.demand, is_endless=True)
+        return Wanted(wish.take(), wish.demand)

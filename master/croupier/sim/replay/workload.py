@@ -1,0 +1,177 @@
+"""The work of a history, apart from when and where it was done.
+
+A real framework does not tell how long its tasks take before they have run, nor what it will
+want later. So this is an estimate, and `ASSUMPTIONS` says what goes into it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from itertools import cycle, islice
+from statistics import median
+
+from croupier.model.attributes import Constraint
+from croupier.model.demand import Demand
+from croupier.model.ids import Role
+from croupier.model.ranges import count
+from croupier.model.resources import Resources
+from croupier.sim.machine import Size
+from croupier.sim.replay.history import FrameworkStay, History, TaskRun
+from croupier.sim.work import Shape
+
+ASSUMPTIONS = (
+    "a task takes as long as it took; one that had not ended takes the median of its framework's",
+    "if no task of a framework has ended, its tasks go on to the end",
+    "a task is wanted since its framework declared the demand for it",
+    "a framework that declares none wants a task since it last let an offer go, or revived",
+    "a framework that wants any number always has more tasks, like those that it had",
+    "every other framework has the tasks that it launched, and those that it still wanted",
+    "tasks that were lost or preempted are left out: what was run in their place is there",
+    "agents and frameworks come and go as they did, frameworks not before their work is done",
+    "each role of a framework is played by a framework of its own",
+    "frameworks answer offers at once, and nothing fails",
+)
+# Below this a task that is repeated without end would keep time from passing.
+_LEAST_S = 0.001
+_MAX_REMAINING = 100_000
+
+_ShapeKey = tuple[Resources, tuple[Constraint, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tasks of one shape that are wanted from one moment on.
+
+    Attributes:
+        at: seconds since the beginning of the history.
+        was_running: whether they ran when the history begins: then nobody knows their wait.
+    """
+
+    at: float
+    shape: Shape
+    seconds: tuple[float, ...]
+    was_running: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Endless:
+    """There is always more of this: tasks that take `seconds`, in turn."""
+
+    at: float
+    shape: Shape
+    seconds: tuple[float, ...]
+
+
+@dataclass(slots=True)
+class Part:
+    """What one framework does in one role; times are seconds since the beginning.
+
+    Attributes:
+        left: when it was removed; None if it was not.
+    """
+
+    framework_id: str
+    role: Role
+    came: float
+    left: float | None
+    declares: bool
+    batches: list[Batch] = field(default_factory=list)
+    endless: list[Endless] = field(default_factory=list)
+
+
+def parts_of(history: History) -> list[Part]:
+    """The parts that all frameworks play, in the order in which they came."""
+    runs: dict[tuple[str, Role], list[TaskRun]] = {}
+    for run in history.tasks:
+        runs.setdefault((run.framework_id, run.role), []).append(run)
+    parts = []
+    for stay in history.frameworks:
+        roles = dict.fromkeys(stay.roles)
+        roles |= {role: None for framework_id, role in runs if framework_id == stay.framework_id}
+        for role in roles:
+            part = _part(history, stay, role, runs.pop((stay.framework_id, role), []))
+            if part.batches or part.endless:
+                parts.append(part)
+    return parts
+
+
+class _Builder:
+    """Builds one part."""
+
+    def __init__(self, history: History, runs: Sequence[TaskRun]) -> None:
+        self._start, self._end = history.start, history.end
+        self._shapes: dict[_ShapeKey, Shape] = {}
+        self.kept = [run for run in runs if not run.was_lost]
+        ended = [run.ended_at - run.launched_at for run in self.kept if run.ended_at is not None]
+        self._seen = [max(each, _LEAST_S) for each in ended]
+        self._median = median(self._seen) if self._seen else None
+
+    def shape(self, unit: Resources, demand: Demand | None) -> Shape:
+        """One object for each shape: that is how the simulator tells them apart."""
+        constraints = demand.constraints if demand is not None else ()
+        key = (unit, constraints)
+        if key not in self._shapes:
+            use = Size(unit["cpus"], unit["mem"])
+            self._shapes[key] = Shape(unit, use, constraints)
+        return self._shapes[key]
+
+    def seconds(self, run: TaskRun) -> float:
+        """How long the task takes from when it is launched, or from the beginning."""
+        launched = max(run.launched_at, self._start)
+        if run.ended_at is not None:
+            return max(run.ended_at - launched, _LEAST_S)
+        if self._median is None:
+            return self._end - self._start + 1
+        return max(self._median - (launched - run.launched_at), self._end - launched, _LEAST_S)
+
+    def guesses(self) -> Iterator[float]:
+        """How long tasks take of which nothing is known."""
+        return cycle(self._seen or [self._end - self._start + 1])
+
+    def pattern(self, runs: Sequence[TaskRun]) -> tuple[float, ...]:
+        """How long the tasks take that are repeated without end."""
+        return tuple(map(self.seconds, runs)) or tuple(islice(self.guesses(), 1))
+
+
+def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[TaskRun]) -> Part:
+    start = history.start
+    left = None if stay.left is None else stay.left - start
+    part = Part(stay.framework_id, role, stay.came - start, left, stay.wishes.declares)
+    builder = _Builder(history, runs)
+    batches: dict[tuple[float, Shape, bool], list[float]] = {}
+    for run in builder.kept:
+        if run.is_endless:
+            part.declares = True
+            continue
+        was_running = run.launched_at <= start
+        part.declares |= run.demand is not None
+        wanted = run.launched_at if run.wanted_at is None else run.wanted_at
+        at = max(wanted - start, part.came, 0.0)
+        shape = builder.shape(_unit(run.resources), run.demand)
+        batches.setdefault((at, shape, was_running), []).append(builder.seconds(run))
+    guesses = builder.guesses()
+    for wish in stay.wishes if stay.left is None else ():
+        for since, units in wish.waiting if wish.role == role else ():
+            shape = builder.shape(wish.demand.unit, wish.demand)
+            seconds = islice(guesses, min(units, _MAX_REMAINING))
+            batches.setdefault((max(since - start, 0.0), shape, False), []).extend(seconds)
+    part.batches = [
+        Batch(at, shape, tuple(seconds), was_running)
+        for (at, shape, was_running), seconds in sorted(batches.items(), key=lambda e: e[0][0])
+    ]
+    for (where, unit), (since, demand) in stay.endless.items():
+        if where == role:
+            mine = [run for run in builder.kept if run.is_endless and run.demand is not None]
+            like = [run for run in mine if run.demand is not None and run.demand.unit == unit]
+            shape = builder.shape(unit, demand)
+            part.endless.append(Endless(max(since - start, 0.0), shape, builder.pattern(like)))
+    return part
+
+
+def _unit(task: Resources) -> Resources:
+    """What a task takes, as a demand would say it: of ranges only how many numbers."""
+    scalars = dict(task.scalars)
+    for name, ranges in task.ranges.items():
+        scalars[name] = count(ranges) * 1000
+    return Resources(scalars)

@@ -1,0 +1,68 @@
+"""The event log of a real master under load, killed; and what `croupier replay` makes of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.harness.cluster import Cluster, fetch, real_cluster
+from tests.harness.command import croupier
+from tests.harness.eventually import eventually
+from tests.harness.steady import Steady, at_work
+
+pytestmark = pytest.mark.e2e
+
+AGENT = "cpus:4;mem:4GB;disk:1GB"
+
+
+async def under_load(cluster: Cluster, *weights: str, seconds: float = 4.0) -> None:
+    """Two frameworks that want all they can get, one that takes whole offers, and operators."""
+    async with AsyncExitStack() as stack:
+        frameworks = [
+            Steady("a", cluster.master, "cpus:1;mem:64MB", seconds=0.3, role="ads"),
+            Steady("b", cluster.master, "cpus:1;mem:64MB", seconds=0.3, role="web/front"),
+            Steady("c", cluster.master, "cpus:0.5;mem:64MB", 0.2, role="any", declares=False),
+        ]
+        for framework in frameworks[:2]:
+            await stack.enter_async_context(at_work(framework))
+        for framework in frameworks[:2]:
+
+            async def is_at_work(framework: Steady = framework) -> bool:
+                return framework.launched > 10
+
+            await eventually(is_at_work, 20, what=f"{framework.name} runs tasks")
+        async with at_work(frameworks[2]):
+            for flags in (["weights", "set", "ads", "3"], ["why", "a"], ["roles"]):
+                ended = await croupier(*flags, "--master", cluster.master)
+                assert ended.code == 0, ended.err
+            fetch(f"http://{cluster.http}/metrics")
+            await asyncio.sleep(seconds)
+        # The log must end while they are at work.
+        cluster.kill("master", signal.SIGKILL)
+        await cluster.start_master()
+
+
+async def test_what_a_killed_master_decided_is_decided_again(tmp_path: Path) -> None:
+    log = tmp_path / "events.log"
+    async with real_cluster(tmp_path, AGENT, AGENT, flags=("--event-log", str(log))) as cluster:
+        await under_load(cluster)
+    once, twice = [await croupier("replay", str(log)) for _ in range(2)]
+    assert once.code == 0, once.err
+    assert once.out == twice.out
+    assert "the same, byte for byte" in once.out
+    verified = await croupier("replay", str(log), "--verify", PYTHONHASHSEED="7")
+    assert verified.code == 0, verified.err
+
+    told = json.loads((await croupier("replay", str(log), "--json")).out)
+    roles = told["recorded"]["roles"]
+    assert set(roles) == {"ads", "any", "web", "web/front"}
+    assert roles["ads"]["tasks"] > 10
+    assert roles["ads"]["share"] > roles["web"]["share"] > 0
+    assert told["recorded"]["utilisation"]["cpus"] > 0.5
+    assert oct(log.stat().st_mode & 0o777) == "0o600"
+    assert b"sleep" not in log.read_bytes()
