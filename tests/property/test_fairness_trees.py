@@ -43,6 +43,9 @@ class Tossed:
         self.forest = self.plan.grow().forest
         if policy in (Unrotated, MinSatWeights):
             self._guarantee_some()
+        self.is_by_resource = policy in (Unrotated, NaiveHdrf) and chance.random() < 0.4
+        if self.is_by_resource:
+            self._weigh_by_resource()
         self.rule = rule()
         self.engine = EngineRule(self.forest, policy())
         self.clients = list(self.forest.root.clients())
@@ -54,6 +57,14 @@ class Tossed:
                     Fraction(self.chance.choice((0, 10, 40))) for _ in self.forest.totals
                 )
 
+    def _weigh_by_resource(self) -> None:
+        for node in self.forest.root.nodes():
+            if node is not self.forest.root and self.chance.random() < 0.4:
+                node.factors = tuple(
+                    Fraction(self.chance.choice((1, 2, 3)), self.chance.choice((1, 2)))
+                    for _ in self.forest.totals
+                )
+
     def toss(self) -> None:
         """Something happens that is not the policy's doing."""
         client = self.chance.choice(self.clients)
@@ -62,7 +73,11 @@ class Tossed:
             self.forest.start(client, -self.chance.randint(1, client.tasks))
         elif what < 0.7:
             client.is_paused = not client.is_paused
-        elif what < 0.8 and not isinstance(self.rule, reference.Collapsed):
+        elif (
+            what < 0.8
+            and not self.is_by_resource
+            and not isinstance(self.rule, reference.Collapsed)
+        ):
             self._weigh(self.chance.choice(list(self.forest.by_path.values())[1:]))
         elif what < 0.85:
             self._grow()

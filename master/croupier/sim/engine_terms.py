@@ -60,6 +60,9 @@ class Terms:
 
     def _of_siblings(self, nodes: Sequence[Pool]) -> Iterator[tuple[Role, RoleSettings]]:
         scale = Fraction(lcm(*(part.denominator for node in nodes for part in _weights(node))))
+        if any(node.factors is not None for node in nodes):
+            # Directions are scaled by these weights, and then rounded: keep them near 1.
+            scale *= _ONE
         for node in nodes:
             if node.path.endswith(_DIRECT):
                 if node.factors is not None or node.guarantee is not None:

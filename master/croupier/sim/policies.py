@@ -50,6 +50,9 @@ class MinSatWeights(Unrotated):
         tier, number, over = level
         if not tier:
             return least(pool.own, level)
+        if pool.alive == 1 and isinstance(child, Leaf):
+            # A client: what it holds and what its role holds are one.
+            return pool.own
         weights = sum(node.weight for node in pool.below() if node.is_alive)
         return least(pool.own, (tier, number * weights, over * child.weight))
 

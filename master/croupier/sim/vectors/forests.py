@@ -144,7 +144,7 @@ def allocator_of(vector: Vector, policy: str) -> EngineCluster | None:
 def _engine_policy(vector: Vector, policy: str) -> Policy | None:
     name, _, argument = policy.partition(":")
     by_resource = any(path not in vector.are_scalar for path in vector.weights)
-    if by_resource and name in ("asset", "single", "flat"):
+    if by_resource and name in ("asset", "single", "flat", "min-sat-weights"):
         return None
 
     def single() -> Policy:
