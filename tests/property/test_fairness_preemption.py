@@ -65,20 +65,20 @@ def copied(run: Preemption, number: int) -> EngineCluster:
 
 def test_each_round_leaves_less_missing() -> None:
     def checks() -> Iterator[Checked]:
-        for number in range(80):
+        for number in range(50):
             run = begun(number)
             run.settle()
             for before, after in zip(run.missing, run.missing[1:], strict=False):
                 yield Checked(True, after < before, (number, before, after))
 
-    assert_guarded("less is missing after each preemption", checks(), 150)
+    assert_guarded("less is missing after each preemption", checks(), 100)
 
 
 def test_the_engine_kills_whom_the_definition_does() -> None:
     """From the same tasks on the same machines: for the first who can be helped, and on which."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(150):
+        for number in range(100):
             slow = begun(number)
             fast = copied(slow, number)
             fast.fill()
@@ -89,14 +89,14 @@ def test_the_engine_kills_whom_the_definition_does() -> None:
             mine = [(task.client.path, task.started) for task in fast.killed]
             yield Checked(was_helped, mine == theirs, (number, mine, theirs))
 
-    assert_guarded("preempted tasks", checks(), 60)
+    assert_guarded("preempted tasks", checks(), 50)
 
 
 def test_the_engine_ends_where_the_definition_does() -> None:
     """On one resource, kill by kill to the end."""
 
     def checks() -> Iterator[Checked]:
-        for number in range(60):
+        for number in range(40):
             slow, fast, tolerance = night(number)
             slow.settle()
             fast.preempt(tolerance)
@@ -104,7 +104,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
             theirs = [task.started for task in slow.killed]
             yield Checked(bool(theirs), mine == theirs, (number, mine, theirs))
 
-    assert_guarded("preempted tasks, to the end", checks(), 40)
+    assert_guarded("preempted tasks, to the end", checks(), 25)
 
 
 def night(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
