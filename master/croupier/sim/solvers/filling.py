@@ -69,7 +69,7 @@ class Filling:
             if told is not None:
                 told(client)
 
-    def fill_without_skipping(self, rule: Rule, told: Callable[[Pool], None] | None = None) -> None:
+    def fill_without_skipping(self, rule: Rule) -> None:
         """Fill machine by machine, as in Theorem 7 of the DRF paper.
 
         A machine is left when the largest task in each resource no longer fits; whom the rule
@@ -86,8 +86,6 @@ class Filling:
                 if client is None:
                     return
                 self.start(client, index)
-                if told is not None:
-                    told(client)
 
     def start(self, client: Pool, index: int) -> None:
         """Start a task of `client` on machine `index`."""
