@@ -1,9 +1,8 @@
-"""Who is neediest: the tree of roles and frameworks, each pool of siblings in order.
+"""Who is neediest: the tree of roles and frameworks, and what each of them holds.
 
-The children of a role stand in a `SortedList` of entries `(key..., node)`, where the policy
-makes the key. A change to a leaf takes the nodes on its path out of their orders, one by one
-from below, and puts them back: O(depth x (log n + resources)). A change of the cluster's
-totals marks the tree stale, and everything is keyed anew before the next decision: O(n log n).
+A change to a leaf takes the nodes on its path out of their orders, one by one from below, and
+puts them back: O(depth x (log n + resources)). A change of the cluster's totals marks the tree
+stale, and everything is keyed anew before the next decision: O(n log n).
 """
 
 from __future__ import annotations
@@ -12,26 +11,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from math import lcm
-from typing import Any
 
-from croupier.master.allocator.directions import direction_of, lift_of
+from croupier.master.allocator.directions import lift_of
 from croupier.master.allocator.node import (
     DEFAULT,
     Amounts,
     Leaf,
-    Level,
     Node,
     Pool,
     Taker,
     add_amounts,
 )
+from croupier.master.allocator.ordering import Entry, Ordering
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.want import Want
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
-Entry = tuple[Any, ...]
 _NOTHING: Mapping[str, int] = {}
 
 
@@ -57,6 +54,7 @@ class Tree:
         """`settings` of roles that operators set; the others weigh 1 and have no bounds."""
         self.totals = totals
         self.policy: Policy = policy or Drf()
+        self._ordering = Ordering(self.policy, totals)
         self.settings = dict(settings or {})
         self.root = Pool(Role(""), None, 0)
         self.roles: dict[Role, Pool] = {}
@@ -118,7 +116,7 @@ class Tree:
             if isinstance(node, Leaf):
                 node.limited = _limited(node.pool)
                 self.unpark(node)
-        self._follow(pool)
+        self._ordering.follow(pool)
 
     def unpark(self, leaf: Leaf) -> bool:
         """Have the leaf wait for no limit any more; whether it was newly listed."""
@@ -144,7 +142,7 @@ class Tree:
         for name in _names(wants):
             self.askers.setdefault(name, {})[leaf] = None
         # An idle leaf points where its wants do.
-        self._follow(leaf)
+        self._ordering.follow(leaf)
 
     # What is held.
 
@@ -153,7 +151,7 @@ class Tree:
         self.deals += 1
         number = self.deals
         self.policy.dealt(leaf)
-        own, reseat = self.policy.own, self._reseat
+        own, reseat = self.policy.own, self._ordering.reseat
         comes_alive = leaf.pull is None
         for node in leaf.path:
             held = node.held
@@ -163,7 +161,7 @@ class Tree:
             node.dealt_at = number
             node.own = own(node)
             if comes_alive:
-                self._turn(node)
+                self._ordering.turn(node)
             reseat(node)
         return number
 
@@ -171,7 +169,7 @@ class Tree:
         """Tasks use what was on offer."""
         for node in leaf.path:
             add_amounts(node.used, scalars, 1)
-        self._follow(leaf)
+        self._ordering.follow(leaf)
 
     def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
         """A task that was found uses `scalars`, or no longer does with `sign` -1."""
@@ -179,20 +177,20 @@ class Tree:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
             node.slots += sign
-        self._rekey(leaf)
+        self._ordering.rekey(leaf)
 
     def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
         """What was on offer is so no more."""
         for node in leaf.path:
             add_amounts(node.held, scalars, -1)
-        self._rekey(leaf)
+        self._ordering.rekey(leaf)
 
     def count_slots(self, leaf: Leaf, change: int) -> None:
         """An offer of some units became tasks, or nothing."""
         if change:
             for node in leaf.path:
                 node.slots += change
-            self._rekey(leaf)
+            self._ordering.rekey(leaf)
 
     def set_surplus(self, leaf: Leaf, surplus: Amounts) -> bool:
         """So much of what is on offer to the leaf is not wanted; whether that is now more."""
@@ -220,14 +218,14 @@ class Tree:
         self.totals.refresh()
         self.policy.scale(self.totals, self._depth, self._weight_bits)
         self._is_stale = False
-        self._rebuild(self.root)
+        self._ordering.rebuild(self.root)
 
     def neediest(self, is_eligible: Callable[[Leaf], bool]) -> Leaf | None:
         """The eligible leaf to deal to next: exactly the policy's choice among those.
 
         Ineligible leaves count for nothing. O(depth + leaves passed over).
         """
-        found = self._least(self.root, is_eligible)
+        found = self._ordering.least(self.root, is_eligible)
         return found[0] if found is not None else None
 
     def in_order(self) -> Iterator[Leaf]:
@@ -326,124 +324,7 @@ class Tree:
         for node in leaf.path:
             node.willing += change
         self.root.willing += change
-        self._rekey(leaf)
-
-    def _rekey(self, leaf: Leaf) -> None:
-        """Bring the path of a leaf up to date with what it holds and wants."""
-        own = self.policy.own
-        for node in leaf.path:
-            node.own = own(node)
-            self._turn(node)
-            self._reseat(node)
-
-    def _follow(self, node: Node) -> None:
-        """Bring a path up to date from `node` on, as far as directions or levels change."""
-        for each in node.path:
-            before = each.level
-            each.own = self.policy.own(each)
-            turned = self._turn(each)
-            self._reseat(each)
-            if not turned and each.level == before and each is not node:
-                break
-
-    def _turn(self, node: Node) -> bool:
-        """Bring the parent's pulls in line with the node's direction; whether they changed."""
-        pool = node.parent
-        assert pool is not None
-        before = node.pull
-        after: Amounts | None = None
-        if node.is_alive:
-            weight = node.weight
-            after = {n: weight * part for n, part in direction_of(node, self.totals).items()}
-        if after == before:
-            return False
-        pool.alive += (after is not None) - (before is not None)
-        node.pull = after
-        pulls = pool.pulls
-        if before is not None:
-            for name, part in before.items():
-                pulls[name] -= part
-                if not pulls[name]:
-                    del pulls[name]
-        if after is not None:
-            for name, part in after.items():
-                if part:
-                    pulls[name] = pulls.get(name, 0) + part
-        return True
-
-    def _reseat(self, node: Node) -> None:
-        """Work out the node's level, and put it in its place among its siblings."""
-        pool = node.parent
-        assert pool is not None
-        old = node.entry
-        if not node.willing:
-            node.level = node.own
-            if old is not None:
-                pool.order.remove(old)
-                node.entry = None
-            return
-        entry = self._entry(node)
-        if old is not None:
-            pool.order.remove(old)
-        pool.order.add(entry)
-        node.entry = entry
-
-    def _entry(self, node: Node) -> Entry:
-        level = node.own
-        if isinstance(node, Pool):
-            child: Node = node.order[0][-1]
-            level = self.policy.join(node, child, child.level)
-        node.level = level
-        return (*self.policy.key(node, level), node)
-
-    def _rebuild(self, pool: Pool) -> None:
-        pool.pulls, pool.alive = {}, 0
-        entries = []
-        for node in pool.below():
-            node.pull = None
-            node.own = self.policy.own(node)
-            if isinstance(node, Pool):
-                self._rebuild(node)
-            self._turn(node)
-            node.level, node.entry = node.own, None
-            if node.willing:
-                node.entry = self._entry(node)
-                entries.append(node.entry)
-        pool.order.clear()
-        pool.order.update(entries)
-
-    def _least(
-        self, pool: Pool, is_eligible: Callable[[Leaf], bool]
-    ) -> tuple[Leaf, Node, Level, bool] | None:
-        """The neediest eligible leaf below `pool`, and how it was found.
-
-        That is the child that leads to it, that child's level without the ineligible, and
-        whether that is its level with them too. A level never falls when leaves are left out,
-        so the first child whose key as it stands is not below the best found ends the search.
-        """
-        best: Entry | None = None
-        found: tuple[Leaf, Node, Level, bool] | None = None
-        is_first = True
-        for entry in pool.order:
-            if best is not None and not entry < best:
-                break
-            node = entry[-1]
-            if isinstance(node, Leaf):
-                if is_eligible(node):
-                    best, found = entry, (node, node, node.level, is_first)
-            else:
-                below = self._least(node, is_eligible)
-                if below is not None:
-                    leaf, child, level, is_whole = below
-                    if not is_whole:
-                        level = self.policy.join(node, child, level)
-                        entry = (*self.policy.key(node, level), node)
-                    else:
-                        level = node.level
-                    if best is None or entry < best:
-                        best, found = entry, (leaf, node, level, is_first and is_whole)
-            is_first = False
-        return found
+        self._ordering.rekey(leaf)
 
     # Invariants.
 
@@ -482,7 +363,7 @@ class Tree:
             if node.entry is not None:
                 assert node.entry in pool.order
                 if not self._is_stale and not self.totals.is_stale:
-                    assert node.entry == self._entry(node)
+                    assert node.entry == self._ordering.entry(node)
         assert pool.willing == willing
         assert pool.alive == alive
         assert {n: p for n, p in pool.pulls.items() if p} == pulls

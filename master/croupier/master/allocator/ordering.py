@@ -1,0 +1,146 @@
+"""Each pool of siblings in the order of the policy, kept while what they hold changes.
+
+The children of a role that have willing leaves stand in a `SortedList` of entries
+`(key..., node)`. A node's place never changes while it stands there: it is taken out, keyed
+anew, put back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from croupier.master.allocator.directions import direction_of
+from croupier.master.allocator.node import Amounts, Leaf, Level, Node, Pool
+from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.share import Totals
+
+Entry = tuple[Any, ...]
+
+
+class Ordering:
+    """Keeps levels, directions and orders in line with what nodes hold and want."""
+
+    def __init__(self, policy: Policy, totals: Totals) -> None:
+        """Order by `policy`; directions are those of shares of `totals`."""
+        self._policy = policy
+        self._totals = totals
+
+    def rekey(self, leaf: Leaf) -> None:
+        """Bring the path of a leaf up to date with what it holds and wants."""
+        own = self._policy.own
+        for node in leaf.path:
+            node.own = own(node)
+            self.turn(node)
+            self.reseat(node)
+
+    def follow(self, node: Node) -> None:
+        """Bring a path up to date from `node` on, as far as directions or levels change."""
+        for each in node.path:
+            before = each.level
+            each.own = self._policy.own(each)
+            turned = self.turn(each)
+            self.reseat(each)
+            if not turned and each.level == before and each is not node:
+                break
+
+    def turn(self, node: Node) -> bool:
+        """Bring the parent's pulls in line with the node's direction; whether they changed."""
+        pool = node.parent
+        assert pool is not None
+        before = node.pull
+        after: Amounts | None = None
+        if node.is_alive:
+            weight = node.weight
+            after = {n: weight * part for n, part in direction_of(node, self._totals).items()}
+        if after == before:
+            return False
+        pool.alive += (after is not None) - (before is not None)
+        node.pull = after
+        pulls = pool.pulls
+        if before is not None:
+            for name, part in before.items():
+                pulls[name] -= part
+                if not pulls[name]:
+                    del pulls[name]
+        if after is not None:
+            for name, part in after.items():
+                if part:
+                    pulls[name] = pulls.get(name, 0) + part
+        return True
+
+    def reseat(self, node: Node) -> None:
+        """Work out the node's level, and put it in its place among its siblings."""
+        pool = node.parent
+        assert pool is not None
+        old = node.entry
+        if not node.willing:
+            node.level = node.own
+            if old is not None:
+                pool.order.remove(old)
+                node.entry = None
+            return
+        entry = self.entry(node)
+        if old is not None:
+            pool.order.remove(old)
+        pool.order.add(entry)
+        node.entry = entry
+
+    def entry(self, node: Node) -> Entry:
+        """The node's entry as it should be; its level is worked out on the way."""
+        level = node.own
+        if isinstance(node, Pool):
+            child: Node = node.order[0][-1]
+            level = self._policy.join(node, child, child.level)
+        node.level = level
+        return (*self._policy.key(node, level), node)
+
+    def rebuild(self, pool: Pool) -> None:
+        """Key everything below `pool` anew. O(n log n)."""
+        pool.pulls, pool.alive = {}, 0
+        entries = []
+        for node in pool.below():
+            node.pull = None
+            node.own = self._policy.own(node)
+            if isinstance(node, Pool):
+                self.rebuild(node)
+            self.turn(node)
+            node.level, node.entry = node.own, None
+            if node.willing:
+                node.entry = self.entry(node)
+                entries.append(node.entry)
+        pool.order.clear()
+        pool.order.update(entries)
+
+    def least(
+        self, pool: Pool, is_eligible: Callable[[Leaf], bool]
+    ) -> tuple[Leaf, Node, Level, bool] | None:
+        """The neediest eligible leaf below `pool`, and how it was found.
+
+        That is the child that leads to it, that child's level without the ineligible, and
+        whether that is its level with them too. A level never falls when leaves are left out,
+        so the first child whose key as it stands is not below the best found ends the search.
+        """
+        best: Entry | None = None
+        found: tuple[Leaf, Node, Level, bool] | None = None
+        is_first = True
+        for entry in pool.order:
+            if best is not None and not entry < best:
+                break
+            node = entry[-1]
+            if isinstance(node, Leaf):
+                if is_eligible(node):
+                    best, found = entry, (node, node, node.level, is_first)
+            else:
+                below = self.least(node, is_eligible)
+                if below is not None:
+                    leaf, child, level, is_whole = below
+                    if not is_whole:
+                        level = self._policy.join(node, child, level)
+                        entry = (*self._policy.key(node, level), node)
+                    else:
+                        level = node.level
+                    if best is None or entry < best:
+                        best, found = entry, (leaf, node, level, is_first and is_whole)
+            is_first = False
+        return found
