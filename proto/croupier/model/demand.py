@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from croupier.model import ranges as rng
 from croupier.model.attributes import Constraint, check_constraints
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role, check_role
@@ -65,11 +66,8 @@ class Demand:
 
     def is_unit(self, task: Resources) -> bool:
         """Whether `task` takes just what one unit does; numbers of ranges count as scalars."""
-        if self.unit.scalars == task.scalars and not task.ranges:
-            return True
-        return self.unit.units_within(task, 2) == 1 and all(
-            milli == self.unit[name] for name, milli in task.scalars.items()
-        )
+        numbers = {name: 1000 * rng.count(ranges) for name, ranges in task.ranges.items()}
+        return not task.sets and self.unit.scalars == {**task.scalars, **numbers}
 
     def __str__(self) -> str:
         wanted = "any number of" if self.count is None else str(self.count)

@@ -208,6 +208,8 @@ class Allocator:
             leaf.is_member = False
             self._frameworks[framework_id][role] = leaf
         self.tree.charge(leaf, amount.scalars)
+        if leaf.limited:
+            self.pool.unsettle_saved()
 
     def launch(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources

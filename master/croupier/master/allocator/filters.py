@@ -68,18 +68,20 @@ class Filters:
         A time that has passed says that it is refused for this round only.
         """
         each = self._by_leaf.get(leaf)
-        if each is None:
-            return None
         latest: float | None = None
-        is_live = False
+        younger: Filter | None = None
         while each is not None:
             if each.until > now or each.round == self.round:
-                is_live = True
                 if candidate <= each.refused and (latest is None or each.until > latest):
                     latest = each.until
+                younger = each
+            elif younger is not None:
+                younger.older = each.older
+            elif each.older is not None:
+                self._by_leaf[leaf] = each.older
+            else:
+                self.forget(leaf)
             each = each.older
-        if not is_live:
-            self.forget(leaf)
         return latest
 
     def forget(self, leaf: Leaf) -> None:

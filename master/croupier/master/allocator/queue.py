@@ -98,9 +98,11 @@ class RankedQueue:
         self._order = order
         self._lots = Lots(seed)
         self._scarce = scarce
+        # Of each resource, the most that any agent was seen to have free.
         self._largest: dict[str, int] = {}
+        self._is_stale = False
         self._heap: list[tuple[bool, float, int, AgentId]] = []
-        self._live: dict[AgentId, int] = {}
+        self._live: dict[AgentId, tuple[int, Resources]] = {}
         self._count = 0
 
     def __len__(self) -> int:
@@ -109,20 +111,29 @@ class RankedQueue:
     def put(self, agent_id: AgentId, free: Resources) -> None:
         """See `AgentQueue`. One that waits is ranked anew."""
         self._count += 1
-        self._live[agent_id] = self._count
-        is_scarce = not self._scarce.isdisjoint(free.scalars)
-        heapq.heappush(self._heap, (is_scarce, self._rank(free), self._count, agent_id))
+        self._live[agent_id] = self._count, free
+        if self._order == "random":
+            heapq.heappush(self._heap, self._entry(agent_id, self._lots.draw()))
+        else:
+            self._note(free)
+            heapq.heappush(self._heap, self._entry(agent_id, self._rank(free)))
         if len(self._heap) > 4 * len(self._live) + 64:
-            self._heap = [each for each in self._heap if self._live.get(each[3]) == each[2]]
+            self._heap = [each for each in self._heap if self._is_live(each)]
             heapq.heapify(self._heap)
 
     def take(self) -> AgentId | None:
-        """See `AgentQueue`."""
+        """See `AgentQueue`. O(n log n) after larger agents came than were ever seen."""
+        if self._is_stale:
+            self._is_stale = False
+            self._heap = [
+                self._entry(each, self._rank(free)) for each, (_, free) in self._live.items()
+            ]
+            heapq.heapify(self._heap)
         while self._heap:
-            _, _, number, agent_id = heapq.heappop(self._heap)
-            if self._live.get(agent_id) == number:
-                del self._live[agent_id]
-                return agent_id
+            entry = heapq.heappop(self._heap)
+            if self._is_live(entry):
+                del self._live[entry[3]]
+                return entry[3]
         return None
 
     def discard(self, agent_id: AgentId) -> None:
@@ -134,13 +145,20 @@ class RankedQueue:
         self._live.clear()
         self._heap.clear()
 
-    def _rank(self, free: Resources) -> float:
-        if self._order == "random":
-            return self._lots.draw()
-        size = 0.0
+    def _entry(self, agent_id: AgentId, rank: float) -> tuple[bool, float, int, AgentId]:
+        number, free = self._live[agent_id]
+        return not self._scarce.isdisjoint(free.scalars), rank, number, agent_id
+
+    def _is_live(self, entry: tuple[bool, float, int, AgentId]) -> bool:
+        known = self._live.get(entry[3])
+        return known is not None and known[0] == entry[2]
+
+    def _note(self, free: Resources) -> None:
         for name, milli in free.scalars.items():
-            # Each resource in parts of the most that any agent was seen to have of it.
-            largest = max(milli, self._largest.get(name, 1))
-            self._largest[name] = largest
-            size += milli / largest
+            if milli > self._largest.get(name, 0):
+                self._largest[name] = milli
+                self._is_stale = True
+
+    def _rank(self, free: Resources) -> float:
+        size = sum(milli / self._largest[name] for name, milli in free.scalars.items())
         return size if self._order == "pack" else -size

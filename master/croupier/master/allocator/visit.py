@@ -365,6 +365,7 @@ class Visit:
             and want.left
             and unit.units_within(self._agent.total, 1)
             and self._unmet(want) is None
+            and limits.binding(leaf, want.needed) is None
             and not self._is_filtered(leaf, unit, 1)
         )
 
@@ -431,9 +432,12 @@ class Visit:
             self._pool.earmark(self._agent, mark.without(dealt.resources))
         leaf.reasons.clear()
         self._tree.relist(leaf)
-        if leaf.limited and self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
-            for waiting in barriers.admitted(leaf, self._tree):
-                self._pool.unsettle_all(waiting)
+        if leaf.limited:
+            if self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
+                for waiting in barriers.admitted(leaf, self._tree):
+                    self._pool.unsettle_all(waiting)
+            # Who asked for what is scarce may be at the limit now.
+            self._pool.unsettle_saved()
         self._pool.let_go(leaf)
         units = tuple((want.demand.unit, number) for want, number in dealt.units.items())
         return Grant(

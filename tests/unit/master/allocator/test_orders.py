@@ -1,0 +1,139 @@
+"""In which order agents are dealt."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.allocator import Rules
+from croupier.master.allocator.queue import ORDERS, make_queue
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId
+from tests.harness.dealing import Dealing, amount, want
+
+NONE: frozenset[str] = frozenset()
+
+
+def dealing_in(order: str, seed: int = 0) -> Dealing:
+    return Dealing(rules=Rules(hold_s=0, order=order, seed=seed))
+
+
+def order_of(order: str, seed: int = 0) -> list[str]:
+    """In which order twenty equal agents are dealt whole."""
+    dealing = dealing_in(order, seed)
+    dealing.framework("f")
+    for number in range(20):
+        dealing.agent(f"m{number}", "cpus:1")
+    return [str(grant.agent_id) for grant in dealing.deal()]
+
+
+def test_arrival_is_as_they_came() -> None:
+    assert order_of("arrival") == [f"m{number}" for number in range(20)]
+
+
+def test_random_is_by_the_seed() -> None:
+    assert order_of("random", 1) == order_of("random", 1)
+    assert order_of("random", 1) != order_of("random", 2)
+    assert sorted(order_of("random", 1)) == sorted(order_of("arrival"))
+
+
+def test_to_ask_how_many_wait_draws_no_lots() -> None:
+    """What is decided does not depend on who watches."""
+
+    def agents(watched: bool) -> list[str]:
+        dealing = dealing_in("random")
+        for number in range(10):
+            dealing.agent(f"m{number}", "cpus:1")
+        dealing.framework("f")
+        if watched:
+            assert dealing.allocator.unsettled_agents == 10
+        dealing.agent("late", "cpus:1")
+        return [str(grant.agent_id) for grant in dealing.deal()]
+
+    assert agents(watched=True) == agents(watched=False)
+
+
+def test_pack_keeps_room_whole_for_a_large_shape() -> None:
+    def fits(order: str) -> bool:
+        dealing = dealing_in(order)
+        dealing.agent("a", "cpus:8")
+        dealing.agent("b", "cpus:8")
+        dealing.framework("small", want("cpus:1", 4))
+        for _ in range(4):
+            grants = dealing.deal()
+            for grant in grants:
+                dealing.accept(grant)
+            dealing.demand("small", want("cpus:1", 1))
+        dealing.framework("large", want("cpus:8", 1))
+        return "large" in dealing.takers()
+
+    assert fits("pack")
+    assert not fits("spread")
+
+
+def test_pack_takes_what_has_the_least_left() -> None:
+    dealing = dealing_in("pack")
+    dealing.agent("large", "cpus:8;mem:8GB")
+    dealing.agent("small", "cpus:4;mem:4GB")
+    dealing.agent("smaller", "cpus:2;mem:4GB")
+    dealing.framework("f", want("cpus:1", 7))
+    assert dealing.dealt() == ["f smaller cpus:2", "f small cpus:4", "f large cpus:1"]
+
+
+def test_spread_takes_what_has_the_most_left_unit_by_unit() -> None:
+    dealing = dealing_in("spread")
+    dealing.agent("a", "cpus:6")
+    dealing.agent("b", "cpus:4")
+    dealing.agent("c", "cpus:4")
+    dealing.framework("f", want("cpus:1", 8))
+    assert sorted(dealing.dealt()) == ["f a cpus:4", "f b cpus:2", "f c cpus:2"]
+
+
+@pytest.mark.parametrize("order", ["pack", "spread"])
+def test_sizes_are_compared_by_one_measure(order: str) -> None:
+    """What is large is known only once all have come."""
+    queue = make_queue(order, 0, NONE)
+    sizes = {"m": "cpus:4", "tiny": "cpus:1", "huge": "cpus:400;mem:1GB", "big": "cpus:100"}
+    for name, size in sizes.items():
+        queue.put(AgentId(name), amount(size))
+    taken = [queue.take() for _ in sizes]
+    expected = ["tiny", "m", "big", "huge"]
+    assert taken == (expected if order == "pack" else expected[::-1])
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_agents_with_scarce_resources_come_last(order: str) -> None:
+    queue = make_queue(order, 0, frozenset({"gpus"}))
+    for name, size in (("g", "cpus:2;gpus:1"), ("a", "cpus:1"), ("z", "cpus:9")):
+        queue.put(AgentId(name), amount(size))
+    assert [queue.take() for _ in range(3)][2] == "g"
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_agent_waits_once_and_can_be_discarded(order: str) -> None:
+    queue = make_queue(order, 0, NONE)
+    for _ in range(300):
+        queue.put(AgentId("a"), amount("cpus:2"))
+        queue.put(AgentId("b"), amount("cpus:1"))
+    assert len(queue) == 2
+    queue.discard(AgentId("a"))
+    assert [queue.take(), queue.take()] == ["b", None]
+    queue.put(AgentId("a"), amount("cpus:2"))
+    queue.clear()
+    assert len(queue) == 0
+    assert queue.take() is None
+
+
+def test_there_is_no_other_order() -> None:
+    with pytest.raises(InvalidRequest, match="is not an order of agents"):
+        make_queue("by-name", 0, NONE)
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_an_agent_that_went_away_is_not_dealt(order: str) -> None:
+    dealing = dealing_in(order)
+    dealing.agent("m", "cpus:1")
+    dealing.framework("f")
+    dealing.allocator.activate_agent(AgentId("m"), False)
+    assert dealing.deal() == []
+    dealing.allocator.activate_agent(AgentId("m"), True)
+    assert dealing.takers() == ["f"]
