@@ -1,0 +1,81 @@
+"""Whatever is logged comes back as it was: every type of event, and every line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, get_args
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from croupier.master.core import calls
+from croupier.master.core.events import Event, Read
+from croupier.master.eventlog import lines
+from croupier.master.eventlog.codec import Codec, Undecodable
+from croupier.master.eventlog.lines import CODEC, LOGGED, Entry, Head, Known, as_json, read_line
+from tests.harness.values import values_of
+
+EXACT = Codec()
+
+
+@pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)
+@settings(max_examples=100, deadline=None)
+@given(data=st.data())
+def test_every_event_comes_back_equal(cls: type, data: st.DataObject) -> None:
+    event = data.draw(values_of(cls))
+    text = as_json(EXACT.encoder(cls)(event))
+    back = EXACT.decoder(cls)(json.loads(text))
+    # Errors are equal to themselves only; told in full, they are the same.
+    assert repr(back) == repr(event)
+    if not isinstance(getattr(event, "call", None), calls.Malformed):
+        assert back == event
+    encode = lines.event_encoder()
+    entry = read_line(as_json({"at": 1.5, "event": encode(event), "did": [["a", "b"]]}))
+    assert isinstance(entry, Entry)
+    assert type(entry.event) is cls
+    # What was left out of it once is left out the same way again.
+    assert encode(entry.event) == encode(event)
+
+
+def test_all_events_are_logged_but_those_that_only_look() -> None:
+    """A new type of event needs a form: `event_encoder` refuses what it has none for."""
+    assert set(LOGGED) == set(get_args(Event)) - {Read}
+    lines.event_encoder()
+    with pytest.raises(TypeError, match="no form"):
+        CODEC.encoder(Any)
+
+
+@pytest.mark.parametrize("cls", [Head, *get_args(Known)], ids=lambda cls: cls.__name__)
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_heads_and_what_follows_them_come_back(cls: type, data: st.DataObject) -> None:
+    line = data.draw(values_of(cls))
+    if isinstance(line, Head):
+        line = replace(line, format=lines.FORMAT)
+    assert read_line(lines.write_line(line)) == line
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    st.recursive(
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5)),
+        lambda inner: st.one_of(
+            st.lists(inner, max_size=3),
+            st.dictionaries(
+                st.sampled_from(
+                    ["at", "event", "did", "decided", "kind", "head", "session", "task", "call"]
+                ),
+                st.one_of(inner, st.sampled_from([cls.__name__ for cls in LOGGED])),
+                max_size=5,
+            ),
+        ),
+    )
+)
+def test_nonsense_is_refused_and_nothing_else(told: Any) -> None:
+    try:
+        line = read_line(json.dumps(told).encode())
+    except Undecodable:
+        return
+    assert isinstance(line, Entry)

@@ -1,0 +1,113 @@
+"""Lines of the event log: what is left out, what is refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import FrameworkCalled
+from croupier.master.eventlog.codec import Codec, Undecodable
+from croupier.master.eventlog.lines import Entry, as_json, event_encoder, read_line
+from croupier.model.ids import OfferId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo
+
+SECRET = Command(("run", "--token=hunter2"), environment={"TOKEN": "hunter2"})
+
+
+def accept(command: Command) -> FrameworkCalled:
+    task = TaskInfo(TaskId("t"), command, Resources.parse("cpus:1"))
+    return FrameworkCalled(SessionId(1), 1, calls.Accept((OfferId("o"),), (task,)))
+
+
+def written(event: FrameworkCalled) -> bytes:
+    return as_json({"at": 0.0, "event": event_encoder()(event)})
+
+
+def read(event: FrameworkCalled) -> Command:
+    entry = read_line(written(event))
+    assert isinstance(entry, Entry)
+    assert isinstance(entry.event, FrameworkCalled)
+    assert isinstance(entry.event.call, calls.Accept)
+    return entry.event.call.tasks[0].command
+
+
+def test_what_tasks_run_is_not_written() -> None:
+    assert b"hunter2" not in written(accept(SECRET))
+    read(accept(SECRET)).check()
+
+
+def test_a_command_that_is_refused_is_refused_again_for_the_same_reason() -> None:
+    broken = Command((), shell="", user="u")
+    assert read(accept(broken)) == broken
+
+
+def known_agent(total: str) -> bytes:
+    agent = '"agent_id": "a", "hostname": "h", "attributes": {}'
+    return f'{{"agent": {{{agent}, "total": {total}}}}}'.encode()
+
+
+def known_framework(constraint: str) -> bytes:
+    demand = f'{{"unit": {{"cpus": 1}}, "constraints": [{constraint}]}}'
+    framework = '"framework_id": "f", "name": "n", "roles": [], "session": 1'
+    return f'{{"framework": {{{framework}, "demands": [{demand}]}}}}'.encode()
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        (b"", "not a line of JSON"),
+        (b"{", "not a line of JSON"),
+        (b"[" * 100_000, "not a line of JSON"),
+        (b"\xff\xfe", "not a line of JSON"),
+        (b"9" * 5000, "not a line of JSON"),
+        (b'{"at": NaN, "event": {}}', "not a line of JSON"),
+        (b"[]", "not an object"),
+        (b"{}", "neither a head"),
+        (b'{"head": {}}', "format None"),
+        (b'{"head": {"format": 2}}', "format 2; this program reads format 1"),
+        (b'{"event": {}}', "nothing else"),
+        (b'{"at": 1, "event": {}, "x": 1}', "nothing else"),
+        (b'{"at": "1", "event": {"kind": "TimePassed"}}', "'1' is not a float"),
+        (b'{"at": 1e999, "event": {"kind": "TimePassed"}}', "without a time"),
+        (b'{"at": 1, "event": {"kind": "Read"}}', "unknown kind 'Read'"),
+        (b'{"at": 1, "event": {"kind": "os.system"}}', "unknown kind"),
+        (b'{"at": 1, "event": {"kind": ["Heard"]}}', "unknown kind"),
+        (b'{"at": 1, "event": {"kind": "Heard"}}', "'session' is missing"),
+        (b'{"at": 1, "event": {"kind": "Heard", "session": true}}', "'True' is not a int"),
+        (b'{"at": 1, "event": {"kind": "Heard", "session": 1, "x": 1}}', "'x' is missing or unkn"),
+        (b'{"agent": {"agent_id": "a", "hostname": "h", "total": {"cpus": -1}}}', "'attributes'"),
+        (known_agent('{"cpus": -1}'), "negative"),
+        (known_agent('{"cpus": true}'), "not an amount"),
+        (known_agent('{"cpus": 1.5}'), "not an amount"),
+        (known_agent('{"ports": [[5, 1]]}'), "not a range"),
+        (known_agent('{"ports": [5, 1]}'), "not a range"),
+        (known_agent('{"x": {"set": [1]}}'), "not an amount"),
+        (known_framework('{"attribute": "a", "operator": "MATCHES", "value": "("}'), "cannot be"),
+        (known_framework('{"attribute": "a", "operator": "__class__"}'), "not a Operator"),
+    ],
+)  # fmt: skip
+def test_a_line_that_is_none_is_refused(text: bytes, why: str) -> None:
+    with pytest.raises(Undecodable, match=why):
+        read_line(text)
+
+
+def test_a_type_is_what_is_asked_for_and_not_what_a_document_names() -> None:
+    decode = Codec().decoder(calls.Accept)
+    with pytest.raises(Undecodable):
+        decode({"kind": "Teardown"})
+    with pytest.raises(Undecodable):
+        decode({"__class__": "x", "offer_ids": [], "tasks": []})
+    assert decode({"offer_ids": [], "tasks": []}) == calls.Accept((), ())
+
+
+def test_lone_surrogates_come_back() -> None:
+    event = accept(SECRET)
+    odd = FrameworkCalled(event.session, 1, calls.Decline((OfferId("\ud800"),), None, "\0"))
+    entry = read_line(written(odd))
+    assert isinstance(entry, Entry)
+    assert entry.event == odd
+    assert json.loads(written(odd))["at"] == 0
