@@ -45,7 +45,7 @@ def _of_leaf(leaf: Leaf, totals: Totals) -> Amounts:
     if leaf.used:
         return _scaled(leaf.used, totals, leaf.settings.resource_weights)
     if leaf.wants is None or not leaf.wants:
-        return dict.fromkeys(totals.amounts, Q)
+        return _everywhere(totals)
     return _widest(
         _scaled(want.demand.unit.scalars, totals, leaf.settings.resource_weights)
         for want in leaf.wants
@@ -62,8 +62,13 @@ def _scaled(amounts: Mapping[str, int], totals: Totals, weights: Mapping[str, in
             if share * 1000 * over > dominant * weight:
                 dominant, over = share * 1000, weight
     if not dominant:
-        return dict.fromkeys(totals.amounts, Q)
+        return _everywhere(totals)
     return {name: -(-share * Q * over // dominant) for name, share in shares.items()}
+
+
+def _everywhere(totals: Totals) -> Amounts:
+    # Where there is nothing yet, siblings compete for that.
+    return dict.fromkeys(totals.amounts or ("",), Q)
 
 
 def _widest(directions: Iterable[Amounts]) -> Amounts:

@@ -8,7 +8,7 @@ from croupier.master.allocator import limits
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
-from croupier.master.allocator.refusals import AtLimit, TakenBy
+from croupier.master.allocator.refusals import AtLimit, KeptFor, TakenBy
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.visit import Visit
@@ -45,6 +45,14 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
         cause, about = refusal
         told = getattr(about, "role", "") or agent.agent_id
         return PassedOver(cause, 1, str(about), leaf.role, told)
+    holders = [
+        other
+        for other in tree.leaves.values()
+        if other.holding == agent.agent_id and other is not leaf and now < other.may_hold_at
+    ]
+    keeper = Visit(agent, tree, _Still(), rules, 0, now).keeper(leaf, holders)
+    if keeper is not None:
+        return PassedOver(Cause.KEPT, 1, str(KeptFor(keeper)), leaf.role, keeper.role)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
-from math import lcm
 
 from croupier.master.allocator.directions import lift_of
 from croupier.master.allocator.node import (
@@ -308,10 +307,9 @@ class Tree:
         pool.weight = pool.settings.weight
 
     def _note_weight(self, settings: RoleSettings) -> None:
-        by_resource = lcm(1000, *settings.resource_weights.values())
         bits = max(settings.weight, 1000).bit_length()
         if settings.resource_weights:
-            bits += by_resource.bit_length()
+            bits += max(1000, *settings.resource_weights.values()).bit_length()
         if bits > self._weight_bits:
             self._weight_bits = bits
             self._is_stale = True

@@ -139,6 +139,14 @@ class Visit:
         assert refusal is not None
         return refusal
 
+    def keeper(self, taker: Leaf, holders: Iterable[Leaf]) -> Leaf | None:
+        """For which of `holders`, for whom the agent is kept, `taker` is not dealt it."""
+        for holder in holders:
+            self.refusal(holder)
+        if self.refusal(taker) is not None:
+            return None
+        return self._kept_for(taker)
+
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
         could = [leaf for leaf in leaves if leaf.is_listed and self._refused(leaf) is None]
         self._starved.clear()

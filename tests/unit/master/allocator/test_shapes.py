@@ -27,14 +27,14 @@ def test_a_shape_that_does_not_fit_does_not_hold_up_the_other() -> None:
 def test_each_framework_is_dealt_its_own_shape() -> None:
     """The tree looks at several frameworks before it chooses one."""
     dealing = Dealing()
-    for number, unit in enumerate(("cpus:1", "cpus:2", "mem:1GB", "cpus:1;mem:3GB") * 2):
+    shapes = ("cpus:1", "cpus:2", "mem:1GB", "cpus:1;mem:3GB")
+    for number in range(8):
         role = f"r{number % 3}/s{number}"
-        dealing.framework(f"f{number}", want(unit), roles=[role])
+        dealing.framework(f"f{number}", want(shapes[number % 4]), roles=[role])
     dealing.agent("m", "cpus:50;mem:60GB")
     for grant in dealing.deal():
         ((unit, number),) = grant.units
-        number_of = int(grant.framework_id[1:]) % 4
-        assert str(unit) == ("cpus:1", "cpus:2", "mem:1GB", "cpus:1;mem:3GB")[number_of]
+        assert str(unit) == shapes[int(grant.framework_id[1:]) % 4]
         assert grant.resources == unit.carve(amount("cpus:50;mem:60GB"), number)
 
 

@@ -22,7 +22,6 @@ their keys keep their order when 2 ** shift >= D ** 2, and equal ones stay equal
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import lcm
 
 from croupier.master.allocator.directions import Q, lift_of
 from croupier.master.allocator.node import Leaf, Level, Node, Pool
@@ -103,10 +102,10 @@ def weighted_share(
     held: Mapping[str, int], factors: Mapping[str, int], weights: Mapping[str, int]
 ) -> Level:
     """The largest of the shares over the weights of their resources, as a level."""
-    over = lcm(1000, *weights.values())
-    shares = (
-        milli * factors[name] * 1000 * (over // weights.get(name, 1000))
-        for name, milli in held.items()
-        if name in factors
-    )
-    return (1, max(shares, default=0), over)
+    best, over = 0, 1
+    for name, milli in held.items():
+        if name in factors:
+            share, weight = milli * factors[name] * 1000, weights.get(name, 1000)
+            if share * over > best * weight:
+                best, over = share, weight
+    return (1, best, over)
