@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan
+from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.messages import PreemptRequested
@@ -33,6 +34,9 @@ def watch(state: State, now: float) -> None:
 def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     """Look who starves, and begin to make room for them."""
     if not state.preemptor.is_possible:
+        return
+    if _is_recovering(state):
+        watch(state, now)
         return
     plans = state.preemptor.look(lambda leaf: _holdings(state, leaf), now)
     for plan in plans:
@@ -59,6 +63,18 @@ def on_grace_over(state: State, framework_id: FrameworkId, task_id: TaskId) -> I
         return
     yield from kill(state, task, None, Reason.PREEMPTED)
     yield Happened(PreemptionEnded(framework_id, task_id, "killed"))
+
+
+def _is_recovering(state: State) -> bool:
+    """Whether over a fifth of the agents that an earlier master knew have yet to return.
+
+    Until they have, who holds what is not known, nor who is entitled to what.
+    """
+    missing = sum(
+        agent.state is AgentState.DISCONNECTED and not agent.in_pool
+        for agent in state.agents.values()
+    )
+    return missing * 5 > len(state.agents)
 
 
 def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
