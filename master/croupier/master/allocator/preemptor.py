@@ -41,6 +41,8 @@ class Preemptor:
         self._tree, self._pool = allocator.tree, allocator.pool
         self._starvation = Starvation(self._tree, rules)
         self._going: dict[VictimKey, _Going] = {}
+        # Offers that plans of the present look take back: they still stand until it is over.
+        self._taken_back: set[str] = set()
 
     @property
     def is_possible(self) -> bool:
@@ -59,6 +61,7 @@ class Preemptor:
         caller. O(willing frameworks + holdings looked at).
         """
         self._tree.refresh()
+        self._taken_back.clear()
         standings = self._standings()
         means = Means(
             self._tree,
@@ -111,7 +114,9 @@ class Preemptor:
         leaf, room = found.starving.leaf, found.room
         for victim in found.victims:
             standings.imagine(victim.leaf, victim.resources.scalars, -1)
-            if not victim.is_offer:
+            if victim.is_offer:
+                self._taken_back.add(victim.key)
+            else:
                 self._going[victim.leaf.framework_id, victim.key] = _Going(victim, leaf)
         standings.imagine(leaf, room.scalars)
         agent = self._pool.agents[found.agent_id]
@@ -142,7 +147,8 @@ class Preemptor:
     def _of(self, leaf: Leaf, holdings: Holdings, now: float) -> Iterable[Holding]:
         for each in holdings(leaf):
             if each.is_offer:
-                yield each
+                if each.key not in self._taken_back:
+                    yield each
             elif (leaf.framework_id, each.key) in self._going:
                 continue
             elif now - each.since >= self.rules.min_age_s:
