@@ -106,10 +106,9 @@ async def test_a_slow_disk_ends_the_log_before_memory_does(tmp_path: Path) -> No
     one = Writer(tmp_path / "log", 3, max_waiting=1000)
     one.begin_file(lines())
     one.put(b"x" * 900)
-    assert one.failure is None
+    assert not one.failure
     one.put(b"x" * 200)
-    assert one.failure is not None
-    assert "too much waits" in one.failure
+    assert "too much waits" in str(one.failure)
     gate.set()
     one.close()
     assert text(tmp_path / "log") == ""

@@ -71,6 +71,7 @@ def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, V
             history.take(line)
         except Exception as error:
             raise BadLog(f"{place}: it makes no sense after what precedes it: {error}") from None
+    history.finish()
     return history, Verdict(history.events, exact.digest if exact is not None else None)
 
 

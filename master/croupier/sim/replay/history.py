@@ -60,7 +60,7 @@ class TaskRun:
 
     Attributes:
         wanted_at: since when it was wanted; None if that has no meaning.
-        is_endless: whether its framework had always more of it to do.
+        demand: what it was a unit of, if anything was declared.
         was_lost: whether it ended by no doing of its own or its framework's.
     """
 
@@ -71,7 +71,6 @@ class TaskRun:
     launched_at: float
     wanted_at: float | None = None
     demand: Demand | None = None
-    is_endless: bool = False
     ended_at: float | None = None
     was_lost: bool = False
 
@@ -82,7 +81,7 @@ class FrameworkStay:
 
     Attributes:
         wishes: what it still wants, or wanted when it left.
-        endless: since when it wanted any number of a unit in a role, and of what.
+        endless: of which units it had always more to do in a role, since when.
     """
 
     framework_id: FrameworkId
@@ -146,6 +145,11 @@ class History:
             self._take_entry(line)
         elif self.events == 0:
             self._take_known(line)
+
+    def finish(self) -> None:
+        """There are no more lines."""
+        for stay in self._frameworks.values():
+            _note_insatiable(stay)
 
     # How things stood.
 
@@ -249,7 +253,6 @@ class History:
                 entry.at,
                 wanted.since,
                 wanted.demand,
-                wanted.is_endless,
             )
             self._launched((stay.framework_id, task.task_id), run)
 
@@ -277,6 +280,7 @@ class History:
                 stay = self._frameworks.pop(FrameworkId(framework_id), None)
                 if stay is not None:
                     stay.left = at
+                    _note_insatiable(stay)
             case _:
                 pass
 
@@ -319,8 +323,7 @@ class History:
         stay.wishes.declare(demands, stay.roles[0], at)
         for wish in stay.wishes:
             if wish.endless_since is not None:
-                since = (wish.endless_since, wish.demand)
-                stay.endless.setdefault((wish.role, wish.demand.unit), since)
+                stay.endless.setdefault((wish.role, wish.demand.unit), (wish.since, wish.demand))
 
     def _launched(self, key: TaskKey, run: TaskRun) -> None:
         self._running[key] = run
@@ -336,6 +339,12 @@ class History:
         for offer_id in list(islice(self._offers, 2)):
             if self._offers[offer_id][0] < at - _OFFER_S:
                 del self._offers[offer_id]
+
+
+def _note_insatiable(stay: FrameworkStay) -> None:
+    for wish in stay.wishes:
+        if wish.is_insatiable:
+            stay.endless.setdefault((wish.role, wish.demand.unit), (wish.since, wish.demand))
 
 
 def _named(did: Iterable[Deed], what: str) -> str | None:

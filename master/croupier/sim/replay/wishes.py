@@ -1,8 +1,9 @@
 """Since when what a framework launches was wanted.
 
-A framework that declares demand wants so many units from when it declares them; one that
-wants any number has always more to do, and waits for nothing in particular. One that declares
-nothing is taken to want what it launches since it last let an offer go, or was silent.
+A framework that declares demand wants so many units from when it declares them. One that
+wants any number has always more to do, and waits for nothing in particular; so has one that
+asks for more, again and again, before it has had what it asked for. One that declares nothing
+is taken to want what it launches since it last let an offer go, or was silent.
 """
 
 from __future__ import annotations
@@ -15,20 +16,34 @@ from croupier.model.demand import Demand
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
+# Who has asked for more so often, and never had enough, never will.
+INSATIABLE = 10
+
 
 @dataclass(slots=True)
 class Wish:
     """One shape that is wanted in one role.
 
     Attributes:
+        since: when it was first declared.
         waiting: since when, and how many units, oldest first.
         endless_since: since when any number is wanted; None if it is not.
+        was_met: whether at any time none was wanted.
+        renewals: how often more were asked for than before.
     """
 
     role: Role
     demand: Demand
+    since: float
     waiting: deque[tuple[float, int]] = field(default_factory=deque)
     endless_since: float | None = None
+    was_met: bool = False
+    renewals: int = 0
+
+    @property
+    def is_insatiable(self) -> bool:
+        """Whether there was always more to do, although a number was asked for."""
+        return not self.was_met and self.renewals >= INSATIABLE
 
     @property
     def units(self) -> int:
@@ -45,12 +60,14 @@ class Wish:
         self.endless_since = None
         more = demand.count - self.units
         if more > 0:
+            self.renewals += bool(self.waiting)
             self.waiting.append((at, more))
         while more < 0:
             since, number = self.waiting.pop()
             if number + more > 0:
                 self.waiting.append((since, number + more))
             more += number
+        self.was_met |= not self.waiting
 
     def take(self) -> float | None:
         """One is launched; since when it was wanted, None if nobody can say."""
@@ -61,6 +78,7 @@ class Wish:
             self.waiting[0] = (since, number - 1)
         else:
             self.waiting.popleft()
+            self.was_met |= not self.waiting
         return since
 
 
@@ -71,12 +89,10 @@ class Wanted:
     Attributes:
         since: when it was first wanted; None if it has no such time.
         demand: None if none was declared.
-        is_endless: whether there was always more.
     """
 
     since: float | None
     demand: Demand | None = None
-    is_endless: bool = False
 
 
 class Wishes:
@@ -104,7 +120,7 @@ class Wishes:
         for demand in demands:
             role = demand.role or first
             key = (role, demand.unit)
-            wish = before.get(key) or Wish(role, demand)
+            wish = before.get(key) or Wish(role, demand, at)
             wish.declare(demand, at)
             self._wishes[key] = wish
 
@@ -119,5 +135,5 @@ class Wishes:
         if wish is None:
             return Wanted(None)
         if wish.endless_since is not None:
-            return Wanted(None, wish.demand, is_endless=True)
+            return Wanted(None, wish.demand)
         return Wanted(wish.take(), wish.demand)

@@ -26,6 +26,7 @@ ASSUMPTIONS = (
     "a task is wanted since its framework declared the demand for it",
     "a framework that declares none wants a task since it last let an offer go, or revived",
     "a framework that wants any number always has more tasks, like those that it had",
+    "so has one that asked for more, again and again, and never had all that it asked for",
     "every other framework has the tasks that it launched, and those that it still wanted",
     "tasks that were lost or preempted are left out: what was run in their place is there",
     "agents and frameworks come and go as they did, frameworks not before their work is done",
@@ -141,7 +142,7 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
     builder = _Builder(history, runs)
     batches: dict[tuple[float, Shape, bool], list[float]] = {}
     for run in builder.kept:
-        if run.is_endless:
+        if run.demand is not None and (role, run.demand.unit) in stay.endless:
             part.declares = True
             continue
         was_running = run.launched_at <= start
@@ -152,7 +153,8 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
         batches.setdefault((at, shape, was_running), []).append(builder.seconds(run))
     guesses = builder.guesses()
     for wish in stay.wishes if stay.left is None else ():
-        for since, units in wish.waiting if wish.role == role else ():
+        is_finite = wish.role == role and (role, wish.demand.unit) not in stay.endless
+        for since, units in wish.waiting if is_finite else ():
             shape = builder.shape(wish.demand.unit, wish.demand)
             seconds = islice(guesses, min(units, _MAX_REMAINING))
             batches.setdefault((max(since - start, 0.0), shape, False), []).extend(seconds)
@@ -162,8 +164,9 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
     ]
     for (where, unit), (since, demand) in stay.endless.items():
         if where == role:
-            mine = [run for run in builder.kept if run.is_endless and run.demand is not None]
-            like = [run for run in mine if run.demand is not None and run.demand.unit == unit]
+            like = [
+                run for run in builder.kept if run.demand is not None and run.demand.unit == unit
+            ]
             shape = builder.shape(unit, demand)
             part.endless.append(Endless(max(since - start, 0.0), shape, builder.pattern(like)))
     return part

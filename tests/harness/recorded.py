@@ -1,0 +1,117 @@
+"""Event logs of cores in virtual time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.master.allocator import Allocator, Rules, policies
+from croupier.master.core.effects import Effect
+from croupier.master.core.events import Event
+from croupier.master.core.records import Registry
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.step import step
+from croupier.master.eventlog.lines import FORMAT, Head
+from croupier.master.eventlog.recorder import FileRecorder
+from croupier.master.eventlog.writer import Writer
+from croupier.model.ids import Role
+from croupier.model.roles import RoleSettings
+from tests.harness.world import World
+
+LARGE = 1 << 30
+
+
+class StoppedClock:
+    """Always the same moment: 2026-01-01."""
+
+    def now(self) -> float:
+        return 0.0
+
+    def wall_ms(self) -> int:
+        return 1_767_225_600_000
+
+
+def make_head(
+    settings: Settings | None = None,
+    policy: str = "drf",
+    rules: Rules | None = None,
+    roles: Mapping[Role, RoleSettings] | None = None,
+    registry: Registry | None = None,
+) -> Head:
+    """The head of the log of a simulated master, which begins at 0."""
+    return Head(
+        FORMAT,
+        "test",
+        "sim",
+        part=1,
+        at=0.0,
+        wall_ms=StoppedClock().wall_ms(),
+        events=0,
+        decided="",
+        settings=settings or Settings(),
+        policy=policy,
+        seed=0,
+        rules=rules or Rules(),
+        roles=dict(roles or {}),
+        registry=registry or Registry(),
+    )
+
+
+def state_of(head: Head) -> State:
+    """What a master knows that begins so."""
+    allocator = Allocator(policies.make(head.policy, head.seed), head.rules, head.roles)
+    assert head.registry is not None
+    return State.recovered(head.registry, head.master_id, head.settings, allocator, head.at)
+
+
+def make_recorder(path: Path, head: Head, size: int = LARGE, most: int = 8) -> FileRecorder:
+    """A recorder that begins with `head`."""
+    return FileRecorder(Writer(path, most), size, head, StoppedClock())
+
+
+class RecordedWorld(World):
+    """A world that keeps a log of every step, until `close`."""
+
+    def __init__(self, path: Path, head: Head | None = None, size: int = LARGE) -> None:
+        head = head or make_head()
+        super().__init__(state=state_of(head))
+        self.recorder = make_recorder(path, head, size, most=100)
+
+    def _step(self, event: Event) -> list[Effect]:
+        effects = super()._step(event)
+        self.recorder.decided(event, self.now, effects)
+        self.recorder.flush(self.state)
+        return effects
+
+    def close(self) -> None:
+        """The log is complete."""
+        self.recorder.close()
+        assert self.recorder.dropped == 0
+
+
+@contextmanager
+def simulation_recorded(
+    path: Path, head: Head, size: int = LARGE, spy: Callable[[State, float], None] | None = None
+) -> Iterator[None]:
+    """Keep a log of the simulated cluster that is run within this; `spy` sees every step."""
+    recorder = make_recorder(path, head, size, most=100)
+
+    def recorded(state: State, event: Event, now: float) -> list[Effect]:
+        effects = step(state, event, now)
+        recorder.decided(event, now, effects)
+        recorder.flush(state)
+        if spy is not None:
+            spy(state, now)
+        return effects
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("croupier.sim.kernel.step", recorded)
+        try:
+            yield
+        finally:
+            recorder.close()
+    assert recorder.dropped == 0

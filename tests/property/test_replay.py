@@ -1,0 +1,107 @@
+"""Whatever happens to the core, its log has the same happen again; and asking changes nothing."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import initialize, rule
+
+from croupier.master.allocator import Rules
+from croupier.master.allocator.policies import NAMES
+from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.allocator.what_if import role_entitlements
+from croupier.master.core.events import UpdateRoles
+from croupier.master.core.roles import RoleChange
+from croupier.master.core.settings import Settings
+from croupier.master.core.standing import stand
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
+from croupier.sim.replay.change import Change
+from croupier.sim.replay.command import find
+from tests.harness.recorded import RecordedWorld, make_head
+from tests.property.test_core import CoreMachine
+
+ROLES = st.sampled_from(["r1", "r1/x", "r2", "r3"]).map(Role)
+
+
+class RecordedMachine(CoreMachine):
+    """The core's machine, with a log, and operators who ask and change."""
+
+    @initialize(
+        weight=st.integers(1, 3),
+        policy=st.sampled_from(NAMES),
+        order=st.sampled_from(["arrival", "random", "pack", "spread"]),
+        preemption=st.booleans(),
+    )
+    def begin(
+        self, weight: int, policy: str = "drf", order: str = "arrival", preemption: bool = False
+    ) -> None:
+        self.folder = tempfile.TemporaryDirectory()
+        self.path = Path(self.folder.name) / "log"
+        rules = PreemptionRules(is_on=preemption, fair_timeout_s=2, guarantee_timeout_s=1)
+        head = make_head(
+            Settings(preemption=rules),
+            policy,
+            Rules(order=order),
+            {Role("r1"): RoleSettings(weight * 1000)},
+        )
+        self.log = RecordedWorld(self.path, head, size=20_000)
+        self.world = self.log
+        self.known_agents: list[AgentId] = []
+        self.known_frameworks: list[FrameworkId] = []
+        self.tasks = 0
+        self.seq = 0
+
+    @rule(
+        role=ROLES,
+        guarantee=st.integers(0, 3),
+        limit=st.one_of(st.none(), st.integers(0, 9)),
+        preemption=st.sampled_from([None, None, True, False]),
+    )
+    def an_operator_sets_a_role(
+        self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
+    ) -> None:
+        """By an event, as operators do; what contradicts itself is refused."""
+        settings = RoleSettings(
+            weight=1000 + 500 * guarantee,
+            guarantee={"cpus": guarantee * 1000} if guarantee else {},
+            limit={} if limit is None else {"cpus": limit * 1000},
+            preemption=preemption,
+        )
+        self.world.do(UpdateRoles(1, (RoleChange(role, settings),), force=True))
+
+    @rule()
+    def operator_asks(self) -> None:
+        """Everything that operators and scrapes look at."""
+        state = self.world.state
+        stand(state)
+        role_entitlements(state.allocator.tree, {Role("r1"): RoleSettings(7000)})
+        assert state.allocator.unsettled_agents >= 0
+        state.next_deadline()
+        for framework_id in state.frameworks:
+            state.allocator.share(framework_id)
+            state.allocator.entitlement(framework_id)
+            state.allocator.explain(framework_id, None, self.world.now)
+            for agent_id, agent in state.agents.items():
+                if agent.in_pool:
+                    state.allocator.explain(framework_id, agent_id, self.world.now)
+
+    def teardown(self) -> None:
+        if not hasattr(self, "world"):
+            return
+        with self.folder:
+            self.log.close()
+            found = find(self.path, Change(), lambda done, text="": None)
+            assert found.verdict.digest is not None
+
+
+TestReplay = RecordedMachine.TestCase
+TestReplay.settings = settings(
+    max_examples=60,
+    stateful_step_count=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
