@@ -48,6 +48,7 @@ class PretendAgent:
     Attributes:
         agent_id: empty until the master gave one.
         machine: what really runs there.
+        launched: how many tasks it was told to run.
         error: why the master ended its session, if it did.
     """
 
@@ -80,6 +81,7 @@ class PretendAgent:
         self.machine = machine
         self.attributes = attributes or {}
         self.agent_id = AgentId("")
+        self.launched = 0
         self.error: CroupierError | None = None
         self._works = works
         self._tick_s = tick_s
@@ -88,6 +90,7 @@ class PretendAgent:
         self._tasks: dict[TaskKey, _Task] = {}
         self._to_report: list[TaskStatus] = []
         self._wakes_at: float | None = None
+        self._has_changed = False
 
     def connect(self) -> None:
         """Register, with every task that is known."""
@@ -152,6 +155,8 @@ class PretendAgent:
 
     def speak(self) -> None:
         """Report every update that has not been reported."""
+        if self._has_changed:
+            self._changed()
         if self._session is not None and self._to_report:
             statuses, self._to_report = tuple(self._to_report), []
             self.kernel.tell(AgentReported(self._session, statuses))
@@ -170,16 +175,17 @@ class PretendAgent:
         work = self._works.pop(key)
         now = self.kernel.now
         work.started_at = now
+        self.launched += 1
         self._tasks[key] = _Task(info, work)
         self.machine.start(key, work.shape.use, work.seconds, now)
         self._report(key, TaskState.RUNNING)
-        self._changed()
+        self._has_changed = True
 
     def _kill(self, key: TaskKey, reason: Reason) -> None:
         if key in self._tasks and key in self.machine:
             self.machine.stop(key, self.kernel.now)
             self._report(key, TaskState.KILLED, reason)
-            self._changed()
+            self._has_changed = True
 
     def _wake(self) -> None:
         """Report what is done. A wake-up that a later change made needless does nothing."""
@@ -191,10 +197,12 @@ class PretendAgent:
             self.machine.stop(key, now)
             failed = self._tasks[key].work.fails
             self._report(key, TaskState.FAILED if failed else TaskState.FINISHED)
-        self._changed()
+        self._has_changed = True
+        self.kernel.will_speak(self)
 
     def _changed(self) -> None:
         """Wake up for the next task that will be done, and tell who watches."""
+        self._has_changed = False
         if self._on_change is not None:
             self._on_change(self)
         end = self.machine.next_end()

@@ -8,12 +8,15 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from time import perf_counter
 
 from croupier.model.errors import InvalidRequest
 from croupier.rpc.cli import make_app
 from croupier.sim.experiment import Options, Result
 from croupier.sim.progress import progress_bar
 from croupier.sim.registry import EXPERIMENTS, Entry
+
+MAX_SCALE = 1000
 
 app = make_app(
     "simulate",
@@ -49,13 +52,19 @@ def _register(name: str, entry: Entry) -> None:
     def run(*, seed: int = 0, out: Path | None = None) -> int:
         return run_experiment(name, Options(seed), out)
 
-    def run_on_data(*, data: Path, seed: int = 0, out: Path | None = None) -> int:
-        return run_experiment(name, Options(seed, data), out)
+    def run_on_data(
+        *, data: Path | None = None, scale: float = 1.0, seed: int = 0, out: Path | None = None
+    ) -> int:
+        return run_experiment(name, Options(seed, data, scale), out)
 
     chosen: Callable[..., int] = run_on_data if entry.needs_data else run
-    of_data = "data\n    The folder with the trace files.\n" if entry.needs_data else ""
+    of_data = (
+        "data\n    The folder with the trace files; without it, the error says where to get them.\n"
+        "scale\n    How much of the workload to run; 1 takes minutes.\n"
+    )
     chosen.__doc__ = (
-        f"{entry.summary}.\n\nParameters\n----------\n{of_data}"
+        f"{entry.summary}.\n\nParameters\n----------\n"
+        f"{of_data if entry.needs_data else ''}"
         "seed\n    The same seed gives the same result.\n"
         "out\n    A folder for CSV files, and plots if matplotlib is installed.\n"
     )
@@ -74,11 +83,17 @@ def run_experiment(name: str, options: Options, out: Path | None) -> int:
     """
     from croupier.sim.report import print_result
 
+    if not 0 < options.scale <= MAX_SCALE:
+        raise InvalidRequest(f"--scale {options.scale:g}: it must be above 0, at most {MAX_SCALE}")
     experiment = EXPERIMENTS[name].load()
     print(f"{name}, seed {options.seed}\n{experiment.expected}", flush=True)
     with progress_bar() as progress:
+        begun = perf_counter()
         result = experiment.run(options, progress)
+        took_s = perf_counter() - begun
     print_result(result, sys.stdout)
+    if result.simulated is not None:
+        print(result.simulated.speed(took_s), file=sys.stderr)
     if out is not None:
         _write_files(result, out)
     return 0 if result.passed else 1

@@ -13,12 +13,14 @@ from croupier.model.attributes import Attributes
 from croupier.model.ids import AgentId, Role
 from croupier.model.resources import Resources
 from croupier.sim.agent import PretendAgent, TaskKey
-from croupier.sim.framework import Ended, Fits, Habits, PretendFramework
+from croupier.sim.experiment import Simulated
+from croupier.sim.framework import Ended, Habits, Places, PretendFramework
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import PAGING, Machine, Size
 from croupier.sim.work import Work
 
 # Pretend peers need not say all the time that they are there, unless it is to be tested.
+_NOTHING = Size(0, 0)
 _PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0)
 
 
@@ -38,11 +40,7 @@ class Cluster:
     Attributes:
         kernel: its time, and its master.
         agents: in the order of their nodes.
-        frameworks: in the order in which they came.
         size: what all machines have together.
-        busy: what is used of them, none counted beyond what it has, in thousandths.
-        launched: how many tasks were started.
-        ended: how many of them ended.
     """
 
     def __init__(
@@ -69,11 +67,9 @@ class Cluster:
         self.rng = Random(seed)
         self.kernel = Kernel(State("sim", settings, allocator), check_every)
         self.agents: list[PretendAgent] = []
-        self.frameworks: list[PretendFramework] = []
-        self.launched = 0
-        self.ended = 0
+        self._present: list[PretendFramework] = []
         self._works: dict[TaskKey, Work] = {}
-        self._busy: dict[str, tuple[int, int]] = {}
+        self._busy: dict[PretendAgent, Size] = {}
         self._busy_cpus = self._busy_mem = 0
         for node in nodes:
             agent = PretendAgent(
@@ -98,8 +94,19 @@ class Cluster:
         return self.kernel.now
 
     @property
+    def simulated(self) -> Simulated:
+        """How much has happened."""
+        return Simulated(self.now, sum(agent.launched for agent in self.agents))
+
+    @property
+    def waiting(self) -> int:
+        """How many tasks wait to be launched. O(frameworks that have not left)."""
+        self._present = [each for each in self._present if not each.has_left]
+        return sum(framework.waiting for framework in self._present)
+
+    @property
     def busy(self) -> Size:
-        """What is used of the machines, none counted beyond what it has."""
+        """What is really in use, on all machines together."""
         return Size(self._busy_cpus, self._busy_mem)
 
     def agent(self, agent_id: AgentId) -> PretendAgent:
@@ -113,7 +120,7 @@ class Cluster:
         habits: Habits | None = None,
         works: Iterable[Work] = (),
         on_end: Ended | None = None,
-        fits: Fits | None = None,
+        places: Places | None = None,
     ) -> PretendFramework:
         """Have a framework come, with work."""
         made = PretendFramework(
@@ -124,21 +131,25 @@ class Cluster:
             self.rng,
             habits,
             on_end,
-            fits,
+            places,
         )
-        self.frameworks.append(made)
+        self._present.append(made)
         made.submit(works)
         made.connect()
         return made
 
-    def run(self, until: float, progress: Callable[[float], None] | None = None) -> None:
-        """Let virtual time pass."""
-        self.kernel.run(until, progress)
+    def run(
+        self,
+        until: float,
+        progress: Callable[[float], None] | None = None,
+        is_over: Callable[[], bool] | None = None,
+    ) -> None:
+        """Let virtual time pass; see `Kernel.run`."""
+        self.kernel.run(until, progress, is_over)
 
     def _on_change(self, agent: PretendAgent) -> None:
-        used, size = agent.machine.used, agent.machine.size
-        cpus, mem = min(used.cpus, size.cpus), min(used.mem, size.mem)
-        old_cpus, old_mem = self._busy.get(agent.hostname, (0, 0))
-        self._busy[agent.hostname] = (cpus, mem)
-        self._busy_cpus += cpus - old_cpus
-        self._busy_mem += mem - old_mem
+        busy = agent.machine.busy
+        before = self._busy.get(agent, _NOTHING)
+        self._busy[agent] = busy
+        self._busy_cpus += busy.cpus - before.cpus
+        self._busy_mem += busy.mem - before.mem

@@ -82,13 +82,37 @@ class Plot:
 
 
 @dataclass(frozen=True, slots=True)
+class Simulated:
+    """How much happened in virtual time, in all runs together."""
+
+    virtual_s: float
+    tasks: int
+
+    def __add__(self, other: Simulated) -> Simulated:
+        return Simulated(self.virtual_s + other.virtual_s, self.tasks + other.tasks)
+
+    def speed(self, took_s: float) -> str:
+        """What that means for a run which really took so long, in words."""
+        return (
+            f"{self.virtual_s:,.0f} virtual seconds and {self.tasks:,} tasks in {took_s:.1f} s: "
+            f"{self.virtual_s / took_s:,.0f} times real time, {self.tasks / took_s:,.0f} tasks/s, "
+            f"{took_s / max(self.tasks, 1) * 1e6:.0f} us a task"
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Result:
-    """What a run found out; `notes` are sentences worth printing, in order."""
+    """What a run found out; `notes` are sentences worth printing, in order.
+
+    Attributes:
+        simulated: what its runs in virtual time did, for the speed.
+    """
 
     checks: tuple[Check, ...]
     tables: tuple[Table, ...] = ()
     plots: tuple[Plot, ...] = ()
     notes: tuple[str, ...] = ()
+    simulated: Simulated | None = None
 
     @property
     def passed(self) -> bool:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, islice
 from random import Random
+from typing import Protocol
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
@@ -38,8 +39,19 @@ _FOR_EVER_S = 365 * 24 * 3600.0
 _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
-Fits = Callable[[AgentId, list[Work]], int]
 Ended = Callable[[Work], None]
+
+
+class Places(Protocol):
+    """What stands in the way of tasks that the master does not know of."""
+
+    def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
+        """Make room on an agent for the first works, as many as go there; how many did."""
+        ...
+
+    def give_back(self, work: Work) -> None:
+        """What was taken for `work` is free again."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ class Habits:
             asks for none while it has no work.
         think_s: how long it holds an offer before it answers.
         declines: how likely it declines an offer at whim, 0 to 1.
+        max_per_offer: how many tasks of a shape it wants in one offer; None is any number.
         refuse_s: for how long it refuses what it declines; None is the master's default.
         tries: how often a task that was lost or failed is tried; the first counts.
     """
@@ -58,6 +71,7 @@ class Habits:
     declares: bool = True
     think_s: float = 0.0
     declines: float = 0.0
+    max_per_offer: int | None = None
     refuse_s: float | None = None
     tries: int = 1000
 
@@ -82,7 +96,7 @@ class PretendFramework:
         rng: Random,
         habits: Habits | None = None,
         on_end: Ended | None = None,
-        fits: Fits | None = None,
+        places: Places | None = None,
     ) -> None:
         """It is not there before `connect`.
 
@@ -94,8 +108,7 @@ class PretendFramework:
             rng: decides its whims.
             habits: how it behaves.
             on_end: told of each task that has ended for good.
-            fits: how many of some works, from the first, really go on an agent where the
-                offer would take them all; None: all.
+            places: where tasks really go; None is anywhere on an offer that holds them.
         """
         self.kernel = kernel
         self.name = name
@@ -109,7 +122,7 @@ class PretendFramework:
         self._rng = rng
         self._habits = habits or Habits()
         self._on_end = on_end
-        self._fits = fits
+        self._places = places
         self._session: SessionId | None = None
         self._seqs = count(1)
         self._task_numbers = count(1)
@@ -123,6 +136,11 @@ class PretendFramework:
         self._launching: dict[int, list[TaskId]] = {}
         self._demand_changed = False
         self._leaving = False
+
+    @property
+    def has_left(self) -> bool:
+        """Whether it has gone, or is about to."""
+        return self._leaving
 
     @property
     def waiting(self) -> int:
@@ -237,7 +255,8 @@ class PretendFramework:
         if not self._habits.declares:
             return ()
         shapes = list(self._waiting.items())[:MAX_SHAPES]
-        return tuple(shape.demand(len(works)) for shape, works in shapes) or (_IDLE,)
+        most = self._habits.max_per_offer
+        return tuple(shape.demand(len(works), most) for shape, works in shapes) or (_IDLE,)
 
     def _tell_demand(self) -> None:
         if self._habits.declares:
@@ -293,8 +312,8 @@ class PretendFramework:
             number = shape.ask.units_within(left, min(len(waiting), MAX_TASKS - len(chosen)))
             if not number:
                 continue
-            if self._fits is not None:
-                number = self._fits(agent_id, [waiting[i] for i in range(number)])
+            if self._places is not None:
+                number = self._places.take(agent_id, list(islice(waiting, number)))
             chosen += [waiting.popleft() for _ in range(number)]
             if number:
                 left = left - shape.ask.carve(left, number)
@@ -342,6 +361,8 @@ class PretendFramework:
     def _ended(self, task_id: TaskId) -> Work:
         work = self._running.pop(task_id)
         self._hold(work.shape.ask, -1)
+        if self._places is not None:
+            self._places.give_back(work)
         return work
 
     def _hold(self, ask: Resources, times: int) -> None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
@@ -46,6 +47,13 @@ class Peer(Protocol):
         ...
 
 
+@dataclass(slots=True)
+class _Watcher:
+    at: float
+    interval_s: float
+    look: Action
+
+
 class Kernel:
     """Virtual time, what is to happen in it, and the master.
 
@@ -68,6 +76,7 @@ class Kernel:
         self._sessions = count(1)
         self._peers: dict[SessionId, Peer] = {}
         self._speaking: dict[Peer, None] = {}
+        self._watchers: list[_Watcher] = []
 
     def at(self, when: float, action: Action) -> None:
         """Have `action` done at `when`, after what was put on the agenda for then before.
@@ -76,17 +85,21 @@ class Kernel:
         """
         heapq.heappush(self._agenda, (max(when, self.now), next(self._numbers), action))
 
-    def every(
-        self, interval_s: float, action: Action, is_over: Callable[[], bool] | None = None
-    ) -> None:
-        """Have `action` done now and after each `interval_s`, until `is_over`."""
+    def every(self, interval_s: float, action: Action) -> None:
+        """Have `action` done now and after each `interval_s`, for ever."""
 
         def again() -> None:
             action()
-            if is_over is None or not is_over():
-                self.at(self.now + interval_s, again)
+            self.at(self.now + interval_s, again)
 
         self.at(self.now, again)
+
+    def watch(self, interval_s: float, look: Action) -> None:
+        """Have `look` called at each `interval_s` from now, when all is at rest.
+
+        It must change nothing: who watches does not disturb.
+        """
+        self._watchers.append(_Watcher(self.now, interval_s, look))
 
     def open_session(self, peer: Peer) -> SessionId:
         """A new session between the master and `peer`."""
@@ -120,8 +133,13 @@ class Kernel:
         if self._check_every and self.steps % self._check_every == 0:
             self.state.check()
 
-    def run(self, until: float, progress: Callable[[float], None] | None = None) -> None:
-        """Let time pass to `until`, or to when nothing is left to happen, whichever is first.
+    def run(
+        self,
+        until: float,
+        progress: Callable[[float], None] | None = None,
+        is_over: Callable[[], bool] | None = None,
+    ) -> None:
+        """Let time pass to `until`, or to when it `is_over`.
 
         `progress` is told the time now and then.
 
@@ -131,6 +149,9 @@ class Kernel:
         instants = 0
         self._rest()
         while (at := self._next()) is not None and at <= until:
+            if is_over is not None and is_over():
+                return
+            self._look(at)
             self.now = at
             due = self.state.next_deadline()
             if due is not None and due <= at:
@@ -141,8 +162,17 @@ class Kernel:
             instants += 1
             if progress is not None and instants % 256 == 0:
                 progress(at)
-        if at is not None:
+        if is_over is None or not is_over():
+            self._look(until)
             self.now = max(self.now, until)
+
+    def _look(self, before: float) -> None:
+        """Let those watch whose time is earlier than `before`."""
+        for watcher in self._watchers:
+            while watcher.at < before:
+                self.now = max(self.now, watcher.at)
+                watcher.look()
+                watcher.at += watcher.interval_s
 
     def _next(self) -> float | None:
         due = self.state.next_deadline()

@@ -41,6 +41,9 @@ class Size:
         return cls(round(cpus * 1000), round(mem_gb * GIB))
 
 
+_NOTHING = Size(0, 0)
+
+
 def speed_of(mem: int, used: Size, size: Size, paging: float = PAGING) -> float:
     """How fast a task of `mem` runs on a node of `size` that is `used`; 1 is undisturbed."""
     speed = 1.0
@@ -58,11 +61,12 @@ class _Pace(Generic[KeyT]):
     and `speed` more each second since.
     """
 
-    __slots__ = ("anchor", "done", "ends", "speed")
+    __slots__ = ("anchor", "cpus", "done", "ends", "speed")
 
     def __init__(self, speed: float, now: float) -> None:
         self.anchor = 0.0 if speed == 1.0 else now
         self.done = 0.0
+        self.cpus = 0
         self.speed = speed
         self.ends: list[tuple[float, int, KeyT]] = []
 
@@ -85,7 +89,7 @@ class Machine(Generic[KeyT]):
 
     Attributes:
         size: what it has.
-        used: what its tasks use, which may be more.
+        used: what its tasks would use if it had that much.
     """
 
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")
@@ -93,7 +97,7 @@ class Machine(Generic[KeyT]):
     def __init__(self, size: Size, paging: float = PAGING) -> None:
         """An empty machine; `paging` is the model's factor."""
         self.size = size
-        self.used = Size(0, 0)
+        self.used = _NOTHING
         self._paging = paging
         self._was_over = False
         self._numbers = 0
@@ -106,6 +110,14 @@ class Machine(Generic[KeyT]):
     def __contains__(self, key: object) -> bool:
         return key in self._running
 
+    @property
+    def busy(self) -> Size:
+        """What is really in use: a task that waits for memory uses no CPU."""
+        if not self._was_over:
+            return self.used
+        cpus = sum(pace.cpus * pace.speed for pace in self._paces.values())
+        return Size(round(cpus), min(self.used.mem, self.size.mem))
+
     def start(self, key: KeyT, use: Size, work_s: float, now: float) -> None:
         """Begin a task of `work_s` seconds at full speed."""
         self._numbers += 1
@@ -115,18 +127,20 @@ class Machine(Generic[KeyT]):
         if pace is None:
             speed = speed_of(use.mem, self.used, self.size, self._paging)
             pace = self._paces[use.mem] = _Pace(speed, now)
+        pace.cpus += use.cpus
         heapq.heappush(pace.ends, (pace.work_done(now) + work_s, self._numbers, key))
 
     def stop(self, key: KeyT, now: float) -> None:
         """End a task, done or not."""
         _, use = self._running.pop(key)
+        self._paces[use.mem].cpus -= use.cpus
         self._use(Size(self.used.cpus - use.cpus, self.used.mem - use.mem), now)
 
     def clear(self, now: float) -> None:
         """End all tasks."""
         self._running.clear()
         self._paces.clear()
-        self._use(Size(0, 0), now)
+        self._use(_NOTHING, now)
 
     def next_end(self) -> float | None:
         """When the next task is done if nothing changes; None if none runs."""

@@ -2,8 +2,9 @@
 
 The trace has bytes only. What is derived, and how:
 
-- Maps: one for each 256 MiB of map input, at least one. Reduces: one for each GiB of shuffle,
-  at least one if there is any; they start when all maps have ended.
+- Maps: one for each 256 MiB of map input, at least one. Reduces: as SWIM's own replay has it,
+  so many for the bytes of shuffle and output together, one for each GiB here; at least one if
+  there is any shuffle, and none if there is not. They start when all maps have ended.
 - Time: 4 s to start, then 5 MiB of input a second for a map, 10 MiB of shuffle and output a
   second for a reduce; times a factor of its own for each task, log-normal with a median of 1
   and a sigma of 0.3 (stragglers).
@@ -38,7 +39,7 @@ REDUCES = ((4, Size.of(1, 1)), (4, Size.of(1, 2)), (4, Size.of(0.5, 4)))
 def task_counts(job: SwimJob) -> tuple[int, int]:
     """How many maps and reduces it has."""
     maps = max(1, -(-job.map_input // MAP_BYTES))
-    reduces = max(1, -(-job.shuffle // REDUCE_BYTES)) if job.shuffle else 0
+    reduces = max(1, -(-(job.shuffle + job.output) // REDUCE_BYTES)) if job.shuffle else 0
     return maps, reduces
 
 

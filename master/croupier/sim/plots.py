@@ -46,7 +46,8 @@ def _draw(plot: Plot, axes: Axes) -> None:
         ys = [y for _, y in line.points]
         if plot.is_bars:
             shift = (index - (len(plot.lines) - 1) / 2) * width
-            axes.bar([x + shift for x in xs], ys, width, label=line.label)
+            bars = axes.bar([x + shift for x in xs], ys, width, label=line.label)
+            axes.bar_label(bars, fmt="%.3g", fontsize=8)
         elif plot.is_step:
             axes.step(xs, ys, where="post", label=line.label)
         else:
@@ -57,5 +58,8 @@ def _draw(plot: Plot, axes: Axes) -> None:
     axes.set_xlabel(plot.x_label)
     axes.set_ylabel(plot.y_label)
     axes.grid(visible=True, alpha=0.3)
+    if all(y >= 0 for line in plot.lines for _, y in line.points):
+        # Bars and shares are read by their height.
+        axes.set_ylim(bottom=0)
     if len(plot.lines) > 1:
         axes.legend()

@@ -28,6 +28,24 @@ class Entry:
 
 
 EXPERIMENTS: Final[dict[str, Entry]] = {
+    "drf-paper-fig8": Entry(
+        "croupier.sim.experiments.fig8",
+        "Figure 8 of the DRF paper: shares of two jobs whose demands change",
+    ),
+    "drf-paper-fig9-12": Entry(
+        "croupier.sim.experiments.fig9_12",
+        "Figures 9 to 12 of the DRF paper: DRF, slots and CPU fairness, jobs done and response",
+    ),
+    "facebook": Entry(
+        "croupier.sim.experiments.facebook",
+        "Section 7.3 of the DRF paper: MapReduce jobs at Facebook, DRF against slots",
+        needs_data=True,
+    ),
+    "openb": Entry(
+        "croupier.sim.experiments.openb",
+        "GPU nodes and pods at Alibaba: packing against spreading, fragmentation, waits",
+        needs_data=True,
+    ),
     "properties": Entry(
         "croupier.sim.experiments.properties",
         "Table 2 of the DRF paper: which policy has which property, by search",

@@ -16,14 +16,12 @@ class Series:
         curves: (virtual seconds, value), in order of time.
     """
 
-    def __init__(
-        self, kernel: Kernel, interval_s: float, is_over: Callable[[], bool] | None = None
-    ) -> None:
-        """Take values each `interval_s` of what is added with `watch`, until `is_over`."""
+    def __init__(self, kernel: Kernel, interval_s: float) -> None:
+        """Take values each `interval_s` of what is added with `watch`."""
         self.curves: dict[str, Points] = {}
         self._kernel = kernel
         self._watched: dict[str, Callable[[], float]] = {}
-        kernel.every(interval_s, self._take, is_over)
+        kernel.watch(interval_s, self._take)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
         """Take `value` from now on."""

@@ -21,9 +21,9 @@ class Shape:
     use: Size
     constraints: tuple[Constraint, ...] = ()
 
-    def demand(self, count: int | None) -> Demand:
+    def demand(self, count: int | None, max_per_offer: int | None = None) -> Demand:
         """`count` of it, as a framework declares it."""
-        return Demand(self.ask, count, self.constraints)
+        return Demand(self.ask, count, self.constraints, max_per_offer=max_per_offer)
 
 
 @dataclass(slots=True, eq=False)
@@ -33,7 +33,7 @@ class Work:
     Attributes:
         seconds: how long it takes on a node that is not overcommitted.
         fails: whether it ends FAILED instead of FINISHED.
-        submitted_at, started_at: virtual seconds.
+        submitted_at, started_at: virtual seconds; None before that.
         job: whoever it belongs to.
     """
 
@@ -41,5 +41,5 @@ class Work:
     seconds: float
     fails: bool = False
     submitted_at: float = 0.0
-    started_at: float = 0.0
+    started_at: float | None = None
     job: object = field(default=None, repr=False)

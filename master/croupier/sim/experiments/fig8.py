@@ -18,7 +18,7 @@ from random import Random
 from croupier.model.resources import Resources
 from croupier.sim.cluster import Cluster, Node
 from croupier.sim.engine import make_allocator
-from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
+from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.framework import PretendFramework
 from croupier.sim.machine import Size
 from croupier.sim.series import Series
@@ -88,7 +88,7 @@ class Figure8:
             _watch(series, cluster, job.framework)
         end = PHASE_S * len(PHASES)
         cluster.run(end, lambda now: progress(now / end, self.name))
-        return _result(series)
+        return _result(series, cluster.simulated)
 
 
 def _advertised() -> Resources:
@@ -111,7 +111,7 @@ def _watch(series: Series, cluster: Cluster, framework: PretendFramework) -> Non
     series.watch(f"{framework.name} dominant", lambda: max(map(share, totals)))
 
 
-def _result(series: Series) -> Result:
+def _result(series: Series, simulated: Simulated) -> Result:
     checks = []
     rows = []
     for phase, stated in enumerate(STATED):
@@ -142,7 +142,8 @@ def _result(series: Series) -> Result:
                 )
             )
     columns = ("phase", "job", "one task", "share of CPUs", "share of memory", "paper (dominant)")
-    return Result(tuple(checks), (Table("fig8", columns, tuple(rows)),), _plots(series))
+    tables = (Table("fig8", columns, tuple(rows)),)
+    return Result(tuple(checks), tables, _plots(series), simulated=simulated)
 
 
 def _plots(series: Series) -> tuple[Plot, ...]:

@@ -25,7 +25,7 @@ from statistics import fmean
 from croupier.model.resources import Resources
 from croupier.sim.cluster import Cluster, Node
 from croupier.sim.engine import make_allocator
-from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Table
+from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.jobs import Job, LoopingUser
 from croupier.sim.machine import PAGING, Size
 from croupier.sim.work import Shape, Work
@@ -60,6 +60,7 @@ class Outcome:
         small_jobs, large_jobs: completed.
         small_s, large_s: mean response times of those, in seconds.
         cpus, mem: mean parts of all CPUs and memory that were used.
+        simulated: by all of them together.
     """
 
     scheme: str
@@ -69,6 +70,7 @@ class Outcome:
     large_s: float
     cpus: float
     mem: float
+    simulated: Simulated
 
 
 def schemes() -> list[Scheme]:
@@ -92,7 +94,7 @@ def run_scheme(scheme: Scheme, seed: int, paging: float = PAGING) -> Outcome:
         for kind, shape in shapes.items()
     }
     busy: list[tuple[int, int]] = []
-    cluster.kernel.every(5.0, lambda: busy.append((cluster.busy.cpus, cluster.busy.mem)))
+    cluster.kernel.watch(5.0, lambda: busy.append((cluster.busy.cpus, cluster.busy.mem)))
     cluster.run(RUN_S)
     done = {kind: [job for user in them for job in user.done] for kind, them in users.items()}
     return Outcome(
@@ -103,6 +105,7 @@ def run_scheme(scheme: Scheme, seed: int, paging: float = PAGING) -> Outcome:
         fmean([job.response_s for job in done["large"]] or [RUN_S]),
         fmean(cpus for cpus, _ in busy) / cluster.size.cpus,
         fmean(mem for _, mem in busy) / cluster.size.mem,
+        cluster.simulated,
     )
 
 
@@ -148,7 +151,9 @@ def _mean(each: list[Outcome]) -> Outcome:
         return fmean(getattr(outcome, field) for outcome in each)
 
     fields = ("small_jobs", "large_jobs", "small_s", "large_s", "cpus", "mem")
-    return Outcome(each[0].scheme, *(mean(field) for field in fields))
+    simulated = sum((outcome.simulated for outcome in each), Simulated(0, 0))
+    small_jobs, large_jobs, small_s, large_s, cpus, mem = map(mean, fields)
+    return Outcome(each[0].scheme, small_jobs, large_jobs, small_s, large_s, cpus, mem, simulated)
 
 
 def _vector(size: Size) -> Resources:
@@ -199,6 +204,7 @@ def _result(outcomes: dict[float, list[Outcome]]) -> Result:
         ),
         _plots(main),
         (f"means of {REPEATS} runs of {RUN_S:.0f} virtual seconds; paging costs {PAGING:g}",),
+        sum((o.simulated for each in outcomes.values() for o in each), Simulated(0, 0)),
     )
 
 

@@ -1,0 +1,126 @@
+"""GPUs of nodes, one by one: the master knows their sum only.
+
+A part of a GPU is a part of one; whole ones must be entirely free. So a node can have enough
+in sum and still no room: that is fragmentation. Within a node a part goes on the GPU with the
+least room that is enough, and whole GPUs are the first that are free.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from croupier.model.ids import AgentId
+from croupier.sim.machine import Size
+from croupier.sim.work import Work
+
+WHOLE = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class GpuNeed:
+    """What a task wants: `milli` thousandths of each of `gpus` GPUs, and CPUs and memory."""
+
+    gpus: int
+    milli: int
+    use: Size
+
+
+class GpuNode:
+    """A node's GPUs.
+
+    Attributes:
+        free: thousandths of each that are free.
+        left: CPUs and memory that are free.
+    """
+
+    __slots__ = ("free", "left", "useless")
+
+    def __init__(self, gpus: int, size: Size) -> None:
+        """All free."""
+        self.free = [WHOLE] * gpus
+        self.left = size
+        self.useless = 0.0
+
+    def find(self, need: GpuNeed) -> list[int] | None:
+        """The GPUs to take for it; None if it has no room. Nothing else is looked at."""
+        if not need.gpus:
+            return []
+        fits = [i for i, milli in enumerate(self.free) if milli >= need.milli]
+        if need.milli < WHOLE:
+            return [min(fits, key=lambda i: self.free[i])] if fits else None
+        return fits[: need.gpus] if len(fits) >= need.gpus else None
+
+    def change(self, need: GpuNeed, gpus: Sequence[int], sign: int) -> None:
+        """Take (-1) or give back (1) for one task."""
+        for i in gpus:
+            self.free[i] += sign * need.milli
+        self.left = Size(self.left.cpus + sign * need.use.cpus, self.left.mem + sign * need.use.mem)
+
+    def useless_for(self, need: GpuNeed) -> int:
+        """Thousandths of free GPUs that a task like this cannot use."""
+        free = sum(self.free)
+        if need.use.cpus > self.left.cpus or need.use.mem > self.left.mem:
+            return free
+        if self.find(need) is None:
+            return free
+        return sum(milli for milli in self.free if milli < need.milli)
+
+
+class GpuPlaces:
+    """All nodes' GPUs, and how fragmented they are.
+
+    Attributes:
+        taken: thousandths of GPUs that tasks have.
+        useless: fragmentation, in thousandths of GPUs: how much of what is free a task cannot
+            use, in the mean over the kinds of GPU tasks weighted by how common they are (Weng
+            et al., USENIX ATC 2023).
+    """
+
+    def __init__(self, nodes: dict[AgentId, GpuNode], needs: Iterable[GpuNeed]) -> None:
+        """`needs` are those of all tasks that may come."""
+        self._nodes = nodes
+        counts = Counter(need for need in needs if need.gpus)
+        of_all = sum(counts.values())
+        self._common = [(need, number / of_all) for need, number in counts.items()]
+        self._needs: dict[Work, GpuNeed] = {}
+        self._where: dict[Work, tuple[GpuNode, list[int]]] = {}
+        self.taken = 0
+        self.useless = 0.0
+        for node in nodes.values():
+            self._weigh(node)
+
+    def need(self, work: Work, need: GpuNeed) -> None:
+        """Say what a task will want."""
+        self._needs[work] = need
+
+    def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
+        """See `Places`."""
+        node = self._nodes[agent_id]
+        for number, work in enumerate(works):
+            need = self._needs[work]
+            gpus = node.find(need)
+            if gpus is None:
+                return number
+            node.change(need, gpus, -1)
+            self._where[work] = (node, gpus)
+            self.taken += len(gpus) * need.milli
+            self._weigh(node)
+        return len(works)
+
+    def give_back(self, work: Work) -> None:
+        """See `Places`."""
+        node, gpus = self._where.pop(work)
+        need = self._needs[work]
+        node.change(need, gpus, 1)
+        self.taken -= len(gpus) * need.milli
+        self._weigh(node)
+
+    def _weigh(self, node: GpuNode) -> None:
+        """Bring the fragmentation in line with a node that has changed. O(kinds of tasks)."""
+        self.useless -= node.useless
+        node.useless = 0.0
+        if any(node.free):
+            node.useless = sum(part * node.useless_for(need) for need, part in self._common)
+        self.useless += node.useless
