@@ -5,3 +5,4 @@ cd "$(dirname "$0")/../.."
 sh deploy/setup.sh dev
 .venv/bin/python tests/bench/allocator.py >/dev/null
 .venv/bin/python tests/bench/reoffer.py
+.venv/bin/python -m tests.bench.event_log

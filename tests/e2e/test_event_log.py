@@ -66,3 +66,47 @@ async def test_what_a_killed_master_decided_is_decided_again(tmp_path: Path) -> 
     assert told["recorded"]["utilisation"]["cpus"] > 0.5
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert b"sleep" not in log.read_bytes()
+
+
+async def test_a_log_that_has_lost_its_beginning_says_so(tmp_path: Path) -> None:
+    log = tmp_path / "events.log"
+    flags = ("--event-log", str(log), "--event-log-size", "0.1MB", "--event-log-files", "3")
+    async with real_cluster(tmp_path, AGENT, AGENT, flags=flags) as cluster:
+        await under_load(cluster)
+    kept = sorted(tmp_path.glob("events.log*"))
+    assert len(kept) == 3
+    assert all(each.stat().st_size < 160 * 1024 for each in kept)
+    verified = await croupier("replay", str(log), "--verify")
+    assert verified.code == 1
+    assert "the beginning of the log is gone" in verified.err
+
+    ended = await croupier("replay", str(log), "--weights", "ads=1", "--json")
+    assert ended.code == 0, ended.err
+    told = json.loads(ended.out)
+    assert told["digest"] is None
+    shares = {run: told[run]["roles"] for run in ("recorded", "before", "after")}
+    # It was 3 to 1 when the log was cut off.
+    assert shares["recorded"]["ads"]["share"] > 1.5 * shares["recorded"]["web"]["share"]
+    assert shares["before"]["ads"]["share"] > 1.5 * shares["before"]["web"]["share"]
+    assert shares["after"]["ads"]["share"] < 1.3 * shares["after"]["web"]["share"]
+
+
+async def test_bad_flags_and_logs_are_one_clear_line(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    for flags, code, why in (
+        (["replay", str(log)], 1, "No such file"),
+        (["replay", str(log), "--weights", "ads"], 2, "not ROLE=WEIGHT"),
+        (["replay", str(log), "--quota", "ads"], 2, "not ROLE=guarantee"),
+        (["replay", str(log), "--policy", "luck"], 2, "not a policy"),
+        (["replay", str(log), "--verify", "--policy", "drf"], 2, "takes no changes"),
+        (["replay", "/dev/null"], 1, "not a regular file"),
+    ):
+        ended = await croupier(*flags)
+        assert (ended.code, ended.out) == (code, "")
+        assert why in ended.err
+        assert len(ended.err.splitlines()) == 1
+    log.write_text('{"head"')
+    ended = await croupier("replay", str(log))
+    assert (ended.code, ended.err.splitlines()) == (
+        1, [f"croupier: {log}, line 1: not a line of JSON"]
+    )  # fmt: skip

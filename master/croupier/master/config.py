@@ -59,12 +59,12 @@ class FileSize:
         """Read `64MB`.
 
         Raises:
-            InvalidRequest: if it is not a size, or not between 64KB and 64GB.
+            InvalidRequest: if it is not a size, or not between 0.1MB and 64GB.
         """
         milli_mib = parse_scalar("disk", text)
         size = milli_mib * 1024 * 1024 // 1000
-        if not 64 * 1024 <= size <= 64 * 1024**3:
-            raise InvalidRequest("the size of a file must be between 64KB and 64GB")
+        if not 1024**2 // 10 <= size <= 64 * 1024**3:
+            raise InvalidRequest("the size of a file must be between 0.1MB and 64GB")
         return cls(size)
 
     def __str__(self) -> str:
