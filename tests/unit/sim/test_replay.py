@@ -16,7 +16,8 @@ import pytest
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import role_entitlements
-from croupier.master.core.events import UpdateRoles
+from croupier.master.core.events import AgentTask, TimePassed, UpdateRoles
+from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, RoleRecord
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.standing import stand
@@ -24,9 +25,10 @@ from croupier.master.core.state import State
 from croupier.master.eventlog import files
 from croupier.master.eventlog.lines import Head
 from croupier.model.errors import CroupierError, InvalidRequest
-from croupier.model.ids import Role
+from croupier.model.ids import Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from croupier.model.task import Source, TaskState, TaskStatus
 from croupier.sim.cluster import Cluster, Node
 from croupier.sim.framework import Habits, PretendFramework
 from croupier.sim.machine import Size
@@ -37,6 +39,7 @@ from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import Found, print_found, print_json
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import LARGE, RecordedWorld, make_head, simulation_recorded
+from tests.harness.world import make_task
 
 UNIT = Resources.parse("cpus:1;mem:1GB")
 SHAPE = Shape(UNIT, Size.of(1, 1))
@@ -214,6 +217,41 @@ def test_a_decision_that_is_another_is_named(tmp_path: Path, log: Path) -> None:
     copy.write_text("".join([*lines[:at], *lines[at + 1 :]]))
     with pytest.raises(CroupierError, match="log, line"):
         look(copy, verify=True)
+
+
+def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -> None:
+    before = RecordedWorld(tmp_path / "before")
+    agent = before.agent("cpus:4;mem:4GB")
+    framework = before.framework(role="ads", demand="cpus:1;mem:1GB")
+    before.accept(framework, make_task("t"))
+    before.do(UpdateRoles(1, (RoleChange(Role("ads"), RoleSettings(5000)),)))
+    before.close()
+    registry = Registry()
+    for record in before.saved:
+        assert isinstance(record, AgentRecord | FrameworkRecord | RoleRecord)
+        registry.apply(record)
+    agent_id, framework_id = before.agent_id(agent), before.framework_id(framework)
+
+    path = tmp_path / "after"
+    head = replace(make_head(registry=registry), master_id="m2")
+    world = RecordedWorld(path, head)
+    status = TaskStatus(
+        framework_id, TaskId("t"), agent_id, TaskState.RUNNING, Source.EXECUTOR, sequence=1
+    )
+    report = AgentTask(framework_id, make_task("t"), status, (status,), Role("ads"))
+    world.now = 3.0
+    world.agent("cpus:4;mem:4GB", agent_id=agent_id, tasks=(report,))
+    world.framework(role="ads", demand="cpus:1;mem:1GB", framework_id=framework_id)
+    world.pass_time(9.0)
+    world.do(TimePassed())
+    world.close()
+    found = look(path)
+    assert found.verdict.digest is not None
+    assert found.history.roles == {Role("ads"): RoleSettings(5000)}
+    (run,) = found.history.tasks
+    assert (run.role, run.launched_at, run.ended_at) == ("ads", 3.0, None)
+    assert found.recorded is not None
+    assert found.recorded.shares["role", "ads"] == pytest.approx(0.25 * 9 / 12)
 
 
 # Without its beginning.
