@@ -16,7 +16,8 @@ import pytest
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import role_entitlements
-from croupier.master.core.events import AgentTask, TimePassed, UpdateRoles
+from croupier.master.core import calls
+from croupier.master.core.events import AgentStopped, AgentTask, TimePassed, UpdateRoles
 from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, RoleRecord
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
@@ -24,6 +25,7 @@ from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.eventlog import files
 from croupier.master.eventlog.lines import Head
+from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.ids import Role, TaskId
 from croupier.model.resources import Resources
@@ -341,6 +343,45 @@ def test_another_policy_deals_otherwise(log: Path) -> None:
     assert found.after.shares["role", "ads"] > 0.95
     # The job never has its turn, and is seen to wait.
     assert found.after.waits["role", "jobs"].waiting == 8
+
+
+def test_agents_and_frameworks_come_and_go_as_they_did(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    first = world.agent("cpus:4;mem:4GB", "first")
+    framework = world.framework(role="ads", demand="cpus:2;mem:1GB", count=4)
+    for number in range(2):
+        tasks = [make_task(f"t{number}{each}", "cpus:2;mem:1GB") for each in range(2)]
+        offers = [offer.offer_id for offer in world.offers(framework)]
+        assert world.accept(framework, *tasks, offers=[*offers]).error is None
+        world.now += 4.0
+        if number == 0:
+            for each in range(2):
+                world.finish(first, world.framework_id(framework), f"t0{each}")
+    # At 8 s the second two are lost with their agent.
+    world.do(AgentStopped(first, "bye"))
+    world.now = 10.0
+    second = world.agent("cpus:2;mem:4GB", "second")
+    world.call(framework, calls.UpdateDemand((Demand(Resources.parse("cpus:2;mem:1GB"), 1),)))
+    world.accept(framework, make_task("t2", "cpus:2;mem:1GB"))
+    world.now = 15.0
+    world.finish(second, world.framework_id(framework), "t2")
+    world.call(framework, calls.Teardown())
+    world.now = 20.0
+    world.do(TimePassed())
+    world.close()
+    found = look(path, Change.parse(["ads=2"], [], None))
+    assert [(each.came, each.left) for each in found.history.agents] == [(0, 8), (10, None)]
+    runs = [(run.launched_at, run.ended_at, run.was_lost) for run in found.history.tasks]
+    assert runs == [(0, 4, False)] * 2 + [(4, 8, True)] * 2 + [(10, 15, False)]
+    assert found.history.frameworks[0].left == 15
+    assert found.recorded is not None
+    assert found.before is not None
+    assert found.recorded.shares["role", "ads"] == pytest.approx(13 / 20)
+    # Without the two that were lost; the third is wanted when it was declared.
+    assert found.before.shares["role", "ads"] == pytest.approx(9 / 20)
+    assert found.before == found.after
+    assert found.before.waits["role", "ads"].tasks == 3
 
 
 @pytest.mark.parametrize(
