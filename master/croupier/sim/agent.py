@@ -116,11 +116,14 @@ class PretendAgent:
     def crash(self, down_s: float, tasks_survive: bool = False) -> None:
         """Break the session, and connect again after `down_s`.
 
-        With the machine itself (`tasks_survive` false) every task is gone without a word.
+        With the machine itself (`tasks_survive` false) every task that runs is gone without a
+        word. What was to be reported of others is on disk.
         """
         self.disconnect("it crashed")
         if not tasks_survive:
-            self._tasks.clear()
+            self._tasks = {
+                key: task for key, task in self._tasks.items() if key not in self.machine
+            }
             self.machine.clear(self.kernel.now)
             self._changed()
         self.kernel.at(self.kernel.now + down_s, self._return)

@@ -155,6 +155,8 @@ class PretendFramework:
     def connect(self) -> None:
         """Subscribe."""
         self._session = self.kernel.open_session(self)
+        # Before the call: what it missed comes with the answer, and may have to run again.
+        self._demand_changed = False
         self.kernel.tell(
             Subscribe(
                 self._session,
@@ -167,7 +169,6 @@ class PretendFramework:
                 suppressed=not self._habits.declares and not self._waiting,
             )
         )
-        self._demand_changed = False
 
     def disconnect(self) -> None:
         """Break the session; tasks run on."""

@@ -137,7 +137,7 @@ class Facebook:
         Raises:
             InvalidRequest: if there is no trace, or it is malformed.
         """
-        trace = self._window(options)
+        trace = self.window(options)
         by_slots = run_jobs(
             "slots", trace, NODES, True, options.seed, lambda done: progress(done / 2, "slots")
         )
@@ -146,7 +146,12 @@ class Facebook:
         )
         return compare(by_drf, by_slots)
 
-    def _window(self, options: Options) -> list[SwimJob]:
+    def window(self, options: Options) -> list[SwimJob]:
+        """The jobs to run.
+
+        Raises:
+            InvalidRequest: if there is no trace, or it is malformed.
+        """
         if options.data is None:
             raise InvalidRequest(f"--data is missing. {WHERE}")
         trace = read_swim(options.data)

@@ -1,0 +1,83 @@
+"""What overcommitting a node costs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+import pytest
+
+from croupier.sim.machine import Machine, Size, speed_of
+
+NODE = Size.of(8, 6)
+KeyT = TypeVar("KeyT")
+
+
+class TestSpeed:
+    @pytest.mark.parametrize(
+        ("what", "mem_gb", "used", "expected"),
+        [
+            ("undisturbed while all fits", 2, Size.of(8, 6), 1.0),
+            ("CPUs are shared in proportion", 2, Size.of(16, 6), 0.5),
+            ("a quarter too much memory, 2 GiB", 2, Size.of(8, 8), 1 / (1 + 5 * 0.25 * 2)),
+            ("a quarter too much memory, half a GiB", 0.5, Size.of(8, 8), 1 / (1 + 5 * 0.25 / 2)),
+            ("both", 2, Size.of(16, 8), 0.5 / 3.5),
+        ],
+    )
+    def test_model(self, what: str, mem_gb: float, used: Size, expected: float) -> None:
+        mem = Size.of(1, mem_gb).mem
+        assert speed_of(mem, used, NODE) == pytest.approx(expected), what
+
+    def test_paging_that_costs_nothing_slows_nothing(self) -> None:
+        assert speed_of(Size.of(1, 2).mem, Size.of(8, 12), NODE, paging=0) == 1.0
+
+
+class TestMachine:
+    def test_work_done_before_a_slowdown_counts(self) -> None:
+        machine: Machine[str] = Machine(NODE)
+        machine.start("a", Size.of(8, 1), 10.0, now=0.0)
+        assert machine.next_end() == 10.0
+        machine.start("b", Size.of(8, 1), 10.0, now=4.0)
+        # 6 s are left of "a", at half speed.
+        assert machine.next_end() == pytest.approx(16.0)
+        assert list(_take(machine, 16.0)) == ["a"]
+        # "b" has done 6 of 10, and has the machine to itself.
+        assert machine.next_end() == pytest.approx(20.0)
+        assert machine.busy == Size.of(8, 1)
+
+    def test_tasks_with_more_memory_suffer_more(self) -> None:
+        machine: Machine[str] = Machine(NODE)
+        machine.start("small", Size.of(1, 0.5), 10.0, now=0.0)
+        for i in range(3):
+            machine.start(f"large{i}", Size.of(2, 2), 10.0, now=0.0)
+        # 6.5 of 6 GiB: a thirteenth is not there.
+        missing = 0.5 / 6.5
+        assert machine.next_end() == pytest.approx(10 * (1 + 5 * missing * 0.5))
+        cpus = 1 / (1 + 5 * missing * 0.5) + 6 / (1 + 5 * missing * 2)
+        assert machine.busy.cpus == pytest.approx(cpus * 1000, abs=1)
+        assert machine.busy.mem == NODE.mem
+
+    def test_what_should_end_together_does(self) -> None:
+        machine: Machine[int] = Machine(NODE)
+        for i in range(10):
+            machine.start(i, Size.of(0.1, 0.1), 0.1 * (10 - i), now=0.1 * i)
+        assert len(list(_take(machine, 0.1 * 9 + 0.1))) == 10
+
+    def test_stopped_tasks_do_not_end(self) -> None:
+        machine: Machine[str] = Machine(NODE)
+        machine.start("a", Size.of(1, 1), 1.0, now=0.0)
+        machine.stop("a", 0.5)
+        assert machine.next_end() is None
+        # The same name again is another task.
+        machine.start("a", Size.of(1, 1), 5.0, now=0.6)
+        assert machine.next_end() == pytest.approx(5.6)
+        assert list(_take(machine, 1.0)) == []
+        machine.clear(2.0)
+        assert len(machine) == 0
+        assert machine.used == Size(0, 0)
+
+
+def _take(machine: Machine[KeyT], now: float) -> Iterator[KeyT]:
+    for key in machine.done(now):
+        machine.stop(key, now)
+        yield key
