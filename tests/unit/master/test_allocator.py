@@ -254,6 +254,39 @@ class TestKeeping:
         allocator.wake(31.0)
         assert [grant.framework_id for grant in allocator.run(31.0)] == [F1]
 
+    def test_who_is_far_behind_has_one_agent_in_eight_kept_for_it(self) -> None:
+        """16 agents of 2 cpus full of F1's small tasks; F2 needs both cpus of one at once."""
+        allocator = Allocator(None, Rules(hold_s=30.0))
+        for framework_id, unit in ((F1, "cpus:1"), (F2, "cpus:2")):
+            allocator.add_framework(framework_id, (Role(framework_id),))
+            allocator.set_demand(framework_id, (Demand(Resources.parse(unit)),))
+        allocator.connect(F1, True)
+        agents = [AgentId(f"a{number}") for number in range(16)]
+        for agent_id in agents:
+            allocator.add_agent(agent_id, Resources.parse("cpus:2"))
+        one = Resources.parse("cpus:1")
+        for grant in allocator.run(0.0):
+            allocator.answered(F1, R1, grant.units, [one, one])
+            allocator.launch(F1, R1, grant.agent_id, grant.resources)
+        allocator.connect(F2, True)
+
+        def end_one_task_each() -> list[str]:
+            for agent_id in agents:
+                allocator.release(F1, R1, agent_id, one)
+            return sorted(grant.agent_id for grant in allocator.run(1.0))
+
+        dealt = end_one_task_each()
+        assert len(dealt) == len(agents) - 3
+        # Where the rest of an agent comes free, it is dealt to whom it was kept for.
+        (kept, *_) = (agent_id for agent_id in agents if agent_id not in dealt)
+        allocator.release(F1, R1, kept, one)
+        grants = allocator.run(2.0)
+        assert [(grant.framework_id, grant.agent_id) for grant in grants] == [(F2, kept)]
+        # What does not come is not waited for, nor is it kept again at once.
+        allocator.wake(31.0)
+        assert len(allocator.run(31.0)) == 2
+        allocator.check()
+
     def test_nothing_is_kept_when_that_is_turned_off(self) -> None:
         allocator = self.make_contended(0.0)
         allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))

@@ -72,8 +72,7 @@ class Allocator:
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
         for leaf in self.tree.leaves.values():
-            if leaf.holding == agent_id:
-                leaf.holding = None
+            leaf.holds.forget(agent_id)
             for want in leaf.wants or ():
                 want.unmet.pop(agent_id, None)
 
@@ -289,18 +288,9 @@ class Allocator:
             return
         slots = sum(number for _, number in units) if units else offers
         self.tree.count_slots(leaf, len(launched) - slots)
-        if leaf.wants is None:
-            return
-        agent = self.pool.agents.get(agent_id) if agent_id is not None else None
-        facts = agent.facts if agent is not None else {}
-        before = shapes(leaf.wants)
-        for unit, number in units:
-            give_back(leaf.wants, unit, number, facts)
-        for task in launched:
-            count_down(leaf.wants, task, facts)
-        self._bound(leaf)
-        self._look_again(leaf, is_new=shapes(leaf.wants) != before)
-        self.pool.ask_less(leaf)
+        if leaf.wants is not None:
+            self._count(leaf, units, launched, agent_id)
+        self._forget_if_left(leaf)
 
     def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
         """In words, which limit a launch of `amount` would break; empty if none.
@@ -432,7 +422,7 @@ class Allocator:
         for (framework_id, role), leaf in self.tree.leaves.items():
             assert self._frameworks[framework_id][role] is leaf
             assert all(want.outstanding >= 0 for want in leaf.wants or ())
-            assert leaf.holding is None or leaf.holding in self.pool.agents
+            assert all(agent_id in self.pool.agents for agent_id in leaf.holds)
             assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
             add_amounts(held, leaf.held, 1)
         for name in {*self._totals.amounts, *free, *held}:
@@ -468,6 +458,22 @@ class Allocator:
             self.pool.let_go(leaf)
             self.pool.unsettle_saved()
 
+    def _count(
+        self, leaf: Leaf, units: Units, launched: Sequence[Resources], agent_id: AgentId | None
+    ) -> None:
+        """Count what is on offer and what is wanted down."""
+        assert leaf.wants is not None
+        agent = self.pool.agents.get(agent_id) if agent_id is not None else None
+        facts = agent.facts if agent is not None else {}
+        before = shapes(leaf.wants)
+        for unit, number in units:
+            give_back(leaf.wants, unit, number, facts)
+        for task in launched:
+            count_down(leaf.wants, task, facts)
+        self._bound(leaf)
+        self._look_again(leaf, is_new=shapes(leaf.wants) != before)
+        self.pool.ask_less(leaf)
+
     def _look_again(self, leaf: Leaf, *, is_new: bool) -> None:
         """Have agents looked at for a leaf whose wants changed; `is_new`: that others may do."""
         if leaf.parked_by is not None and not limits.is_blocked(leaf):
@@ -482,7 +488,9 @@ class Allocator:
             self._admit(leaf)
 
     def _is_one_offer(self, grant: Grant) -> bool:
-        wants = self.tree.leaves[grant.framework_id, grant.role].wants or ()
+        wants = self.tree.leaves[grant.framework_id, grant.role].wants
+        if wants is None:
+            return False
         most = {want.demand.unit: want.demand.max_per_offer for want in wants}
         bounds = ((number, most.get(unit)) for unit, number in grant.units)
         return all(bound is None or number <= bound for number, bound in bounds)
@@ -512,8 +520,11 @@ class Allocator:
         return newly
 
     def _forget_if_left(self, leaf: Leaf) -> None:
-        """Drop a leaf of a role that the framework left, once it holds nothing there."""
-        if not leaf.is_member and not leaf.held:
+        """Drop a leaf of a role that the framework left, once it holds nothing there.
+
+        An offer or a task may be of nothing that has shares, such as ports.
+        """
+        if not leaf.is_member and not leaf.held and not leaf.slots:
             del self._frameworks[leaf.framework_id][leaf.role]
             self._drop(leaf)
 

@@ -13,8 +13,10 @@ from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
 
 
-def bar(leaf: Leaf, tree: Tree, *, is_cut: bool = False) -> None:
-    """Have what limits bar to the leaf wait; park the leaf if that is all that it wants.
+def bar(leaf: Leaf, tree: Tree, *, is_cut: bool = False) -> bool:
+    """Have what limits bar to the leaf wait, if there is any; whether there is.
+
+    If that is all that it wants, the leaf is parked.
 
     With `is_cut` the limits have some room, but what they leave of an agent is not worth an
     offer: then any room more may be.
@@ -28,6 +30,7 @@ def bar(leaf: Leaf, tree: Tree, *, is_cut: bool = False) -> None:
         leaf.wait_at(dict.fromkeys(pool for pool, _ in bounds), barred)
     leaf.parked_by = bounds[0][0] if bounds and len(bounds) == len(found) else None
     tree.relist(leaf)
+    return bool(leaf.waits_at)
 
 
 def admitted(leaf: Leaf, tree: Tree) -> list[Leaf]:

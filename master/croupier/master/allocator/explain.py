@@ -48,7 +48,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
     holders = [
         other
         for other in tree.leaves.values()
-        if other.holding == agent.agent_id and other is not leaf and now < other.may_hold_at
+        if other is not leaf and other.holds.is_kept(agent.agent_id, now)
     ]
     keeper = Visit(agent, tree, _Still(), rules, 0, now).keeper(leaf, holders)
     if keeper is not None:

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
 
+from croupier.master.allocator.holds import Holds
 from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.want import Want
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
 if TYPE_CHECKING:
@@ -158,8 +159,7 @@ class Leaf(Node):
         barred: its wants that wait for room under limits; None is that for whole remainders.
         waits_at: the roles whose limits those are.
         limited: the roles at or above it that have limits.
-        holding: the agent that is kept for it; see `visit`.
-        may_hold_at: when it may have an agent kept for it again.
+        holds: the agents that are kept for it.
         filters: on how many agents it has filters.
         ticket: its turn, under policies that draw lots.
     """
@@ -168,13 +168,12 @@ class Leaf(Node):
         "barred",
         "filters",
         "framework_id",
-        "holding",
+        "holds",
         "is_connected",
         "is_listed",
         "is_member",
         "is_suppressed",
         "limited",
-        "may_hold_at",
         "parked_by",
         "pool",
         "reasons",
@@ -198,8 +197,7 @@ class Leaf(Node):
         self.waits_at: tuple[Pool, ...] = ()
         self.limited: tuple[Pool, ...] = ()
         self.reasons = Reasons()
-        self.holding: AgentId | None = None
-        self.may_hold_at = 0.0
+        self.holds = Holds()
         self.filters = 0
         self.ticket = 0
 

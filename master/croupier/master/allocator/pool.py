@@ -252,9 +252,10 @@ class AgentPool:
 
     def let_go(self, leaf: Leaf) -> None:
         """Have looked at again what was kept for a leaf that was dealt to, or wants it no more."""
-        if leaf.holding is not None:
-            self.unsettle(self.agents[leaf.holding])
-            leaf.holding = None
+        for agent_id in leaf.holds:
+            self.unsettle(self.agents[agent_id])
+        if not leaf.is_listed:
+            leaf.holds.clear()
         if not leaf.is_listed:
             for agent in self._earmarked_for(leaf):
                 self.unsettle(agent)

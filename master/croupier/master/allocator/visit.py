@@ -9,8 +9,8 @@ framework on one agent are dealt as one grant.
 A framework whose unit does not fit now is skipped, so nothing lies idle for want of a
 large gap. Skipping alone would starve large units: under churn small tasks refill every
 gap first. So when the next in line could use the very resource that the skipped one lacks,
-and is ahead of it by more than its unit, the agent is kept for the skipped one: at most one
-agent for each framework, and for a bounded time.
+and is ahead of it by more than its unit, the agent is kept for the skipped one: for a bounded
+time, and more than one agent only for who is behind by more than one unit.
 """
 
 from __future__ import annotations
@@ -41,8 +41,6 @@ PASSED_OVER_PER_WORK = 200
 Refusal = tuple[Cause, object]
 # A want, None for the whole remainder; how many units of it; and of what room.
 _Choice = tuple[Want | None, int, Resources]
-# Somebody else comes first on the agent, and may turn out to leave room.
-_FOR_OTHERS = frozenset({Cause.SCARCE, Cause.EARMARKED, Cause.KEPT})
 
 
 @dataclass(slots=True)
@@ -52,6 +50,8 @@ class _Dealt:
     resources: Resources = NOTHING
     numbers: list[int] = field(default_factory=list)
     units: dict[Want, int] = field(default_factory=dict)
+    # The fewest units that an offer was to have before.
+    least: dict[Want, int] = field(default_factory=dict)
 
 
 class Visit:
@@ -90,8 +90,10 @@ class Visit:
         self._taker: Taker | None = None
         self._asked_for: dict[str, bool] = {}
         self._waits_for_round = False
-        # Whether anybody was refused for the sake of another who may be dealt to yet.
+        # Whether anybody was refused for the sake of another who may be dealt to yet, and
+        # whether for what is scarce.
         self._is_kept = False
+        self._is_saved = False
         self._passed_over = 0
         self._is_closed = False
         self.work = 0
@@ -104,21 +106,19 @@ class Visit:
         one of those can use the agent: the others could not before.
         """
         if leaves is not None and not self._is_of_use_to(leaves):
-            self._bar()
+            self._note()
             return []
         agent = self._agent
         agent.is_waited_for = False
-        again = self._deal_all()
+        again = self._deal_all(set())
         if not self._dealt and not again and not agent.is_dealt:
             # Everybody who can use the agent was asked: whoever was to wait for that is next.
             agent.filters.round += 1
             if self._waits_for_round:
                 self._waits_for_round = False
-                self._out.clear()
-                self._starved.clear()
-                again = self._deal_all()
+                again = self._deal_all(set())
         grants = [self._grant(leaf, dealt) for leaf, dealt in self._dealt.items()]
-        self._bar()
+        self._note()
         agent.is_dealt = agent.is_dealt or bool(grants)
         agent.is_waited_for = self._waits_for_round
         if again or (self._is_kept and grants):
@@ -152,15 +152,50 @@ class Visit:
         self._starved.clear()
         return bool(could) or self._waits_for_round
 
-    def _bar(self) -> None:
-        """Have those wait whom limits left nothing, or too little."""
+    def _note(self) -> None:
+        """Have those wait whom limits left nothing or too little, or who are not for this agent."""
+        if self._is_saved:
+            self._pool.save(self._agent)
         for leaf, is_cut in self._barred.items():
-            barriers.bar(leaf, self._tree, is_cut=is_cut)
+            if not barriers.bar(leaf, self._tree, is_cut=is_cut):
+                # What it was dealt takes the place of offers that it wanted no more.
+                self._pool.unsettle_all(leaf)
             if not leaf.is_listed:
                 self._pool.let_go(leaf)
 
-    def _deal_all(self) -> bool:
-        """Deal; whether there was so much work that the agent must come up again."""
+    def _deal_all(self, out: set[Leaf]) -> bool:
+        """Deal to all but `out`; whether there was so much work that the agent must come again."""
+        while True:
+            self._out = set(out)
+            self._starved.clear()
+            if self._deal_units():
+                return True
+            refused = [leaf for leaf in self._dealt if self._was_refused(leaf)]
+            if not refused:
+                return False
+            for leaf in refused:
+                self._take_back(leaf)
+            out |= set(refused)
+
+    def _was_refused(self, leaf: Leaf) -> bool:
+        """Whether what the leaf is dealt in the end comes to no more than it refused.
+
+        There was more when it was found eligible, but others were dealt to as well.
+        """
+        filters = self._agent.filters
+        return (
+            bool(filters) and self._refuse_filtered(leaf, self._dealt[leaf].resources) is not None
+        )
+
+    def _take_back(self, leaf: Leaf) -> None:
+        dealt = self._dealt.pop(leaf)
+        self._left = self._left + dealt.resources
+        for want, units in dealt.units.items():
+            want.outstanding -= units
+        self._tree.withdraw(leaf, dealt.resources.scalars)
+        self._tree.count_slots(leaf, -sum(dealt.units.values()) if dealt.units else -1)
+
+    def _deal_units(self) -> bool:
         one_by_one = self._rules.order == "spread"
         neediest, is_eligible = self._tree.neediest, self._is_eligible
         while self._left:
@@ -194,13 +229,9 @@ class Visit:
             if owner is None:
                 return None
             refusal = (Cause.KEPT, refusals.KeptFor(owner))
-        cause, about = refusal
-        if cause in _FOR_OTHERS:
             self._is_kept = True
-            if cause is Cause.SCARCE:
-                self._pool.save(self._agent)
-        leaf.reasons.note(cause, self._pass, self._agent.agent_id, about)
-        return cause
+        leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
+        return refusal[0]
 
     def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
         """Why a framework that declared nothing is not offered all that is left."""
@@ -221,6 +252,7 @@ class Visit:
                 return refusal
         kept = self._scarce_for_others(NOTHING)
         if kept:
+            self._is_saved = self._is_kept = True
             return Cause.SCARCE, refusals.ScarceHere(kept)
         self._choice = (None, 1, room)
         return None
@@ -255,11 +287,14 @@ class Visit:
             if units < whole and self._agent.filters:
                 self._barred[leaf] = True
         if dealt is None and self._agent.filters:
-            refusal = self._refuse_filtered(leaf, unit.carve(room, units))
+            # Who is dealt unit by unit must not have refused one.
+            tried = least if self._rules.order == "spread" else units
+            refusal = self._refuse_filtered(leaf, unit.carve(room, tried))
             if refusal is not None:
                 return refusal
         kept = self._scarce_for_others(unit)
         if kept:
+            self._is_saved = self._is_kept = True
             return Cause.SCARCE, refusals.ScarceHere(kept)
         self._choice = (want, least, room)
         return None
@@ -320,6 +355,7 @@ class Visit:
             return unit.units_within(free, 1) > 0
 
         if mark is not None and mark.leaf is not leaf and enough(self._left):
+            self._is_kept = True
             return Cause.EARMARKED, refusals.EarmarkedFor(mark.leaf, mark.amount)
         if self._taker is not None and self._taker[0] is not leaf and enough(self._agent.free):
             taken = refusals.TakenBy(*self._taker, dict(leaf.held), self._tree.totals)
@@ -387,24 +423,21 @@ class Visit:
             takes = room if want is None else want.demand.unit
             if not any(takes[name] for name in short):
                 continue
-            if self._tree.is_ahead(taker, leaf, unit.scalars):
+            # Whoever is far behind has several agents kept for it at once.
+            due = 1 + leaf.holds.besides(self._agent.agent_id)
+            ahead = {name: milli * due for name, milli in unit.scalars.items()}
+            if self._tree.is_ahead(taker, leaf, ahead):
                 self._hold(leaf)
                 return leaf
         return None
 
     def _may_hold(self, leaf: Leaf) -> bool:
-        if leaf.holding is not None and self._now >= leaf.may_hold_at:
-            leaf.holding = None
-            leaf.may_hold_at = self._now + self._rules.hold_s
-        if leaf.holding is None:
-            return self._rules.hold_s > 0 and self._now >= leaf.may_hold_at
-        return leaf.holding == self._agent.agent_id
+        agents = len(self._pool.agents)
+        return leaf.holds.may_keep(self._agent.agent_id, agents, self._now, self._rules.hold_s)
 
     def _hold(self, leaf: Leaf) -> None:
-        if leaf.holding is None:
-            leaf.holding = self._agent.agent_id
-            leaf.may_hold_at = self._now + self._rules.hold_s
-        self._pool.wake_at(self._agent.agent_id, leaf.may_hold_at)
+        until = leaf.holds.keep(self._agent.agent_id, self._now, self._rules.hold_s)
+        self._pool.wake_at(self._agent.agent_id, until)
 
     def _deal(self, leaf: Leaf) -> None:
         want, units, room = self._choices[leaf]
@@ -414,18 +447,17 @@ class Visit:
         self._taker = (leaf, needs, dict(leaf.held))
         if before is None or before[0] is not leaf:
             self._tree.takers.append(self._taker)
-        number = self._tree.deal(leaf, resources.scalars, units)
         dealt = self._dealt.get(leaf)
+        # What comes to a whole remainder is one slot, however often it is added to.
+        slots = units if want is not None or dealt is None else 0
+        number = self._tree.deal(leaf, resources.scalars, slots)
         if dealt is None:
             dealt = self._dealt[leaf] = _Dealt()
         dealt.numbers.append(number)
         dealt.resources = dealt.resources + resources
         if want is not None:
-            least = want.least
+            dealt.least.setdefault(want, want.least)
             want.outstanding += units
-            if 0 < want.least < least:
-                # What is left of it is less than an offer must have: smaller rooms will do.
-                self._pool.unsettle_all(leaf)
             dealt.units[want] = dealt.units.get(want, 0) + units
         pieces = sum(map(len, self._left.ranges.values()))
         self.work += 1 + (pieces + len(self._starved)) // 20
@@ -440,12 +472,16 @@ class Visit:
             self._pool.earmark(self._agent, mark.without(dealt.resources))
         leaf.reasons.clear()
         self._tree.relist(leaf)
+        if any(0 < want.least < before for want, before in dealt.least.items()):
+            # What is left of it is less than an offer must have: smaller rooms will do.
+            self._pool.unsettle_all(leaf)
         if leaf.limited:
             if self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
                 for waiting in barriers.admitted(leaf, self._tree):
                     self._pool.unsettle_all(waiting)
             # Who asked for what is scarce may be at the limit now.
             self._pool.unsettle_saved()
+        leaf.holds.let_go(self._agent.agent_id)
         self._pool.let_go(leaf)
         units = tuple((want.demand.unit, number) for want, number in dealt.units.items())
         return Grant(

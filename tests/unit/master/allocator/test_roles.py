@@ -184,9 +184,10 @@ class TestSetRole:
         dealing.framework("f", want("cpus:1"), roles=["a/b"])
         dealing.agent("m", "cpus:4")
         assert dealing.deal() == []
-        assert not dealing.allocator.is_unsettled
+        waits = [dealing.allocator.is_unsettled]
         dealing.set_role("a", role_of(limit="cpus:1"))
-        assert dealing.allocator.is_unsettled
+        waits.append(dealing.allocator.is_unsettled)
+        assert waits == [False, True]
         assert dealing.dealt() == ["f m cpus:1"]
 
 

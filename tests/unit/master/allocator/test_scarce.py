@@ -216,7 +216,8 @@ class TestKeeping:
         elif how == "removed":
             dealing.allocator.remove_framework(g)
         else:
-            dealing.agent("o", "cpus:8")
+            # So much that it is no longer far behind.
+            dealing.agent("o", "cpus:16")
         assert dealing.takers()[-1] == "f"
 
     def test_nothing_is_kept_for_who_refused_the_agent(self) -> None:
