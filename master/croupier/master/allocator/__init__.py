@@ -4,9 +4,9 @@
 each: `share` (how much a client holds), `node`, `ordering` and `tree` (who is neediest),
 `policies` (by what measure), `directions` (what siblings can have together), `limits` and
 `barriers`, `want` (declared demand), `pool` and `queue` (what agents have free, and which is
-next), `filters` (what was refused), `visit` (dealing one agent), `refusals`, `reasons` and
-`explain` (why not), `what_if`; `standing`, `starvation`, `preemption` and `preemptor` (making
-room).
+next), `filters` (what was refused), `look` (what one agent is to each) and `visit` (dealing it),
+`refusals`, `reasons` and `explain` (why not), `what_if`; `standing`, `starvation`, `preemption`
+and `preemptor` (making room).
 """
 
 from croupier.master.allocator.allocator import Allocator

@@ -5,18 +5,18 @@ from __future__ import annotations
 from itertools import takewhile
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.look import Look
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
 from croupier.master.allocator.refusals import AtLimit, KeptFor, TakenBy
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
-from croupier.master.allocator.visit import Visit
 from croupier.model.ids import AgentId
 
 
 class _Still(AgentPool):
-    """Where a visit that only looks may ask to be woken: to ask why changes nothing."""
+    """Where one who only looks may ask to be woken: to ask why changes nothing."""
 
     def wake_at(self, agent_id: AgentId, at: float) -> None:
         """Nothing."""
@@ -40,7 +40,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
         return plain
     if not agent.is_active:
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
-    refusal = Visit(agent, tree, _Still(), rules, 0, now).refusal(leaf)
+    refusal = Look(agent, tree, _Still(), rules, now).refusal(leaf)
     if refusal is not None:
         cause, about = refusal
         told = getattr(about, "role", "") or agent.agent_id
@@ -50,7 +50,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
         for other in tree.leaves.values()
         if other is not leaf and other.holds.is_kept(agent.agent_id, now)
     ]
-    keeper = Visit(agent, tree, _Still(), rules, 0, now).keeper(leaf, holders)
+    keeper = Look(agent, tree, _Still(), rules, now).keeper(leaf, holders)
     if keeper is not None:
         return PassedOver(Cause.KEPT, 1, str(KeptFor(keeper)), leaf.role, keeper.role)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
