@@ -7,18 +7,15 @@ of every agent is at any time either free in the pool or charged to one leaf of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from fractions import Fraction
+from collections.abc import Mapping, Sequence
 
-from croupier.master.allocator import barriers, explain, limits
+from croupier.master.allocator import barriers, limits
+from croupier.master.allocator.account import Account
 from croupier.master.allocator.grant import Grant, Units, merged
-from croupier.master.allocator.node import Amounts, Leaf, Pool, add_amounts
+from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.policies import Policy
-from croupier.master.allocator.pool import AgentPool, PooledAgent
-from croupier.master.allocator.reasons import PassedOver
+from croupier.master.allocator.pool import PooledAgent
 from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.share import Totals
-from croupier.master.allocator.tree import Tree
 from croupier.master.allocator.visit import Visit
 from croupier.master.allocator.want import carried, count_down, give_back, shapes
 from croupier.model.attributes import Attributes, facts_of
@@ -28,13 +25,11 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 
 
-class Allocator:
+class Allocator(Account):
     """Deals agents' free resources to frameworks in the order of a policy.
 
     Attributes:
         passes: how many passes were begun; a quiet cluster makes none.
-        tree: who holds what, for those who only look.
-        pool: what agents have free, the same.
     """
 
     def __init__(
@@ -44,12 +39,7 @@ class Allocator:
         roles: Mapping[Role, RoleSettings] | None = None,
     ) -> None:
         """`roles` are the settings of roles that operators have made; `policy` None is DRF."""
-        self._rules = rules or Rules()
-        self._totals = Totals()
-        self.tree = Tree(self._totals, policy, roles)
-        self.pool = AgentPool(self._rules.order, self._rules.seed, self._rules.scarce)
-        self._frameworks: dict[FrameworkId, dict[Role, Leaf]] = {}
-        self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
+        super().__init__(policy, rules or Rules(), roles)
         self.passes = 0
         self._in_pass = False
 
@@ -81,10 +71,6 @@ class Allocator:
         agent = self.pool.agents[agent_id]
         self.pool.activate(agent, active)
 
-    def free(self, agent_id: AgentId) -> Resources:
-        """What is free on the agent."""
-        return self.pool.agents[agent_id].free
-
     # Roles.
 
     def set_role(self, role: Role, settings: RoleSettings) -> None:
@@ -97,10 +83,6 @@ class Allocator:
             if isinstance(node, Leaf):
                 self._bound(node)
         self.pool.unsettle_all()
-
-    def roles(self) -> Mapping[Role, RoleSettings]:
-        """What operators have set."""
-        return self.tree.settings
 
     # Frameworks.
 
@@ -159,19 +141,6 @@ class Allocator:
             return
         self._demands[framework_id] = tuple(demands)
         self._demand_in_roles(framework_id)
-
-    def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
-        """What the framework wants now, counted down by what it launched."""
-        leaves = self._frameworks[framework_id]
-        told = []
-        seen: dict[Role, int] = {}
-        for demand in self._demands[framework_id]:
-            leaf = leaves[demand.role or next(iter(leaves))]
-            place = seen.get(leaf.role, 0)
-            seen[leaf.role] = place + 1
-            assert leaf.wants is not None
-            told.append(leaf.wants[place].demand)
-        return tuple(told)
 
     def suppress(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
         """Deal the framework nothing, in these roles or all, until it revives."""
@@ -292,25 +261,6 @@ class Allocator:
             self._count(leaf, units, launched, agent_id)
         self._forget_if_left(leaf)
 
-    def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
-        """In words, which limit a launch of `amount` would break; empty if none.
-
-        What was offered is within all limits, unless they were lowered since, or the framework
-        has declared since that it wants less.
-        """
-        leaf = self._frameworks[framework_id][role]
-        return limits.excess(leaf, amount.scalars) if leaf.limited else ""
-
-    @property
-    def resource_names(self) -> set[str]:
-        """The scalar resources that any agent has."""
-        return set(self._totals.amounts)
-
-    @property
-    def total(self) -> Mapping[str, int]:
-        """Thousandths of each scalar that all agents have together."""
-        return self._totals.amounts
-
     # Deciding.
 
     @property
@@ -355,62 +305,6 @@ class Allocator:
         self._in_pass = self.is_unsettled
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 
-    # Telling.
-
-    def share(self, framework_id: FrameworkId) -> Fraction:
-        """The framework's dominant share of the cluster, all its roles together."""
-        held: Amounts = {}
-        for leaf in self._frameworks[framework_id].values():
-            add_amounts(held, leaf.held, 1)
-        return self._totals.share(held)
-
-    def role_share(self, role: Role) -> Fraction:
-        """The role's dominant share of the cluster, before its weight."""
-        pool = self.tree.roles.get(role)
-        return self._totals.share(pool.held) if pool is not None else Fraction(0)
-
-    def role_entitlement(self, role: Role) -> Fraction:
-        """What part of the cluster the role is entitled to now; 0 if nobody in it wants any."""
-        self.tree.refresh()
-        pool = self.tree.roles.get(role)
-        return self.tree.entitlement(pool) if pool is not None else Fraction(0)
-
-    def entitlement(self, framework_id: FrameworkId) -> Fraction:
-        """What part of the cluster the framework is entitled to, all its roles together."""
-        self.tree.refresh()
-        leaves = self._frameworks[framework_id].values()
-        return sum((self.tree.entitlement(leaf) for leaf in leaves), Fraction(0))
-
-    def pools(self) -> Iterator[Pool]:
-        """The nodes of all roles that have frameworks, in the order in which they came."""
-        yield from self.tree.roles.values()
-
-    def is_suppressed(self, framework_id: FrameworkId) -> bool:
-        """Whether the framework asked for no offers in any role."""
-        leaves = self._frameworks[framework_id].values()
-        return all(leaf.is_suppressed for leaf in leaves if leaf.is_member)
-
-    def filter_count(self) -> int:
-        """How many agents are refused by some framework, counted once for each."""
-        return sum(leaf.filters for leaf in self.tree.leaves.values())
-
-    def explain(
-        self, framework_id: FrameworkId, agent_id: AgentId | None = None, now: float = 0.0
-    ) -> list[PassedOver]:
-        """Why the framework is not dealt more, the latest cause of each role first.
-
-        With `agent_id`, what keeps it from that agent at this moment.
-        """
-        self.tree.refresh()
-        told: list[PassedOver] = []
-        for leaf in self._leaves(framework_id, ()):
-            agent = None if agent_id is None else self.pool.agents[agent_id]
-            if agent is None:
-                told += explain.of_leaf(leaf, self.tree, self.pool)
-            else:
-                told.append(explain.of_agent(leaf, agent, self.tree, self._rules, now))
-        return told
-
     def check(self) -> None:
         """Assert every invariant: what is charged is exactly what is not free."""
         self.tree.check()
@@ -432,11 +326,6 @@ class Allocator:
         assert filters == self.filter_count()
 
     # Inside.
-
-    def _leaves(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
-        leaves = self._frameworks[framework_id]
-        members = [leaf for leaf in leaves.values() if leaf.is_member]
-        return [leaf for leaf in members if not roles or leaf.role in roles]
 
     def _demand_in_roles(self, framework_id: FrameworkId) -> None:
         demands = self._demands[framework_id]
