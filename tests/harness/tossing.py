@@ -371,7 +371,7 @@ class Tossing:
     def could_use(
         self, place: tuple[FrameworkId, Role, AgentId], free: Resources, total: Resources
     ) -> bool:
-        framework_id, role, agent_id = place
+        framework_id, role, _ = place
         free = self.without_earmark(place, free)
         if self.is_kept(place):
             return False

@@ -83,13 +83,12 @@ class TestShares:
 
     def test_uniform_growth_keeps_the_scale(self) -> None:
         totals = Totals()
-        totals.add({"cpus": 3_000, "mem": 7_000})
-        assert totals.is_stale
-        totals.refresh()
-        totals.add({"cpus": 3_000, "mem": 7_000})
-        assert not totals.is_stale
-        totals.add({"cpus": 1_000})
-        assert totals.is_stale
+        stale = []
+        for more in ({"cpus": 3_000, "mem": 7_000}, {"cpus": 3_000, "mem": 7_000}, {"cpus": 1}):
+            totals.add(more)
+            stale.append(totals.is_stale)
+            totals.refresh()
+        assert stale == [True, False, True]
 
 
 class TestDealing:
