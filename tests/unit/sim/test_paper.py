@@ -30,13 +30,8 @@ def failed(result: Result) -> list[str]:
 class TestFigure8:
     def test_comes_out_as_in_the_paper(self) -> None:
         result = fig8.EXPERIMENT.run(Options(), ignore)
-        assert [what for what in failed(result) if "minutes 2 to 4" not in what] == []
+        assert failed(result) == []
         assert [plot.name for plot in result.plots] == ["fig8_job1", "fig8_job2", "fig8_dominant"]
-
-    @pytest.mark.xfail(reason="an agent kept for large tasks is let go at the next deal elsewhere")
-    def test_large_tasks_reach_their_share_under_churn(self) -> None:
-        result = fig8.EXPERIMENT.run(Options(), ignore)
-        assert [what for what in failed(result) if "minutes 2 to 4" in what] == []
 
     def test_the_same_seed_gives_the_same_files(self, tmp_path: Path) -> None:
         for name in ("one", "two"):
