@@ -339,7 +339,8 @@ class Tossing:
                 continue
             if demand.max_per_offer is not None and number > demand.max_per_offer:
                 yield "too many units"
-            if number < min(demand.min_per_offer, self.left(place, demand)):
+            is_merged = self.rules.order == "spread"
+            if number < min(demand.min_per_offer, self.left(place, demand)) and not is_merged:
                 yield "too few units"
             if not self.passes(grant.agent_id, demand):
                 yield "a constraint"
@@ -406,7 +407,8 @@ class Tossing:
         for name, room in self.headroom(place[1]).items():
             if demand.unit[name]:
                 units = min(units, room // demand.unit[name])
-        least = min(demand.min_per_offer, self.left(place, demand))
+        # What stood in offers of a demand that was told anew may not count for it.
+        least = min(demand.min_per_offer, demand.count or demand.min_per_offer)
         if units < least:
             return False
         # A refusal of fewer may be over as it wants more now, but that is looked at in time.

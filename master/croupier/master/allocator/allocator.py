@@ -337,7 +337,8 @@ class Allocator(Account):
 
     def _want(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
         wants = None if demands is None else carried(leaf.wants or (), demands)
-        is_new = shapes(wants) != shapes(leaf.wants)
+        # Who waits for a limit is looked at for all that it wants, to wait anew.
+        is_new = bool(leaf.waits_at) or shapes(wants) != shapes(leaf.wants)
         self.tree.unpark(leaf)
         self.tree.set_wants(leaf, wants)
         leaf.reasons.clear()

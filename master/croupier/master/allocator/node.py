@@ -227,13 +227,6 @@ class Leaf(Node):
             and self.wants_anything
         )
 
-    def asks_for(self, name: str, *, now: bool = False) -> bool:
-        """Whether it declared demand for the resource; with `now`, that is to be dealt."""
-        if now and not self.is_listed:
-            return False
-        wants = self.wants or ()
-        return any(want.demand.unit[name] and (want.left or not now) for want in wants)
-
     def wait_at(self, pools: Iterable[Pool], barred: Iterable[Want | None]) -> None:
         """Wait for room for the wants `barred` at these roles, and nowhere else."""
         for pool in self.waits_at:

@@ -227,8 +227,9 @@ class AgentPool:
         for agent_id in self._wakeups.due(now):
             agent = self.agents.get(agent_id)
             if agent is not None:
-                if agent.earmark is not None and agent.earmark.until <= now:
-                    self.earmark(agent, None)
+                if agent.earmark is not None:
+                    is_over = agent.earmark.until <= now
+                    self.earmark(agent, None if is_over else agent.earmark)
                 self.unsettle(agent)
 
     def earmark(self, agent: PooledAgent, mark: Earmark | None) -> None:
@@ -262,9 +263,15 @@ class AgentPool:
         self.ask_less(leaf)
 
     def ask_less(self, leaf: Leaf) -> None:
-        """Have looked at again what was saved for those who ask, if the leaf does no more."""
-        asked = [name for name in self._scarce if leaf.asks_for(name)] if self._saved else ()
-        if asked and not any(leaf.asks_for(name, now=True) for name in asked):
+        """Have looked at again what was saved for those who ask, if the leaf may do so no more."""
+        if not self._saved:
+            return
+        asking = [
+            want
+            for want in leaf.wants or ()
+            if any(want.demand.unit[name] for name in self._scarce)
+        ]
+        if asking and not (leaf.is_listed and all(want.left for want in asking)):
             self.unsettle_saved()
 
     def unsettle_saved(self) -> None:

@@ -206,6 +206,7 @@ class Visit(Look):
         mark = self._agent.earmark
         if mark is not None and mark.leaf is leaf:
             self._pool.earmark(self._agent, mark.without(dealt.resources))
+            self._is_kept = True
         leaf.reasons.clear()
         self._tree.relist(leaf)
         if any(0 < want.least < before for want, before in dealt.least.items()):

@@ -242,3 +242,17 @@ def test_tasks_that_are_found_are_charged_whatever_the_limit() -> None:
     assert dealing.deal() == []
     dealing.allocator.release(*place, amount("cpus:3"))
     assert dealing.dealt() == ["f m cpus:1"]
+
+
+def test_who_waits_for_room_does_so_whatever_is_told_of_its_demand() -> None:
+    """Told the same but for the portions, it was in line without being looked at."""
+    dealing = Dealing(roles={"r": role_of(limit="cpus:2")})
+    dealing.framework("f", want("cpus:1", 9), roles=["r"])
+    dealing.agent("m", "cpus:2")
+    dealing.agent("n", "cpus:2")
+    (grant,) = dealing.fill()
+    dealing.demand("f", want("cpus:1", 7, most=2))
+    assert dealing.deal() == []
+    dealing.allocator.activate_agent(grant.agent_id, False)
+    dealing.finish(grant, "cpus:1")
+    assert dealing.dealt() == ["f n cpus:1"]

@@ -239,3 +239,35 @@ class TestKeeping:
         grants = {grant.framework_id: grant for grant in dealing.fill()}
         dealing.finish(grants[FrameworkId("f")], "cpus:1")
         assert dealing.takers() == ["f"]
+
+
+def test_one_of_two_shapes_that_ask_for_it_is_met() -> None:
+    """The other could not use the agent."""
+    dealing = Dealing(rules=Rules(hold_s=0))
+    dealing.framework("g", want("gpus:2;mem:2GB", 1), want("gpus:1;mem:1GB", 1))
+    dealing.framework("c", want("cpus:1"))
+    dealing.agent("m", "cpus:1;gpus:1;mem:1GB")
+    dealing.allocator.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
+    assert dealing.deal() == []
+    dealing.agent("n", "gpus:1;mem:1GB")
+    assert dealing.dealt() == ["g n mem:1GB;gpus:1", "c m cpus:1"]
+
+
+def test_an_earmark_ends_in_time_though_the_agent_was_woken_before() -> None:
+    """When it was, it had nothing free that would have had it looked at."""
+    dealing = Dealing()
+    dealing.framework("f", want("cpus:1"))
+    dealing.framework("g", want("cpus:8"))
+    dealing.agent("m", "cpus:2")
+    pool, leaf = dealing.allocator.pool, dealing.allocator.tree.leaves
+    for grant in dealing.deal():
+        dealing.decline(grant, 10.0)
+    place = (FrameworkId("f"), Role("f"), AgentId("m"))
+    dealing.allocator.charge(*place, amount("cpus:2"))
+    mark = Earmark(leaf[FrameworkId("g"), Role("g")], amount("cpus:2"), 50.0)
+    pool.earmark(pool.agents[AgentId("m")], mark)
+    dealing.wait(10.0)
+    dealing.deal()
+    dealing.wait(40.0)
+    dealing.allocator.release(*place, amount("cpus:2"))
+    assert dealing.takers() == ["f"]
