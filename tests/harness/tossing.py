@@ -65,6 +65,9 @@ class Tossing:
         self.allocator = Allocator(policies.make(policy, seed), self.rules)
         self.now = 0.0
         self.count = 0
+        # How many grants were made, and how often somebody was asked whether he could have more.
+        self.grants = 0
+        self.judged = 0
         self.totals: dict[AgentId, Resources] = {}
         self.facts: dict[AgentId, dict[str, str]] = {}
         self.away: set[AgentId] = set()
@@ -247,6 +250,7 @@ class Tossing:
             wrong = list(self.wronged(grant))
             assert not wrong, (self.name, grant, wrong)
             self.offers.append(grant)
+            self.grants += 1
 
     def answer(self) -> None:
         """An offer is accepted in part or whole, declined, or taken back."""
@@ -359,6 +363,7 @@ class Tossing:
                 for role in member.roles:
                     if self.is_willing(member, role):
                         place = (member.framework_id, role, agent_id)
+                        self.judged += 1
                         if self.could_use(place, free, total):
                             yield f"{place} of {free}"
 
