@@ -34,6 +34,11 @@ def toss(seed: int, steps: int = 200) -> Tossing:
     return tossing
 
 
+def toss_all() -> None:
+    for seed in range(WORLDS):
+        toss(seed)
+
+
 @pytest.mark.parametrize("part", range(7))
 def test_nothing_is_lost_and_nobody_overlooked(part: int) -> None:
     judged = grants = 0
@@ -69,5 +74,4 @@ def test_what_is_broken_is_found(
 ) -> None:
     monkeypatch.setattr(what, name, broken)
     with pytest.raises(AssertionError):
-        for seed in range(WORLDS):
-            toss(seed)
+        toss_all()

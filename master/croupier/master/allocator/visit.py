@@ -112,6 +112,8 @@ class Visit(Look):
             self._starved.clear()
             if self._deal_units():
                 return True
+            if not self._agent.filters:
+                return False
             refused = [leaf for leaf in self._dealt if self._was_refused(leaf)]
             if not refused:
                 return False
@@ -124,10 +126,7 @@ class Visit(Look):
 
         There was more when it was found eligible, but others were dealt to as well.
         """
-        filters = self._agent.filters
-        return (
-            bool(filters) and self._refuse_filtered(leaf, self._dealt[leaf].resources) is not None
-        )
+        return self._refuse_filtered(leaf, self._dealt[leaf].resources) is not None
 
     def _take_back(self, leaf: Leaf) -> None:
         dealt = self._dealt.pop(leaf)
@@ -209,7 +208,7 @@ class Visit(Look):
             self._is_kept = True
         leaf.reasons.clear()
         self._tree.relist(leaf)
-        if any(0 < want.least < before for want, before in dealt.least.items()):
+        if dealt.least and any(0 < want.least < before for want, before in dealt.least.items()):
             # What is left of it is less than an offer must have: smaller rooms will do.
             self._pool.unsettle_all(leaf)
         if leaf.limited:
