@@ -77,7 +77,10 @@ def need(node: RefNode) -> Level | None:
     parts = [
         Fraction(node.held().get(name, 0), least) for name, least in node.guarantee.items() if least
     ]
-    return (0, max(parts)) if parts and max(parts) < 1 else None
+    # Who holds things, and nothing of what it was promised, does not want that.
+    if not parts or (node.held() and not any(parts)):
+        return None
+    return (0, max(parts)) if max(parts) < 1 else None
 
 
 def _rounded_up(number: Fraction) -> int:

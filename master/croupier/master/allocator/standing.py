@@ -95,9 +95,12 @@ class Standings:
         return left.numerator, left.denominator
 
     def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
-        """Whether it would be below its guarantee."""
+        """Whether it would be below its guarantee; see `policies.level`.
+
+        Whoever has of it now may not lose the last of it.
+        """
         promised = {name: milli for name, milli in node.settings.guarantee.items() if milli}
-        if not promised:
+        if not promised or (node.held and not any(name in node.held for name in promised)):
             return False
         held = dict(self.held(node))
         add_amounts(held, change or {}, sign)

@@ -262,9 +262,14 @@ def weighed(need: Key, node: Pool) -> Key:
 
 
 def met_guarantee(node: Pool) -> Fraction | None:
-    """How much of its guarantee a node has; None if it has none, or reached it."""
+    """How much of its guarantee a node has; None if it has none, reached it, or does not use it.
+
+    The last is who holds something, but nothing of what it was guaranteed.
+    """
     parts = [u / g for u, g in zip(node.used, node.guarantee or (), strict=False) if g > 0]
     reached = max(parts, default=Fraction(1))
+    if not reached and any(node.used):
+        return None
     return reached if reached < 1 else None
 
 

@@ -131,3 +131,14 @@ def test_a_guarantee_is_gone_with_the_settings() -> None:
     dealing.agent("m", "cpus:6")
     dealing.fill()
     assert dealing.allocator.role_share(Role("g")) == Fraction(1, 2)
+
+
+def test_a_guarantee_of_what_is_not_used_gives_nothing_else() -> None:
+    """Who was promised gpus and runs tasks of cpus does not get all cpus."""
+    dealing = Dealing(roles={"g": role_of(guarantee="gpus:2")})
+    dealing.framework("f", want("cpus:1"))
+    dealing.framework("g", want("cpus:1"))
+    dealing.agent("m", "cpus:10")
+    dealing.agent("n", "cpus:1;gpus:2")
+    dealing.deal()
+    assert max(cpus(dealing, "f", "g", total=11)) <= 6

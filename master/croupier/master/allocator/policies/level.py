@@ -16,6 +16,8 @@ def needy(node: Node) -> Level | None:
 
     It is met when any guaranteed resource is: the next unit would go beyond it. Guarantees
     that are too large together scale down by themselves, as the least fulfilled goes first.
+    Who holds something, but nothing of what it was guaranteed, has no use for that: else a
+    guarantee of gpus would give all cpus to a role whose tasks want cpus alone.
     """
     guarantee = node.settings.guarantee
     if not guarantee:
@@ -25,8 +27,9 @@ def needy(node: Node) -> Level | None:
         held = node.held.get(name, 0)
         if promised > 0 and held * total > most * promised:
             most, total = held, promised
-    promises = any(promised > 0 for promised in guarantee.values())
-    return (0, most, total) if promises and most < total else None
+    if most >= total or (not most and node.held):
+        return None
+    return (0, most, total) if any(guarantee.values()) else None
 
 
 def least(one: Level, other: Level) -> Level:
