@@ -245,6 +245,8 @@ class Look:
 
     def _scarce_for_others(self, unit: Resources) -> tuple[str, ...]:
         """What scarce resources here `unit` does not ask for, and somebody else does."""
+        if self._rules.scarce.isdisjoint(self._left.scalars):
+            return ()
         return tuple(
             name
             for name in self._rules.scarce
