@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
@@ -12,8 +12,7 @@ from croupier.model.resources import Resources
 Units = tuple[tuple[Resources, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Grant:
+class Grant(NamedTuple):
     """The decision to offer `resources` of an agent to a framework; they are charged to it.
 
     Attributes:

@@ -257,7 +257,6 @@ class AgentPool:
             self.unsettle(self.agents[agent_id])
         if not leaf.is_listed:
             leaf.holds.clear()
-        if not leaf.is_listed:
             for agent in self._earmarked_for(leaf):
                 self.unsettle(agent)
         self.ask_less(leaf)

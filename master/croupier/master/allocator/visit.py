@@ -219,12 +219,11 @@ class Visit(Look):
             self._pool.unsettle_saved()
         leaf.holds.let_go(self._agent.agent_id)
         self._pool.let_go(leaf)
-        units = tuple((want.demand.unit, number) for want, number in dealt.units.items())
         return Grant(
             leaf.framework_id,
             leaf.role,
             self._agent.agent_id,
             dealt.resources,
-            units,
+            tuple([(want.demand.unit, number) for want, number in dealt.units.items()]),
             tuple(dealt.numbers),
         )
