@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core import calls
-from croupier.master.core.events import AgentReported, AgentTask, OperatorKill
-from croupier.master.core.messages import KillTask
+from croupier.master.core.events import AgentReported, AgentTask, OperatorKill, SessionEnded
+from croupier.master.core.messages import KillTask, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.attributes import matches
 from croupier.model.demand import Demand
@@ -225,3 +225,22 @@ def grants_of_passes(world: World) -> list[int]:
     while world.state.allocator.is_unsettled:
         slices.append(len(world.state.allocator.run(0.0, 1000)))
     return slices
+
+
+def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_task() -> None:
+    """Its framework was away when it ended, and its agent when the framework returned."""
+    world = World()
+    host = world.agent("cpus:4;mem:4GB")
+    agent_id = world.agent_id(host)
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1"))
+    world.report(host, framework_id, "t1", TaskState.RUNNING, 1)
+    world.do(SessionEnded(session, "the stream broke"))
+    world.report(host, framework_id, "t1", TaskState.FINISHED, 2)
+    world.do(SessionEnded(host, "the stream broke"))
+    again = world.framework(framework_id=framework_id)
+    world.agent("cpus:4;mem:4GB", agent_id=agent_id)
+    told = [m for m in world.sent[again] if isinstance(m, Updated)]
+    assert [[s.state for s in update.statuses] for update in told] == [[TaskState.FINISHED]]
+    assert not world.state.frameworks[framework_id].tasks

@@ -94,7 +94,7 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
             yield from tell(
                 state, task, TaskState.GONE, Reason.AGENT_REMOVED, "its agent has stopped"
             )
-        orphan(state, task)
+        yield from orphan(state, task)
     del state.agents[agent.agent_id]
     state.deadlines.cancel(("agent", agent.agent_id))
     yield Save(ForgetAgent(agent.agent_id))
@@ -233,7 +233,7 @@ def _on_missing(state: State, task: Task) -> Iterator[Effect]:
     elif not task.state.is_terminal:
         message = "the agent came back without it"
         yield from tell(state, task, TaskState.GONE, Reason.AGENT_RESTARTED, message)
-    orphan(state, task)
+    yield from orphan(state, task)
 
 
 def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:

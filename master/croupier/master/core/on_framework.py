@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
@@ -11,7 +10,7 @@ from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import ResendUpdates, Subscribed, Updated
 from croupier.master.core.on_allocation import return_offer
-from croupier.master.core.on_task import acknowledge, forget_removed, kill
+from croupier.master.core.on_task import acknowledge, forget_removed, kill, unnumbered
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
 from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
@@ -24,7 +23,7 @@ from croupier.model.errors import (
     Removed,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
-from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.task import Reason, TaskState
 
 MAX_NAME = 1024
 
@@ -196,13 +195,8 @@ def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
     for task in list(framework.tasks.values()):
         if task.is_orphan:
-            yield Send(framework.session, Updated((_without_number(task.status),)))
+            yield Send(framework.session, Updated((unnumbered(task.status),)))
             state.drop_task(task)
-
-
-def _without_number(status: TaskStatus) -> TaskStatus:
-    """The status, as one that nobody waits for an acknowledgement of."""
-    return replace(status, sequence=0)
 
 
 def _record(framework: Framework) -> FrameworkRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionEnded, TaskMoved, UpdateHandled
@@ -63,18 +64,27 @@ def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
         yield Send(agent.session, message)
 
 
-def orphan(state: State, task: Task) -> None:
-    """Keep an ended task that its agent has no more until its framework knows of it."""
+def orphan(state: State, task: Task) -> Iterator[Effect]:
+    """Keep an ended task that its agent has no more until its framework knows of it.
+
+    Nobody would send its last update again: a framework that is there is told by us.
+    """
     assert task.state.is_terminal
     task.is_orphan = True
     agent = state.agents.get(task.agent_id)
     if agent is not None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
     framework = state.frameworks[task.framework_id]
-    told = framework.session is not None and not task.status.needs_acknowledgement
-    if told or framework.state is FrameworkState.REMOVED:
+    if framework.session is not None and task.status.needs_acknowledgement:
+        yield Send(framework.session, Updated((unnumbered(task.status),)))
+    if framework.session is not None or framework.state is FrameworkState.REMOVED:
         state.drop_task(task)
         forget_removed(state, task.framework_id)
+
+
+def unnumbered(status: TaskStatus) -> TaskStatus:
+    """The status, as one that nobody waits for an acknowledgement of."""
+    return replace(status, sequence=0)
 
 
 def forget_removed(state: State, framework_id: FrameworkId) -> None:
