@@ -23,7 +23,7 @@ fi
 log="$(mktemp)"
 python -X dev -m pytest tests/unit tests/property tests/scenarios >"$log" 2>&1 &
 computing=$!
-trap 'kill "$computing" 2>/dev/null; rm -f "$log"' EXIT
+trap 'kill "$computing" 2>/dev/null || true; rm -f "$log"' EXIT
 result=0
 step python -X dev -m pytest tests/integration tests/e2e || result=$?
 wait "$computing" || result=$?
