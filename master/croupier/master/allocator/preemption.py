@@ -53,6 +53,40 @@ class Holding:
     is_offer: bool = False
 
 
+class Holdings:
+    """What frameworks have, by framework and agent; asked for once for each framework."""
+
+    def __init__(self, ask: Callable[[Leaf], Iterable[Holding]]) -> None:
+        """`ask` tells all that a framework could give up, in any order."""
+        self._ask = ask
+        self._known: dict[Leaf, dict[AgentId, list[Holding]]] = {}
+
+    def of(self, leaf: Leaf) -> dict[AgentId, list[Holding]]:
+        """What the framework has, by agent."""
+        known = self._known.get(leaf)
+        if known is None:
+            known = self._known[leaf] = {}
+            for each in self._ask(leaf):
+                known.setdefault(each.agent_id, []).append(each)
+        return known
+
+    def forget(self, leaf: Leaf) -> None:
+        """Ask anew: it is to give something up."""
+        self._known.pop(leaf, None)
+
+
+@dataclass(slots=True)
+class Effort:
+    """How many comparisons of shares a look may make yet, so that it ends in time."""
+
+    left: int
+
+    def spend(self) -> bool:
+        """Make one; whether it may be made."""
+        self.left -= 1
+        return self.left >= 0
+
+
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Room for one unit of a starving framework, on one agent.
@@ -73,24 +107,27 @@ class Means:
     """What a plan is made from.
 
     Attributes:
-        holdings: what a framework has, in any order, without what it gives up already.
+        holdings: what frameworks have, without what they give up already.
         room: what is free on an agent or will be, and is kept for nobody else; None if the
             agent is out of the question for this framework.
         is_on: whether there is preemption where no role says otherwise.
+        effort: what the search may cost yet.
     """
 
     tree: Tree
     standings: Standings
-    holdings: Callable[[Leaf], Iterable[Holding]]
+    holdings: Holdings
     room: Callable[[Leaf, AgentId], Resources | None]
     agents: Mapping[AgentId, PooledAgent]
     is_on: bool
+    effort: Effort
 
 
 def plan(means: Means, starving: Starving) -> Plan | None:
     """How to make room for one more unit of what the framework wants; None if there is no way.
 
-    Offers alone are taken back if that is enough. O(frameworks + what they hold).
+    Offers alone are taken back if that is enough. O(frameworks + what they hold), within the
+    effort of `means`: beyond it there is no way either, for now.
     """
     for want in starving.leaf.wants or ():
         if not want.left:
@@ -119,7 +156,9 @@ class _Search:
         if limits.units_within(self._unit.scalars, room, self._least) < self._least:
             return None
         tried: set[AgentId] = set()
-        for first in self._victims(None):
+        for first in self._firsts():
+            if self._means.effort.left <= 0:
+                return None
             if first.agent_id in tried or not self._is_legal(first):
                 continue
             tried.add(first.agent_id)
@@ -179,6 +218,8 @@ class _Search:
 
     def _is_legal(self, victim: Holding) -> bool:
         """See the docstring of this module."""
+        if not self._means.effort.spend():
+            return False
         standings, taken = self._standings, victim.resources.scalars
         path, mine = almost_common(victim.leaf, self._leaf)
         floor = _WHOLE
@@ -195,46 +236,52 @@ class _Search:
         after = standings.satisfaction(mine, self._needed)
         return not below(standings.satisfaction(path[-1]), after)
 
-    def _victims(self, agent_id: AgentId | None) -> Iterator[Holding]:
-        """Holdings in the order of the tournament, by what is imagined at that time."""
-        waiting: dict[Leaf, list[Holding]] = {}
-        while True:
-            leaf = self._most_over(self._means.tree.root, agent_id, waiting)
+    def _firsts(self) -> Iterator[Holding]:
+        """What could be taken first, in the order of the tournament."""
+        for leaf in self._in_order(self._means.tree.root, None):
+            yield from reversed(self._of(leaf, None))
+
+    def _victims(self, agent_id: AgentId) -> Iterator[Holding]:
+        """Holdings on one agent in the order of the tournament, by what is imagined so far."""
+        root = self._means.tree.root
+        waiting = {leaf: self._of(leaf, agent_id) for leaf in self._in_order(root, None)}
+        waiting = {leaf: holdings for leaf, holdings in waiting.items() if holdings}
+        while waiting and self._means.effort.left > 0:
+            here = {node for leaf in waiting for node in leaf.path}
+            leaf = next(self._in_order(root, here), None)
             if leaf is None:
                 return
             yield waiting[leaf].pop()
+            if not waiting[leaf]:
+                del waiting[leaf]
 
-    def _most_over(
-        self, pool: Pool, agent_id: AgentId | None, waiting: dict[Leaf, list[Holding]]
-    ) -> Leaf | None:
+    def _in_order(self, pool: Pool, among: set[Node] | None) -> Iterator[Leaf]:
+        """Frameworks that may give something up, the most satisfied first; those `among` only."""
         ranked: list[tuple[float, int, Node]] = []
         for node in pool.below():
-            if node is self._leaf or node.pull is None:
+            if node is self._leaf or node.pull is None or (among is not None and node not in among):
                 continue
+            if not self._means.effort.spend():
+                break
             share, whole = self._standings.satisfaction(node)
             is_over = share > whole or (share and self._starving.by_guarantee)
             if is_over or node in self._on_path:
                 ranked.append((-share / whole, node.arrival, node))
         for _, _, node in sorted(ranked, key=lambda each: each[:2]):
             if isinstance(node, Leaf):
-                if node not in waiting:
-                    waiting[node] = self._of(node, agent_id)
-                if waiting[node]:
-                    return node
+                yield node
             elif isinstance(node, Pool):
-                found = self._most_over(node, agent_id, waiting)
-                if found is not None:
-                    return found
-        return None
+                yield from self._in_order(node, among)
 
     def _of(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:
         """What the leaf could give up, the first to go last."""
         if not may_preempt(leaf, self._means.is_on):
             return []
-        holdings = [
-            each
-            for each in self._means.holdings(leaf)
-            if (self._with_tasks or each.is_offer) and agent_id in (None, each.agent_id)
-        ]
+        by_agent = self._means.holdings.of(leaf)
+        if agent_id is None:
+            known = [each for holdings in by_agent.values() for each in holdings]
+        else:
+            known = by_agent.get(agent_id, [])
+        holdings = [each for each in known if self._with_tasks or each.is_offer]
         holdings.sort(key=lambda each: (each.is_offer, each.since, each.key))
         return holdings

@@ -13,7 +13,8 @@ from dataclasses import dataclass
 from croupier.master.allocator.allocator import Allocator
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import Earmark
-from croupier.master.allocator.preemption import Holding, Means, Plan, plan
+from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
+from croupier.master.allocator.preemption import Holdings as KnownHoldings
 from croupier.master.allocator.standing import Standings
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -21,6 +22,9 @@ from croupier.model.resources import NOTHING, Resources
 
 VictimKey = tuple[FrameworkId, str]
 Holdings = Callable[[Leaf], Iterable[Holding]]
+# Comparisons in one look, some 10 ms of them, and how long whom they did not help is left out.
+EFFORT = 2_000
+TRY_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +45,7 @@ class Preemptor:
         self._tree, self._pool = allocator.tree, allocator.pool
         self._starvation = Starvation(self._tree, rules)
         self._going: dict[VictimKey, _Going] = {}
+        self._tried: dict[Leaf, float] = {}
         # Offers that plans of the present look take back: they still stand until it is over.
         self._taken_back: set[str] = set()
 
@@ -58,26 +63,35 @@ class Preemptor:
         """Begin what preemptions are due; at most `rules.at_once`.
 
         Room is kept at once; what the victims are told and when they are killed is for the
-        caller. O(willing frameworks + holdings looked at).
+        caller. For whom no way was found is left out for some seconds. O(willing frameworks +
+        holdings looked at), and at most `EFFORT` comparisons in the search.
         """
         self._tree.refresh()
         self._taken_back.clear()
         standings = self._standings()
+        known = KnownHoldings(lambda leaf: self._of(leaf, holdings, now))
         means = Means(
             self._tree,
             standings,
-            lambda leaf: self._of(leaf, holdings, now),
+            known,
             self._room,
             self._pool.agents,
             self.rules.is_on,
+            Effort(EFFORT),
         )
         plans: list[Plan] = []
+        self._tried = {leaf: until for leaf, until in self._tried.items() if until > now}
         for starving in self._starvation.look(standings, now):
+            if starving.leaf in self._tried:
+                continue
             while len(plans) < self.rules.at_once and self._is_owed(standings, starving.leaf):
                 found = plan(means, starving)
                 if found is None:
+                    self._tried[starving.leaf] = now + TRY_AGAIN_S
                     break
                 self._begin(standings, found, now)
+                for victim in found.victims:
+                    known.forget(victim.leaf)
                 plans.append(found)
         return plans
 
