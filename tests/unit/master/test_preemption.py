@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.preemptor import EFFORT
+from croupier.master.allocator.standing import Ratio, Standings
 from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, TaskId
 from croupier.model.task import TaskState
 from tests.harness.world import World, make_task
 
@@ -73,3 +78,43 @@ def test_each_step_is_told() -> None:
     pass_time(world, 10.0)
     ended = [fact for fact in world.facts if isinstance(fact, PreemptionEnded)]
     assert [(fact.task_id, fact.outcome) for fact in ended] == [("t3", "yielded"), ("t2", "killed")]
+
+
+def test_a_framework_that_ends_what_it_was_asked_for_has_yielded_it() -> None:
+    world = World(settings=HURRY)
+    host = fill(world)
+    pass_time(world, 7.0)
+    early = next(iter(world.state.frameworks))
+    session = world.state.frameworks[early].session
+    assert session is not None
+    world.report(host, early, "t3", TaskState.RUNNING, 1)
+    world.call(session, calls.Kill(TaskId("t3"), None))
+    world.report(host, early, "t3", TaskState.KILLED, 2)
+    ended = [fact for fact in world.facts if isinstance(fact, PreemptionEnded)]
+    assert [(fact.task_id, fact.outcome) for fact in ended] == [("t3", "yielded")]
+
+
+def test_a_look_ends_in_time_however_many_starve_in_vain() -> None:
+    """A hundred that want more than any victim may give up: comparisons are bounded."""
+    world = World(settings=HURRY)
+    for _ in range(10):
+        world.agent("cpus:40;mem:4GB")
+    for number in range(40):
+        session = world.framework(f"early{number}", "cpus:1;mem:1MB", 10)
+        world.accept(session, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(10)))
+    for number in range(100):
+        world.framework(f"late{number}", "cpus:40;mem:1MB")
+    made = 0
+    original = Standings.satisfaction
+
+    def counted(self: Standings, *words: object, **named: object) -> Ratio:
+        nonlocal made
+        made += 1
+        return original(self, *words, **named)  # type: ignore[arg-type]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Standings, "satisfaction", counted)
+        for _ in range(20):
+            made = 0
+            pass_time(world, 1.0)
+            assert made < 10 * EFFORT

@@ -96,9 +96,10 @@ def _recall(state: State, role: Role, settings: RoleSettings, now: float) -> Ite
     pool = state.allocator.tree.roles.get(role)
     if pool is None or not settings.limit:
         return
-    for offer in reversed(list(state.offers.values())):
+    within = [offer for offer in state.offers.values() if is_within(offer.role, role)]
+    for offer in reversed(within):
         over = {n for n, most in settings.limit.items() if counted(pool, n) > most}
         if not over:
             return
-        if is_within(offer.role, role) and not over.isdisjoint(offer.resources.scalars):
+        if not over.isdisjoint(offer.resources.scalars):
             yield from rescind(state, offer, f"the limit of role {role} was lowered", now)

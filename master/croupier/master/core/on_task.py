@@ -103,7 +103,8 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     changed = status.state != task.state
     task.move(status)
     if status.state.is_terminal:
-        if task.kill is None and state.preemptor.is_going((task.framework_id, task.task_id)):
+        killed = task.kill is not None and task.kill[1] is Reason.PREEMPTED
+        if not killed and state.preemptor.is_going((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
     if changed:

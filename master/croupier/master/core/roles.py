@@ -18,7 +18,7 @@ from croupier.model.roles import RoleSettings, format_amounts, parent_of
 from croupier.model.scalar import MILLI
 
 MAX_ROLES_SET = 10_000
-MAX_CHANGES = 1_000
+MAX_CHANGES = 100
 
 _ANYWAY = "force accepts it all the same"
 

@@ -18,7 +18,7 @@ from croupier.master.services import views
 from croupier.master.services.stream import Context
 from croupier.master.wire.from_operator import changes_from_wire
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.rpc.wire_errors import STATUS
 from croupier.v1 import operator_pb2 as pb
@@ -134,4 +134,6 @@ async def _answered(context: Context, answer: Awaitable[T]) -> T:
     try:
         return await answer
     except CroupierError as error:
-        return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), str(error))
+        # What is quoted may be as long as the request.
+        text = str(shortened(error))
+        return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)

@@ -26,7 +26,13 @@ from croupier.v1 import operator_pb2 as pb
 
 PPM = 1_000_000
 
-_ABOUT_A_ROLE = (Cause.LIMIT, Cause.GUARANTEE)
+_ABOUT_A_ROLE = (
+    Cause.LIMIT,
+    Cause.GUARANTEE,
+    Cause.OUTRANKED,
+    Cause.KEPT,
+    Cause.EARMARKED,
+)
 
 
 def view_master(state: State) -> pb.GetMasterResponse:
