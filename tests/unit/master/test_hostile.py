@@ -5,7 +5,13 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core import calls
-from croupier.master.core.events import AgentReported, AgentTask, OperatorKill, SessionEnded
+from croupier.master.core.events import (
+    AgentReported,
+    AgentStopped,
+    AgentTask,
+    OperatorKill,
+    SessionEnded,
+)
 from croupier.master.core.messages import KillTask, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.attributes import matches
@@ -243,4 +249,18 @@ def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_
     world.agent("cpus:4;mem:4GB", agent_id=agent_id)
     told = [m for m in world.sent[again] if isinstance(m, Updated)]
     assert [[s.state for s in update.statuses] for update in told] == [[TaskState.FINISHED]]
+    assert not world.state.frameworks[framework_id].tasks
+
+
+def test_an_end_that_was_told_is_not_told_again_when_the_agent_stops() -> None:
+    world = World()
+    host = world.agent("cpus:4;mem:4GB")
+    session = world.framework()
+    framework_id = world.framework_id(session)
+    world.accept(session, make_task("t1"))
+    world.report(host, framework_id, "t1", TaskState.KILLED, 1)
+    world.do(AgentStopped(host, "it was told to"))
+    told = [s for m in world.sent[session] if isinstance(m, Updated) for s in m.statuses]
+    assert [status.state for status in told] == [TaskState.KILLED]
+    world.call(session, calls.Acknowledge(((told[0].agent_id, TaskId("t1"), 1),)))
     assert not world.state.frameworks[framework_id].tasks

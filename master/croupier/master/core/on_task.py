@@ -67,7 +67,8 @@ def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
 def orphan(state: State, task: Task) -> Iterator[Effect]:
     """Keep an ended task that its agent has no more until its framework knows of it.
 
-    Nobody would send its last update again: a framework that is there is told by us.
+    Nobody would send its last update again: a framework that is there and has not heard of it
+    is told by us.
     """
     assert task.state.is_terminal
     task.is_orphan = True
@@ -75,9 +76,12 @@ def orphan(state: State, task: Task) -> Iterator[Effect]:
     if agent is not None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
     framework = state.frameworks[task.framework_id]
-    if framework.session is not None and task.status.needs_acknowledgement:
+    waits = task.status.needs_acknowledgement
+    if framework.session is not None and waits and task.told_on != framework.session:
         yield Send(framework.session, Updated((unnumbered(task.status),)))
-    if framework.session is not None or framework.state is FrameworkState.REMOVED:
+        waits = False
+    told = framework.session is not None and not waits
+    if told or framework.state is FrameworkState.REMOVED:
         state.drop_task(task)
         forget_removed(state, task.framework_id)
 
@@ -133,5 +137,6 @@ def _pass_on(
     elif framework.session is None:
         yield Happened(UpdateHandled("waiting"))
     else:
+        task.told_on = framework.session
         yield Send(framework.session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from croupier.master.core.effects import SessionId
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 
@@ -21,6 +22,7 @@ class Task:
         is_charged: whether its resources are held on the agent.
         kill: the grace and reason of a kill that was asked for; kept until it has ended,
             so that an agent that was away hears of it.
+        told_on: the session on which its latest status was passed on to its framework.
         is_orphan: whether its agent has it no more, so that the master itself must tell
             the framework what became of it.
     """
@@ -35,6 +37,7 @@ class Task:
     acknowledged: int = 0
     is_charged: bool = False
     kill: tuple[int | None, Reason] | None = None
+    told_on: SessionId | None = None
     is_orphan: bool = False
 
     @property
