@@ -5,6 +5,7 @@
     |-- NotFound          no such thing, or not the caller's
     |-- Conflict          the world has moved on, as with a stale offer
     |-- Unavailable       try again later
+    |   `-- NotLeader     ask the master that leads
     |-- FailedOver        a newer session of the same id has taken over
     |-- Removed           the framework or agent was removed for good
     |-- TooSlow           the peer did not read in time and was cut off
@@ -45,8 +46,24 @@ class Unavailable(CroupierError):
     """Not now; the same request may succeed later."""
 
 
+class NotLeader(Unavailable):
+    """This master does not lead.
+
+    Attributes:
+        leader: HOST:PORT of the one that does; empty if it is not known.
+    """
+
+    def __init__(self, message: str, leader: str = "") -> None:
+        """Say so, and who does."""
+        super().__init__(message, leader)
+        self.leader = leader
+
+    def __str__(self) -> str:
+        return str(self.args[0])
+
+
 class FailedOver(CroupierError):
-    """A newer session of the same framework or agent has taken over. Fatal."""
+    """A newer session of the same framework or agent, or a newer master, has taken over. Fatal."""
 
 
 class Removed(CroupierError):

@@ -18,6 +18,9 @@ from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.resources import Resources
 
+# The number of an end that the master tells: above all that an agent could give.
+MASTER_SEQUENCE = 2**62
+
 MAX_MESSAGE = 4096
 MAX_ENVIRONMENT_BYTES = 128 * 1024
 MAX_COMMAND_BYTES = 128 * 1024
@@ -81,6 +84,10 @@ class Reason(IntEnum):
     AGENT_REREGISTERED = 16
     TASK_GROUP_INVALID = 17
     PREEMPTED = 18
+    AGENT_DRAINING = 19
+    EXECUTOR_TERMINATED = 20
+    AGENT_REBOOTED = 21
+    GONE_BY_OPERATOR = 22
 
 
 TERMINAL = frozenset(
@@ -230,12 +237,15 @@ class TaskStatus:
 
     Attributes:
         agent_id: empty if the master knows no agent for the task.
-        sequence: numbers an agent's updates of one task from 1; 0 if the master made
-            the update, which is then sent once and needs no acknowledgement.
+        sequence: numbers an agent's updates of one task from 1; `MASTER_SEQUENCE` if the
+            master says how the task ended, for want of an agent; 0 if it is sent once and
+            needs no acknowledgement.
         time_ms: milliseconds since the epoch by the clock of whoever made it.
         exit_code: set if the process ended by itself.
         signal: set if a signal ended the process.
         pid: of the task's first process; 0 before there is one.
+        decided_in_s: with UNKNOWN: within how many seconds the master will know; None if
+            there is nothing to wait for.
     """
 
     framework_id: FrameworkId
@@ -250,8 +260,9 @@ class TaskStatus:
     exit_code: int | None = None
     signal: int | None = None
     pid: int = 0
+    decided_in_s: float | None = None
 
     @property
     def needs_acknowledgement(self) -> bool:
-        """Whether the agent resends this until it is acknowledged."""
+        """Whether this is sent again until it is acknowledged."""
         return self.sequence > 0

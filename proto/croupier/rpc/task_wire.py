@@ -83,6 +83,9 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         exit_code=status.exit_code,
         signal=status.signal,
         pid=status.pid,
+        decided_in_ms=None
+        if status.decided_in_s is None
+        else max(0, round(status.decided_in_s * 1000)),
     )
 
 
@@ -111,6 +114,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         signal=wire.signal if wire.HasField("signal") else None,
         pid=wire.pid,
+        decided_in_s=wire.decided_in_ms / 1000 if wire.HasField("decided_in_ms") else None,
     )
 
 

@@ -13,6 +13,7 @@ _CODES: dict[type[CroupierError], pb.ErrorCode.ValueType] = {
     errors.NotFound: pb.ERROR_CODE_NOT_FOUND,
     errors.Conflict: pb.ERROR_CODE_CONFLICT,
     errors.Unavailable: pb.ERROR_CODE_UNAVAILABLE,
+    errors.NotLeader: pb.ERROR_CODE_NOT_LEADER,
     errors.FailedOver: pb.ERROR_CODE_FAILED_OVER,
     errors.Removed: pb.ERROR_CODE_REMOVED,
     errors.TooSlow: pb.ERROR_CODE_TOO_SLOW,
@@ -25,6 +26,7 @@ STATUS: dict[type[CroupierError], grpc.StatusCode] = {
     errors.NotFound: grpc.StatusCode.NOT_FOUND,
     errors.Conflict: grpc.StatusCode.FAILED_PRECONDITION,
     errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
+    errors.NotLeader: grpc.StatusCode.UNAVAILABLE,
     errors.FailedOver: grpc.StatusCode.ABORTED,
     errors.Removed: grpc.StatusCode.ABORTED,
     errors.TooSlow: grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -34,11 +36,16 @@ STATUS: dict[type[CroupierError], grpc.StatusCode] = {
 
 def error_to_wire(error: CroupierError) -> pb.Error:
     """The message that carries `error`."""
-    return pb.Error(code=_CODES.get(type(error), pb.ERROR_CODE_INVALID), message=str(error))
+    wire = pb.Error(code=_CODES.get(type(error), pb.ERROR_CODE_INVALID), message=str(error))
+    if isinstance(error, errors.NotLeader):
+        wire.leader = error.leader
+    return wire
 
 
 def error_from_wire(error: pb.Error) -> CroupierError:
     """The error that `error` carries; an unknown code, as from a newer peer, is a CroupierError."""
+    if error.code == pb.ERROR_CODE_NOT_LEADER:
+        return errors.NotLeader(error.message, error.leader)
     return _ERRORS.get(error.code, CroupierError)(error.message)
 
 

@@ -50,16 +50,22 @@ class AgentServiceConnectResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ORDERS_FIELD_NUMBER: _builtins.int
+    MASTER_EPOCH_FIELD_NUMBER: _builtins.int
+    master_epoch: _builtins.int
+    """Which of all masters that ever led the cluster says this, counted from 1. An agent obeys
+    none that is older than the newest it has heard.
+    """
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     def __init__(
         self,
         *,
         orders: _abc.Iterable[Global___Order] | None = ...,
+        master_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["orders", b"orders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["master_epoch", b"master_epoch", "orders", b"orders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -111,6 +117,8 @@ class Register(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     BOOT_ID_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    MASTER_EPOCH_FIELD_NUMBER: _builtins.int
+    INCOMPLETE_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty on the first registration of an agent's life."""
     hostname: _builtins.str
@@ -118,6 +126,10 @@ class Register(_message.Message):
     version: _builtins.str
     boot_id: _builtins.str
     """Changes when the machine restarts."""
+    master_epoch: _builtins.int
+    """The newest master that the agent has heard. An older one that reads this leads no more."""
+    incomplete: _builtins.bool
+    """Records of tasks were lost: what is not listed may have run all the same."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -135,10 +147,12 @@ class Register(_message.Message):
         version: _builtins.str = ...,
         boot_id: _builtins.str = ...,
         tasks: _abc.Iterable[Global___AgentTask] | None = ...,
+        master_epoch: _builtins.int = ...,
+        incomplete: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "hostname", b"hostname", "http_address", b"http_address", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -302,9 +316,14 @@ class LaunchTask(_message.Message):
     FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
     TASK_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
     """What the task is charged to; the agent keeps it for the next master."""
+    framework_epoch: _builtins.int
+    """Counts the runs of the framework's program; an agent takes no order of an older run
+    than the newest it has heard.
+    """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     def __init__(
@@ -313,10 +332,11 @@ class LaunchTask(_message.Message):
         framework_id: _builtins.str = ...,
         task: _task_pb2.TaskInfo | None = ...,
         role: _builtins.str = ...,
+        framework_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["task", b"task"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "role", b"role", "task", b"task"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "role", b"role", "task", b"task"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -330,9 +350,12 @@ class KillTask(_message.Message):
     TASK_ID_FIELD_NUMBER: _builtins.int
     KILL_POLICY_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
     reason: _task_pb2.Reason.ValueType
+    framework_epoch: _builtins.int
+    """As in LaunchTask; 0 in orders that are not the framework's own."""
     @_builtins.property
     def kill_policy(self) -> _task_pb2.KillPolicy: ...
     def __init__(
@@ -342,10 +365,11 @@ class KillTask(_message.Message):
         task_id: _builtins.str = ...,
         kill_policy: _task_pb2.KillPolicy | None = ...,
         reason: _task_pb2.Reason.ValueType = ...,
+        framework_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["kill_policy", b"kill_policy"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "kill_policy", b"kill_policy", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_epoch", b"framework_epoch", "framework_id", b"framework_id", "kill_policy", b"kill_policy", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

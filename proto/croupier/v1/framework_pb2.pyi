@@ -51,6 +51,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The peer did not read its events in time."""
     ERROR_CODE_PROTOCOL: _ErrorCode.ValueType  # 8
     """The first call was not SUBSCRIBE, or the stream broke its own rules."""
+    ERROR_CODE_NOT_LEADER: _ErrorCode.ValueType  # 9
+    """This master does not lead; `Error.leader` does, if it is known."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -71,6 +73,8 @@ ERROR_CODE_TOO_SLOW: ErrorCode.ValueType  # 7
 """The peer did not read its events in time."""
 ERROR_CODE_PROTOCOL: ErrorCode.ValueType  # 8
 """The first call was not SUBSCRIBE, or the stream broke its own rules."""
+ERROR_CODE_NOT_LEADER: ErrorCode.ValueType  # 9
+"""This master does not lead; `Error.leader` does, if it is known."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
@@ -853,17 +857,21 @@ class Error(_message.Message):
 
     CODE_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
+    LEADER_FIELD_NUMBER: _builtins.int
     code: Global___ErrorCode.ValueType
     message: _builtins.str
+    leader: _builtins.str
+    """HOST:PORT of the master that leads; with NOT_LEADER only."""
     def __init__(
         self,
         *,
         code: Global___ErrorCode.ValueType = ...,
         message: _builtins.str = ...,
+        leader: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "message", b"message"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["code", b"code", "leader", b"leader", "message", b"message"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -69,10 +69,22 @@ class GetMasterResponse(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     ALLOCATION_PASSES_FIELD_NUMBER: _builtins.int
+    LEADER_ADDRESS_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    AGENTS_MISSING_FIELD_NUMBER: _builtins.int
+    DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     master_id: _builtins.str
     version: _builtins.str
     leader: _builtins.bool
     allocation_passes: _builtins.int
+    leader_address: _builtins.str
+    """HOST:PORT of the master that leads; empty if none does, as far as is known."""
+    epoch: _builtins.int
+    """How many masters have led the cluster, this one included."""
+    agents_missing: _builtins.int
+    """Agents that the master knows of and that have not come back since it began to lead."""
+    decided_in_ms: _builtins.int
+    """In which the last of them will be given up."""
     @_builtins.property
     def total(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -89,10 +101,14 @@ class GetMasterResponse(_message.Message):
         used: _resources_pb2.Resources | None = ...,
         offered: _resources_pb2.Resources | None = ...,
         allocation_passes: _builtins.int = ...,
+        leader_address: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+        agents_missing: _builtins.int = ...,
+        decided_in_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocation_passes", b"allocation_passes", "leader", b"leader", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agents_missing", b"agents_missing", "allocation_passes", b"allocation_passes", "decided_in_ms", b"decided_in_ms", "epoch", b"epoch", "leader", b"leader", "leader_address", b"leader_address", "master_id", b"master_id", "offered", b"offered", "total", b"total", "used", b"used", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -143,8 +159,15 @@ class AgentView(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     OFFERED_FIELD_NUMBER: _builtins.int
     TASKS_FIELD_NUMBER: _builtins.int
+    DEACTIVATED_FIELD_NUMBER: _builtins.int
+    DRAIN_FIELD_NUMBER: _builtins.int
+    DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     tasks: _builtins.int
+    deactivated: _builtins.bool
+    """Not offered, on behalf of an operator."""
+    decided_in_ms: _builtins.int
+    """For an agent that is away: when it will be given up."""
     @_builtins.property
     def agent(self) -> _framework_pb2.AgentDescription: ...
     @_builtins.property
@@ -153,6 +176,10 @@ class AgentView(_message.Message):
     def used(self) -> _resources_pb2.Resources: ...
     @_builtins.property
     def offered(self) -> _resources_pb2.Resources: ...
+    @_builtins.property
+    def drain(self) -> Global___Drain:
+        """Absent: it is not being drained."""
+
     def __init__(
         self,
         *,
@@ -162,14 +189,257 @@ class AgentView(_message.Message):
         used: _resources_pb2.Resources | None = ...,
         offered: _resources_pb2.Resources | None = ...,
         tasks: _builtins.int = ...,
+        deactivated: _builtins.bool = ...,
+        drain: Global___Drain | None = ...,
+        decided_in_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent", "offered", b"offered", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
+    _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decided_in_ms) -> _WhichOneofReturnType__decided_in_ms | None: ...
+
+Global___AgentView: _TypeAlias = AgentView  # noqa: Y015
+
+@_typing.final
+class Drain(_message.Message):
+    """How far the draining of an agent is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    DONE_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    TASKS_LEFT_FIELD_NUMBER: _builtins.int
+    ESTIMATE_MS_FIELD_NUMBER: _builtins.int
+    BLOCKERS_FIELD_NUMBER: _builtins.int
+    done: _builtins.bool
+    """No task is left."""
+    grace_ms: _builtins.int
+    """The longest that a task is given to end by itself; absent: its own."""
+    tasks_left: _builtins.int
+    """Tasks that have not ended."""
+    estimate_ms: _builtins.int
+    """Until the last of these is ended by force, if nothing stands in the way."""
+    @_builtins.property
+    def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrainBlocker]:
+        """What stands in the way, at most 100."""
+
+    def __init__(
+        self,
+        *,
+        done: _builtins.bool = ...,
+        grace_ms: _builtins.int | None = ...,
+        tasks_left: _builtins.int = ...,
+        estimate_ms: _builtins.int | None = ...,
+        blockers: _abc.Iterable[Global___DrainBlocker] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_estimate_ms", b"_estimate_ms", "_grace_ms", b"_grace_ms", "estimate_ms", b"estimate_ms", "grace_ms", b"grace_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_estimate_ms", b"_estimate_ms", "_grace_ms", b"_grace_ms", "blockers", b"blockers", "done", b"done", "estimate_ms", b"estimate_ms", "grace_ms", b"grace_ms", "tasks_left", b"tasks_left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__estimate_ms: _TypeAlias = _typing.Literal["estimate_ms"]  # noqa: Y015
+    _WhichOneofArgType__estimate_ms: _TypeAlias = _typing.Literal["_estimate_ms", b"_estimate_ms"]  # noqa: Y015
+    _WhichOneofReturnType__grace_ms: _TypeAlias = _typing.Literal["grace_ms"]  # noqa: Y015
+    _WhichOneofArgType__grace_ms: _TypeAlias = _typing.Literal["_grace_ms", b"_grace_ms"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__estimate_ms) -> _WhichOneofReturnType__estimate_ms | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grace_ms) -> _WhichOneofReturnType__grace_ms | None: ...
+
+Global___Drain: _TypeAlias = Drain  # noqa: Y015
+
+@_typing.final
+class DrainBlocker(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    reason: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        reason: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "reason", b"reason", "task_id", b"task_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___AgentView: _TypeAlias = AgentView  # noqa: Y015
+Global___DrainBlocker: _TypeAlias = DrainBlocker  # noqa: Y015
+
+@_typing.final
+class DrainAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    GRACE_MS_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """The agent's id, or its hostname if no other agent has that."""
+    grace_ms: _builtins.int
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+        grace_ms: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_grace_ms", b"_grace_ms", "grace_ms", b"grace_ms"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_grace_ms", b"_grace_ms", "agent", b"agent", "grace_ms", b"grace_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__grace_ms: _TypeAlias = _typing.Literal["grace_ms"]  # noqa: Y015
+    _WhichOneofArgType__grace_ms: _TypeAlias = _typing.Literal["_grace_ms", b"_grace_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__grace_ms) -> _WhichOneofReturnType__grace_ms | None: ...
+
+Global___DrainAgentRequest: _TypeAlias = DrainAgentRequest  # noqa: Y015
+
+@_typing.final
+class DrainAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___AgentView: ...
+    def __init__(
+        self,
+        *,
+        agent: Global___AgentView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DrainAgentResponse: _TypeAlias = DrainAgentResponse  # noqa: Y015
+
+@_typing.final
+class DeactivateAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """As in DrainAgentRequest."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeactivateAgentRequest: _TypeAlias = DeactivateAgentRequest  # noqa: Y015
+
+@_typing.final
+class DeactivateAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___AgentView: ...
+    def __init__(
+        self,
+        *,
+        agent: Global___AgentView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeactivateAgentResponse: _TypeAlias = DeactivateAgentResponse  # noqa: Y015
+
+@_typing.final
+class ReactivateAgentRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """As in DrainAgentRequest."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReactivateAgentRequest: _TypeAlias = ReactivateAgentRequest  # noqa: Y015
+
+@_typing.final
+class ReactivateAgentResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___AgentView: ...
+    def __init__(
+        self,
+        *,
+        agent: Global___AgentView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReactivateAgentResponse: _TypeAlias = ReactivateAgentResponse  # noqa: Y015
+
+@_typing.final
+class MarkAgentGoneRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    agent: _builtins.str
+    """As in DrainAgentRequest."""
+    def __init__(
+        self,
+        *,
+        agent: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkAgentGoneRequest: _TypeAlias = MarkAgentGoneRequest  # noqa: Y015
+
+@_typing.final
+class MarkAgentGoneResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGENT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def agent(self) -> Global___AgentView: ...
+    def __init__(
+        self,
+        *,
+        agent: Global___AgentView | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent", b"agent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MarkAgentGoneResponse: _TypeAlias = MarkAgentGoneResponse  # noqa: Y015
 
 @_typing.final
 class ListFrameworksRequest(_message.Message):

@@ -74,6 +74,26 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.FromString,
                 _registered_method=True)
+        self.DrainAgent = channel.unary_unary(
+                '/croupier.v1.OperatorService/DrainAgent',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.DrainAgentRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.DrainAgentResponse.FromString,
+                _registered_method=True)
+        self.DeactivateAgent = channel.unary_unary(
+                '/croupier.v1.OperatorService/DeactivateAgent',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.DeactivateAgentRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.DeactivateAgentResponse.FromString,
+                _registered_method=True)
+        self.ReactivateAgent = channel.unary_unary(
+                '/croupier.v1.OperatorService/ReactivateAgent',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.ReactivateAgentRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.ReactivateAgentResponse.FromString,
+                _registered_method=True)
+        self.MarkAgentGone = channel.unary_unary(
+                '/croupier.v1.OperatorService/MarkAgentGone',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/croupier.v1.OperatorService/Explain',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
@@ -135,6 +155,34 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DrainAgent(self, request, context):
+        """Has an agent's tasks ended, and offers it no more until it is reactivated.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeactivateAgent(self, request, context):
+        """Offers an agent no more; its tasks run on.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReactivateAgent(self, request, context):
+        """Offers an agent again that was deactivated or drained.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def MarkAgentGone(self, request, context):
+        """Declares an agent and all its tasks dead, for ever: it never returns under its id.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why a framework has no more offers than it has.
         """
@@ -184,6 +232,26 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.UpdateRoles,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.SerializeToString,
+            ),
+            'DrainAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.DrainAgent,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.DrainAgentRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.DrainAgentResponse.SerializeToString,
+            ),
+            'DeactivateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeactivateAgent,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.DeactivateAgentRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.DeactivateAgentResponse.SerializeToString,
+            ),
+            'ReactivateAgent': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReactivateAgent,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.ReactivateAgentRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.ReactivateAgentResponse.SerializeToString,
+            ),
+            'MarkAgentGone': grpc.unary_unary_rpc_method_handler(
+                    servicer.MarkAgentGone,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -407,6 +475,114 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/UpdateRoles',
             croupier_dot_v1_dot_operator__pb2.UpdateRolesRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.UpdateRolesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DrainAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/DrainAgent',
+            croupier_dot_v1_dot_operator__pb2.DrainAgentRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.DrainAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeactivateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/DeactivateAgent',
+            croupier_dot_v1_dot_operator__pb2.DeactivateAgentRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.DeactivateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReactivateAgent(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/ReactivateAgent',
+            croupier_dot_v1_dot_operator__pb2.ReactivateAgentRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.ReactivateAgentResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def MarkAgentGone(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/MarkAgentGone',
+            croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -25,6 +25,14 @@ class OperatorServiceStub:
     """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
     or, if one is refused, none is; what is answered has taken effect and outlives the master.
     """
+    DrainAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.DrainAgentRequest, _operator_pb2.DrainAgentResponse]
+    """Has an agent's tasks ended, and offers it no more until it is reactivated."""
+    DeactivateAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.DeactivateAgentRequest, _operator_pb2.DeactivateAgentResponse]
+    """Offers an agent no more; its tasks run on."""
+    ReactivateAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.ReactivateAgentRequest, _operator_pb2.ReactivateAgentResponse]
+    """Offers an agent again that was deactivated or drained."""
+    MarkAgentGone: _aio.UnaryUnaryMultiCallable[_operator_pb2.MarkAgentGoneRequest, _operator_pb2.MarkAgentGoneResponse]
+    """Declares an agent and all its tasks dead, for ever: it never returns under its id."""
     Explain: _aio.UnaryUnaryMultiCallable[_operator_pb2.ExplainRequest, _operator_pb2.ExplainResponse]
     """Why a framework has no more offers than it has."""
 
@@ -80,6 +88,34 @@ class OperatorServiceServicer:
         """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
         or, if one is refused, none is; what is answered has taken effect and outlives the master.
         """
+
+    def DrainAgent(
+        self,
+        request: _operator_pb2.DrainAgentRequest,
+        context: _aio.ServicerContext[_operator_pb2.DrainAgentRequest, _abc.Awaitable[_operator_pb2.DrainAgentResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.DrainAgentResponse]:
+        """Has an agent's tasks ended, and offers it no more until it is reactivated."""
+
+    def DeactivateAgent(
+        self,
+        request: _operator_pb2.DeactivateAgentRequest,
+        context: _aio.ServicerContext[_operator_pb2.DeactivateAgentRequest, _abc.Awaitable[_operator_pb2.DeactivateAgentResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.DeactivateAgentResponse]:
+        """Offers an agent no more; its tasks run on."""
+
+    def ReactivateAgent(
+        self,
+        request: _operator_pb2.ReactivateAgentRequest,
+        context: _aio.ServicerContext[_operator_pb2.ReactivateAgentRequest, _abc.Awaitable[_operator_pb2.ReactivateAgentResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.ReactivateAgentResponse]:
+        """Offers an agent again that was deactivated or drained."""
+
+    def MarkAgentGone(
+        self,
+        request: _operator_pb2.MarkAgentGoneRequest,
+        context: _aio.ServicerContext[_operator_pb2.MarkAgentGoneRequest, _abc.Awaitable[_operator_pb2.MarkAgentGoneResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.MarkAgentGoneResponse]:
+        """Declares an agent and all its tasks dead, for ever: it never returns under its id."""
 
     def Explain(
         self,

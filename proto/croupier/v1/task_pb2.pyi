@@ -108,6 +108,12 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     REASON_TASK_GROUP_INVALID: _Reason.ValueType  # 17
     REASON_PREEMPTED: _Reason.ValueType  # 18
     """Its room is owed to somebody who starved; its framework was asked first."""
+    REASON_AGENT_DRAINING: _Reason.ValueType  # 19
+    REASON_EXECUTOR_TERMINATED: _Reason.ValueType  # 20
+    """What watches over the task's process was killed; how the task ended is not known."""
+    REASON_AGENT_REBOOTED: _Reason.ValueType  # 21
+    """The agent's machine has restarted."""
+    REASON_GONE_BY_OPERATOR: _Reason.ValueType  # 22
 
 class Reason(_Reason, metaclass=_ReasonEnumTypeWrapper):
     """Why a task is in its state; Mesos' names."""
@@ -132,6 +138,12 @@ REASON_AGENT_REREGISTERED: Reason.ValueType  # 16
 REASON_TASK_GROUP_INVALID: Reason.ValueType  # 17
 REASON_PREEMPTED: Reason.ValueType  # 18
 """Its room is owed to somebody who starved; its framework was asked first."""
+REASON_AGENT_DRAINING: Reason.ValueType  # 19
+REASON_EXECUTOR_TERMINATED: Reason.ValueType  # 20
+"""What watches over the task's process was killed; how the task ended is not known."""
+REASON_AGENT_REBOOTED: Reason.ValueType  # 21
+"""The agent's machine has restarted."""
+REASON_GONE_BY_OPERATOR: Reason.ValueType  # 22
 Global___Reason: _TypeAlias = Reason  # noqa: Y015
 
 @_typing.final
@@ -286,6 +298,7 @@ class TaskStatus(_message.Message):
     EXIT_CODE_FIELD_NUMBER: _builtins.int
     SIGNAL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
+    DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
     agent_id: _builtins.str
@@ -295,8 +308,9 @@ class TaskStatus(_message.Message):
     reason: Global___Reason.ValueType
     message: _builtins.str
     sequence: _builtins.int
-    """Numbers an agent's updates of one task from 1. Zero means made by the
-    master: sent once, not to be acknowledged.
+    """Numbers the updates of one task. An agent counts from 1; where no agent is left to say
+    how a task ended, the master does, under a number above all of an agent's, and sends it
+    until it is acknowledged. Zero: sent once, not to be acknowledged.
     """
     time_ms: _builtins.int
     """Milliseconds since the epoch, by the clock of whoever made the update."""
@@ -306,6 +320,10 @@ class TaskStatus(_message.Message):
     """Set when a signal ended the process."""
     pid: _builtins.int
     """Of the task's first process, on its agent."""
+    decided_in_ms: _builtins.int
+    """With UNKNOWN: the master waits for the task's agent to come back, and will know what
+    became of the task within this time. Absent: there is nothing to wait for.
+    """
     def __init__(
         self,
         *,
@@ -321,15 +339,20 @@ class TaskStatus(_message.Message):
         exit_code: _builtins.int | None = ...,
         signal: _builtins.int | None = ...,
         pid: _builtins.int = ...,
+        decided_in_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
+    _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015
     _WhichOneofReturnType__exit_code: _TypeAlias = _typing.Literal["exit_code"]  # noqa: Y015
     _WhichOneofArgType__exit_code: _TypeAlias = _typing.Literal["_exit_code", b"_exit_code"]  # noqa: Y015
     _WhichOneofReturnType__signal: _TypeAlias = _typing.Literal["signal"]  # noqa: Y015
     _WhichOneofArgType__signal: _TypeAlias = _typing.Literal["_signal", b"_signal"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__decided_in_ms) -> _WhichOneofReturnType__decided_in_ms | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__exit_code) -> _WhichOneofReturnType__exit_code | None: ...
     @_typing.overload
