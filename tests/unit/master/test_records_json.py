@@ -1,0 +1,84 @@
+"""Records as rows: every kind there is comes back as it was."""
+
+from __future__ import annotations
+
+import json
+from typing import get_args
+
+import pytest
+
+from croupier.master.core.records import (
+    AgentRecord,
+    ForgetAgent,
+    ForgetRole,
+    FrameworkRecord,
+    MasterRecord,
+    Record,
+    RoleRecord,
+)
+from croupier.master.store.records_json import _KINDS, Row, _joined, decode, encode
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
+
+RECORDS: list[Record] = [
+    MasterRecord("c1", 3),
+    AgentRecord(AgentId("c1-3-A1"), "host"),
+    FrameworkRecord(FrameworkId("c1-3-F1"), "näme\ud800", (Role("ads"), Role("*")), 600, True),
+    RoleRecord(Role("ads/prod"), RoleSettings(2000, {"gpus": 3000}, {"cpus": 1}, {"mem": 0}, True)),
+]
+
+
+@pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
+def test_a_record_comes_back(record: Record) -> None:
+    row = encode(record)
+    assert row.body is not None
+    assert decode(row.kind, row.body) == record
+    assert decode(row.kind, row.body.encode()) == record
+
+
+def test_rows_are_those_of_older_stores() -> None:
+    assert encode(MasterRecord("c1", 3))[:2] == ("master", "master")
+    assert encode(RECORDS[1])[:2] == ("agent", "c1-3-A1")
+    assert encode(RECORDS[3])[:2] == ("role", "ads/prod")
+
+
+def test_to_forget_is_a_row_without_a_body() -> None:
+    assert encode(ForgetAgent(AgentId("A"))) == Row("agent", "A", None)
+    assert encode(ForgetRole(Role("ads/prod"))) == Row("role", "ads/prod", None)
+
+
+def test_every_record_has_a_kind() -> None:
+    kept = [cls for cls in get_args(Record) if not cls.__name__.startswith("Forget")]
+    assert len(_KINDS) == len(kept)
+
+
+def test_several_parts_of_an_id_are_told_apart() -> None:
+    ids = [_joined(iter(parts)) for parts in (("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"))]
+    assert len(set(ids)) == 3
+
+
+def test_a_body_of_before_a_field_was_added_is_read() -> None:
+    body = {"framework_id": "F", "name": "n", "role": "ads", "failover_timeout_s": 1.0}
+    expected = FrameworkRecord(FrameworkId("F"), "n", (Role("ads"),), 1.0)
+    assert decode("framework", json.dumps(body)) == expected
+    body = {**body, "removed": False, "roles": ["ads"]}
+    assert decode("framework", json.dumps(body)) == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "body", "says"),
+    [
+        ("agent", "{", "not a record of the kind 'agent'"),
+        ("agent", "[]", "is not a dict"),
+        ("agent", '{"agent_id": "A"}', "'hostname' is missing or unknown"),
+        ("agent", '{"agent_id": 1, "hostname": "h"}', "is not a str"),
+        ("agent", b"\xff", "not a record of the kind 'agent'"),
+        ("master", "[" * 100_000, "not a record of the kind 'master'"),
+        ("cat", "{}", "records of the kind 'cat' are not known to this release"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(kind: str, body: str | bytes, says: str) -> None:
+    with pytest.raises(InvalidRequest) as refused:
+        decode(kind, body)
+    assert says in str(refused.value)
