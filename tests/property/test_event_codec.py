@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from croupier.master.core import calls
 from croupier.master.core.events import Event, Read
 from croupier.master.eventlog import lines
-from croupier.master.eventlog.codec import Codec, Undecodable
 from croupier.master.eventlog.lines import CODEC, LOGGED, Entry, Head, Known, as_json, read_line
+from croupier.model.codec import Codec, Undecodable
 from tests.harness.values import values_of
 
 EXACT = Codec()

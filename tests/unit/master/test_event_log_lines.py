@@ -9,8 +9,8 @@ import pytest
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled
-from croupier.master.eventlog.codec import Codec, Undecodable
 from croupier.master.eventlog.lines import Entry, as_json, event_encoder, read_line
+from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo

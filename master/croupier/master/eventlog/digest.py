@@ -12,8 +12,8 @@ from functools import cache
 from hashlib import sha256
 
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
-from croupier.master.eventlog.codec import Encode
 from croupier.master.eventlog.lines import CODEC, as_json
+from croupier.model.codec import Encode
 from croupier.model.errors import CroupierError
 
 _LENGTH = 16

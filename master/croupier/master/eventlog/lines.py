@@ -20,8 +20,8 @@ from croupier.master.allocator import Rules
 from croupier.master.core.events import Event, Read
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
-from croupier.master.eventlog.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.attributes import Attributes
+from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId

@@ -17,7 +17,7 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import Any, Final, NamedTuple, cast, get_args
 
 from croupier.master.core.records import MasterRecord, Record
-from croupier.master.eventlog.codec import Codec, Decode, Encode, Undecodable
+from croupier.model.codec import Codec, Decode, Encode, Undecodable
 from croupier.model.errors import InvalidRequest
 
 # Kinds of which there is one record; its id is the kind.
