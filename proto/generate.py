@@ -1,4 +1,4 @@
-"""Regenerate the Python code of `croupier/v1/*.proto`, or check that it is current.
+"""Regenerate the Python code of the `.proto` files under `croupier`, or check that it is current.
 
     python proto/generate.py            write the generated code
     python proto/generate.py --check    exit 1 if the committed code is stale
@@ -19,7 +19,7 @@ import venv
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-PACKAGE = Path("croupier/v1")
+PACKAGES = (Path("croupier/v1"), Path("croupier/etcd/v3"))
 GENERATORS = ("grpcio-tools==1.76.0", "mypy-protobuf==5.1.0", "setuptools==80.9.0")
 ENVIRONMENT = ROOT.parent / ".venv" / "generators"
 
@@ -30,26 +30,33 @@ def main() -> int:
     check: bool = parser.parse_args().check
     with tempfile.TemporaryDirectory() as scratch:
         generate(Path(scratch))
-        fresh = Path(scratch) / PACKAGE
-        stale = differing(fresh, ROOT / PACKAGE)
+        stale = [
+            package / name
+            for package in PACKAGES
+            for name in differing(Path(scratch) / package, ROOT / package)
+        ]
         if check:
-            for name in stale:
-                print(f"stale: proto/{PACKAGE}/{name}; run: python proto/generate.py")
+            for path in stale:
+                print(f"stale: proto/{path}; run: python proto/generate.py")
             return 1 if stale else 0
-        for name in stale:
-            target = ROOT / PACKAGE / name
-            if (fresh / name).exists():
-                shutil.copyfile(fresh / name, target)
+        for path in stale:
+            fresh = Path(scratch) / path
+            if fresh.exists():
+                shutil.copyfile(fresh, ROOT / path)
             else:
-                target.unlink()
-            print(f"wrote proto/{PACKAGE}/{name}")
+                (ROOT / path).unlink()
+            print(f"wrote proto/{path}")
     return 0
 
 
 def generate(out: Path) -> None:
     """Run protoc into `out`."""
     bin_dir = generators() / "bin"
-    protos = sorted(str(path.relative_to(ROOT)) for path in (ROOT / PACKAGE).glob("*.proto"))
+    protos = sorted(
+        str(path.relative_to(ROOT))
+        for package in PACKAGES
+        for path in (ROOT / package).glob("*.proto")
+    )
     subprocess.run(
         [
             str(bin_dir / "python"),

@@ -1,0 +1,1 @@
+"""What is used of etcd's own API, version 3."""
