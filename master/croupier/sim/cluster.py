@@ -21,7 +21,7 @@ from croupier.sim.work import Work
 
 # Pretend peers need not say all the time that they are there, unless it is to be tested.
 _NOTHING = Size(0, 0)
-_PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0)
+_PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=float("inf"))
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,6 +45,11 @@ class Deadlines(Generic[KeyT]):
         """Call `key` off; nothing happens if it was not set."""
         self._live.pop(key, None)
 
+    def at(self, key: KeyT) -> float | None:
+        """When `key` comes due; None if it is not set."""
+        live = self._live.get(key)
+        return None if live is None else live[0]
+
     def next(self) -> float | None:
         """When the earliest comes due; None if nothing is set."""
         while self._heap:

@@ -249,6 +249,8 @@ def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_
     world.agent("cpus:4;mem:4GB", agent_id=agent_id)
     told = [m for m in world.sent[again] if isinstance(m, Updated)]
     assert [[s.state for s in update.statuses] for update in told] == [[TaskState.FINISHED]]
+    acknowledged = calls.Acknowledge(((agent_id, TaskId("t1"), 2),))
+    assert world.call(again, acknowledged).error is None
     assert not world.state.frameworks[framework_id].tasks
 
 

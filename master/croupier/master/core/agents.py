@@ -8,6 +8,7 @@ from enum import Enum
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import AgentDescription
 from croupier.master.core.offers import Offer
+from croupier.master.core.records import AgentRecord, DrainRequest
 from croupier.master.core.tasks import Task
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict
@@ -18,17 +19,22 @@ from croupier.model.resources import NOTHING, Resources
 class AgentState(Enum):
     """Where an agent stands.
 
-    A DISCONNECTED agent's tasks are taken to run; it is offered no more. An UNREACHABLE
-    agent's resources do not count any more.
+    A SUSPECT agent's stream stands, but it has been silent for a while: it is offered no more
+    until it is heard of. A DISCONNECTED agent's tasks are taken to run. An UNREACHABLE agent's
+    resources do not count any more.
     """
 
     CONNECTED = "connected"
+    SUSPECT = "suspect"
     DISCONNECTED = "disconnected"
     UNREACHABLE = "unreachable"
 
 
 TRANSITIONS: dict[AgentState, frozenset[AgentState]] = {
-    AgentState.CONNECTED: frozenset({AgentState.CONNECTED, AgentState.DISCONNECTED}),
+    AgentState.CONNECTED: frozenset(
+        {AgentState.CONNECTED, AgentState.SUSPECT, AgentState.DISCONNECTED}
+    ),
+    AgentState.SUSPECT: frozenset({AgentState.CONNECTED, AgentState.DISCONNECTED}),
     AgentState.DISCONNECTED: frozenset({AgentState.CONNECTED, AgentState.UNREACHABLE}),
     AgentState.UNREACHABLE: frozenset({AgentState.CONNECTED}),
 }
@@ -43,6 +49,9 @@ class Agent:
         last_heard: when anything came from it; monotonic seconds.
         in_pool: whether its resources count; they do from registration until it is
             unreachable.
+        deactivated: not to be offered, on behalf of an operator.
+        drain: its tasks are to end, on behalf of an operator.
+        is_recovering: whether it has not come back since this master began to lead.
     """
 
     agent_id: AgentId
@@ -54,6 +63,9 @@ class Agent:
     session: SessionId | None = None
     last_heard: float = 0.0
     in_pool: bool = False
+    deactivated: bool = False
+    drain: DrainRequest | None = None
+    is_recovering: bool = False
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -67,6 +79,16 @@ class Agent:
         if state not in TRANSITIONS[self.state]:
             raise Conflict(f"agent {self.agent_id} cannot go from {self.state} to {state}")
         self.state = state
+
+    @property
+    def is_dealt(self) -> bool:
+        """Whether what it has free is to be offered."""
+        wanted = not self.deactivated and self.drain is None
+        return wanted and self.state is AgentState.CONNECTED
+
+    def record(self) -> AgentRecord:
+        """What must outlive the master."""
+        return AgentRecord(self.agent_id, self.hostname, self.deactivated, self.drain)
 
     def describe(self) -> AgentDescription:
         """What frameworks may know of it; the same object until it registers anew."""

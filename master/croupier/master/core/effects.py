@@ -52,4 +52,11 @@ class Happened:
     fact: Fact
 
 
-Effect = Send | Close | Save | Answer | Happened
+@dataclass(frozen=True, slots=True)
+class Deposed:
+    """Another master leads: nothing more may be said or done in the name of this one."""
+
+    message: str
+
+
+Effect = Send | Close | Save | Answer | Happened | Deposed

@@ -82,7 +82,12 @@ class AgentTask:
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An agent's first report: everything it knows."""
+    """An agent's first report: everything it knows.
+
+    Attributes:
+        master_epoch: of the newest master that it has heard.
+        incomplete: records of tasks were lost: what is not listed may have run.
+    """
 
     session: SessionId
     agent_id: AgentId
@@ -91,6 +96,8 @@ class Register:
     attributes: Attributes
     http_address: str = ""
     tasks: tuple[AgentTask, ...] = ()
+    master_epoch: int = 0
+    incomplete: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ class AgentJoined:
 
 @dataclass(frozen=True, slots=True)
 class AgentLeft:
-    """An agent disconnected, became unreachable, or stopped."""
+    """An agent was suspected, disconnected, became unreachable, or left for good."""
 
     agent_id: AgentId
     hostname: str
-    why: Literal["disconnected", "unreachable", "stopped"]
+    why: Literal["suspected", "disconnected", "unreachable", "stopped", "gone"]
     message: str
 
 

@@ -39,6 +39,12 @@ class Framework:
         last_seq: the number of the last call that was decided.
         verdicts: answers that may not have arrived yet, by call number.
         spent: ids of tasks that have ended, oldest first; none may be used again.
+        epoch: how many runs of its program there were.
+        accepted: what ACCEPTs of this run an earlier master took, by call number: the tasks
+            that it launched.
+        unseen: tasks of which all is done but that the verdict on their ACCEPT may still be
+            asked for, by the number of that.
+        ended: how many of its tasks have ended and were not acknowledged.
     """
 
     framework_id: FrameworkId
@@ -57,6 +63,10 @@ class Framework:
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     spent: OrderedDict[TaskId, None] = field(default_factory=OrderedDict)
+    epoch: int = 1
+    accepted: dict[int, set[TaskId]] = field(default_factory=dict)
+    unseen: dict[int, list[TaskId]] = field(default_factory=dict)
+    ended: int = 0
 
     def move(self, state: FrameworkState) -> None:
         """Go to `state`.
@@ -78,7 +88,31 @@ class Framework:
         if len(self.spent) > limit:
             self.spent.popitem(last=False)
 
-    def verdicts_arrived(self, seq: int) -> None:
-        """Forget the answers up to `seq`."""
+    def may_ask_again(self, task: Task) -> bool:
+        """Whether the verdict on the task's ACCEPT may not have arrived."""
+        is_ours = bool(task.client_id) and task.client_id == self.client_id
+        return is_ours and (task.seq in self.verdicts or task.seq in self.accepted)
+
+    def verdicts_arrived(self, seq: int) -> list[TaskId]:
+        """Forget the answers up to `seq`; the tasks of which nothing is left to be asked."""
         while self.verdicts and (first := next(iter(self.verdicts))) <= seq:
             del self.verdicts[first]
+        for number in [each for each in self.accepted if each <= seq]:
+            del self.accepted[number]
+        return [
+            task_id
+            for number in [each for each in self.unseen if each <= seq]
+            for task_id in self.unseen.pop(number)
+        ]
+
+    def begin_run(self, client_id: str) -> list[TaskId]:
+        """A new run of its program begins: call numbers start again.
+
+        What is returned is as by `verdicts_arrived`.
+        """
+        self.client_id, self.last_seq = client_id, 0
+        self.verdicts.clear()
+        self.accepted.clear()
+        ended = [task_id for ids in self.unseen.values() for task_id in ids]
+        self.unseen.clear()
+        return ended

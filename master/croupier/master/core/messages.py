@@ -113,21 +113,29 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class LaunchTask:
-    """Run this; it is charged to `role`, which the agent keeps for the next master."""
+    """Run this; it is charged to `role`, which the agent keeps for the next master.
+
+    `framework_epoch` counts the runs of the framework's program.
+    """
 
     framework_id: FrameworkId
     task: TaskInfo
     role: Role
+    framework_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class KillTask:
-    """End this; `grace_ms` None leaves the task's own."""
+    """End this; `grace_ms` None leaves the task's own.
+
+    `framework_epoch` is 0 if it is not the framework that wants it.
+    """
 
     framework_id: FrameworkId
     task_id: TaskId
     grace_ms: int | None
     reason: Reason
+    framework_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import NoReturn
 
 from croupier.master.core import calls
-from croupier.master.core.effects import Effect, Happened, Send
+from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import LaunchTask, TaskVerdict
@@ -30,9 +30,9 @@ MAX_TASKS = 1_000
 
 
 def accept(
-    state: State, framework: Framework, call: calls.Accept, now: float
+    state: State, framework: Framework, call: calls.Accept, seq: int, now: float
 ) -> Generator[Effect, None, tuple[TaskVerdict, ...]]:
-    """Launch the call's tasks on its offers.
+    """Launch the call's tasks on its offers; `seq` is the call's number.
 
     Raises:
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
@@ -51,7 +51,7 @@ def accept(
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
         return ()
-    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks, now)
+    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks, seq, now)
     launched = [
         task.resources
         for task, verdict in zip(call.tasks, verdicts, strict=True)
@@ -108,6 +108,7 @@ def _launch_all(
     framework: Framework,
     offers: list[Offer],
     tasks: tuple[TaskInfo, ...],
+    seq: int,
     now: float,
 ) -> Generator[Effect, None, tuple[tuple[TaskVerdict, ...], Resources]]:
     left = NOTHING
@@ -117,12 +118,13 @@ def _launch_all(
     for task in tasks:
         try:
             _check_task(framework, task, left)
+            _check_acknowledged(state, framework)
             _check_limits(state, offers[0], task)
         except CroupierError as error:
             verdicts.append(TaskVerdict(task.task_id, shortened(error)))
             continue
         left = left - task.resources
-        yield from _launch(state, framework, offers[0], task, now)
+        yield from _launch(state, framework, offers[0], task, seq, now)
         verdicts.append(TaskVerdict(task.task_id))
     return tuple(verdicts), left
 
@@ -135,6 +137,15 @@ def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
 
 
+def _check_acknowledged(state: State, framework: Framework) -> None:
+    """Who does not acknowledge fills everybody's memory and disk: not without end."""
+    if framework.ended >= state.settings.unacknowledged:
+        raise Conflict(
+            f"{framework.ended} tasks of the framework have ended and wait for its"
+            " acknowledgement; nothing more is launched before"
+        )
+
+
 def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
     """Hold a task against limits that were lowered after its offer was made."""
     over = state.allocator.excess(offer.framework_id, offer.role, task.resources)
@@ -143,20 +154,28 @@ def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
 
 
 def _launch(
-    state: State, framework: Framework, offer: Offer, info: TaskInfo, now: float
+    state: State, framework: Framework, offer: Offer, info: TaskInfo, seq: int, now: float
 ) -> Iterator[Effect]:
     status = TaskStatus(
         framework.framework_id, TaskId(info.task_id), offer.agent_id, TaskState.STAGING
     )
-    task = Task(info, framework.framework_id, offer.agent_id, offer.role, status, now)
+    task = Task(
+        info,
+        framework.framework_id,
+        offer.agent_id,
+        offer.role,
+        status,
+        now,
+        client_id=framework.client_id,
+        seq=seq,
+    )
     # What the offer held the task holds now.
     place = (offer.framework_id, offer.role, offer.agent_id)
     state.allocator.launch(*place, info.resources)
     task.is_charged = True
     state.add_task(task)
-    agent = state.agents[offer.agent_id]
-    assert agent.session is not None
-    yield Send(agent.session, LaunchTask(framework.framework_id, info, offer.role))
+    yield Save(task.record())
+    yield from order_launch(state, task)
     yield Happened(
         TaskMoved(
             framework.framework_id,
@@ -168,6 +187,14 @@ def _launch(
             "",
         )
     )
+
+
+def order_launch(state: State, task: Task) -> Iterator[Effect]:
+    """Order a task to be launched, for the first time or because that never arrived."""
+    agent = state.agents[task.agent_id]
+    assert agent.session is not None
+    epoch = state.frameworks[task.framework_id].epoch
+    yield Send(agent.session, LaunchTask(task.framework_id, task.info, task.role, epoch))
 
 
 def _settle(

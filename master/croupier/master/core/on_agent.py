@@ -1,7 +1,6 @@
 """Agents come and go, and report.
 
-Registration is a full sync: what the agent lists is the truth about its tasks, and what
-it does not list it does not have. Nothing is guessed.
+Registration is a full sync, which `on_sync` makes.
 """
 
 from __future__ import annotations
@@ -10,18 +9,24 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.effects import Close, Effect, Happened, Save, Send
+from croupier.master.core.effects import Close, Deposed, Effect, Happened, Save, Send
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
 from croupier.master.core.facts import AgentJoined, AgentLeft, Joined
-from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import AgentFailed, KillTask, Registered
+from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.on_framework import adopt
-from croupier.master.core.on_task import forget_removed, kill, on_status, orphan, tell
-from croupier.master.core.records import AgentRecord, ForgetAgent
+from croupier.master.core.on_sync import sync
+from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, tell
+from croupier.master.core.records import ForgetAgent
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
-from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, ProtocolViolation
+from croupier.model.errors import (
+    CroupierError,
+    FailedOver,
+    InvalidRequest,
+    NotLeader,
+    ProtocolViolation,
+    Removed,
+)
 from croupier.model.ids import AgentId, check_id
 from croupier.model.resources import MAX_NAMES, NOTHING
 from croupier.model.task import REPORTABLE, Reason, TaskState
@@ -31,6 +36,11 @@ MAX_HOSTNAME = 255
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
     """Take in an agent: new, back again, or taking over from an older session."""
+    if event.master_epoch > state.epoch:
+        message = f"an agent has heard master {event.master_epoch}; this one is {state.epoch}"
+        yield Close(event.session, NotLeader(message))
+        yield Deposed(message)
+        return
     if event.session in state.peers:
         yield Close(event.session, ProtocolViolation("REGISTER must be the first report"))
         peer = state.peers[event.session]
@@ -53,13 +63,14 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
     if agent is None:
         agent = Agent(event.agent_id or AgentId(state.next_id("A")), "")
         state.agents[agent.agent_id] = agent
-    if agent.hostname != event.hostname:
-        yield Save(AgentRecord(agent.agent_id, event.hostname))
+    before = agent.record()
     _connect(state, agent, event, now)
+    if agent.record() != before:
+        yield Save(agent.record())
     yield Send(
         event.session, Registered(agent.agent_id, state.settings.heartbeat_s, state.master_id)
     )
-    yield from _sync(state, agent, event, now)
+    yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
 
 
@@ -69,7 +80,7 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
-    agent.last_heard = now
+    on_heard(state, agent, now)
     for status in event.statuses:
         own = status.agent_id == agent.agent_id and status.sequence > 0
         if own and status.state in REPORTABLE:
@@ -90,11 +101,11 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
     yield Close(event.session, None)
     _leave_pool(state, agent)
     for task in list(agent.tasks.values()):
-        if not task.state.is_terminal:
-            yield from tell(
-                state, task, TaskState.GONE, Reason.AGENT_REMOVED, "its agent has stopped"
-            )
-        yield from orphan(state, task)
+        if task.state.is_terminal:
+            yield from orphan(state, task, now)
+        else:
+            message = "its agent has stopped"
+            yield from end(state, task, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
     del state.agents[agent.agent_id]
     state.deadlines.cancel(("agent", agent.agent_id))
     yield Save(ForgetAgent(agent.agent_id))
@@ -109,24 +120,62 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
     state.deadlines.cancel(("silence", str(agent.session)))
     agent.session = None
     agent.move(AgentState.DISCONNECTED)
-    if agent.in_pool:
-        state.allocator.activate_agent(agent.agent_id, False)
-    for offer in list(agent.offers.values()):
-        yield from rescind(state, offer, "its agent has disconnected", now)
+    yield from stop_dealing(state, agent, "its agent has disconnected", now)
     until = agent.last_heard + state.settings.agent_timeout_s
     state.deadlines.set(("agent", agent.agent_id), max(until, now))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "disconnected", message))
 
 
+def on_heard(state: State, agent: Agent, now: float) -> None:
+    """Something came from an agent: it is suspected of nothing."""
+    agent.last_heard = now
+    if agent.state is AgentState.SUSPECT:
+        agent.move(AgentState.CONNECTED)
+        state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+
+
+def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
+    """An agent has been silent for a while: it is offered no more until it is heard of."""
+    agent.move(AgentState.SUSPECT)
+    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
+    yield from stop_dealing(state, agent, message, now)
+    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "suspected", message))
+
+
+def stop_dealing(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
+    """Offer an agent no more, and take back what was offered of it."""
+    if agent.in_pool:
+        state.allocator.activate_agent(agent.agent_id, False)
+    for offer in list(agent.offers.values()):
+        yield from rescind(state, offer, message, now)
+
+
+def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
+    """An agent was away for too long: give it up, unless many others were just now.
+
+    If a master hears of many agents no more, it may be the one that is cut off.
+    """
+    rules = state.settings
+    while state.removals and state.removals[0] <= now - rules.removal_window_s:
+        state.removals.popleft()
+    if len(state.removals) >= rules.removals:
+        state.deadlines.set(("agent", agent.agent_id), state.removals[0] + rules.removal_window_s)
+        return
+    state.removals.append(now)
+    yield from give_up(state, agent, now)
+
+
 def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """An agent was away for too long: its tasks are UNREACHABLE, its resources do not count."""
+    agent.is_recovering = False
     agent.move(AgentState.UNREACHABLE)
     state.deadlines.cancel(("agent", agent.agent_id))
     _leave_pool(state, agent)
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
     for task in list(agent.tasks.values()):
+        task.is_undecided = False
         if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
-            state.drop_task(task)
+            yield from drop(state, task)
             forget_removed(state, task.framework_id)
         elif not task.state.is_terminal:
             yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
@@ -137,6 +186,8 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
 def _check(state: State, event: Register) -> None:
     if event.agent_id:
         check_id("agent", event.agent_id)
+    if event.agent_id in state.gone:
+        raise Removed(f"an operator has declared agent {event.agent_id} gone")
     if not event.hostname or len(event.hostname) > MAX_HOSTNAME:
         raise InvalidRequest(f"an agent's hostname has 1 to {MAX_HOSTNAME} characters")
     if not event.total:
@@ -186,14 +237,16 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
-    agent.session, agent.last_heard = event.session, now
+    agent.session, agent.last_heard, agent.is_recovering = event.session, now, False
     agent.move(AgentState.CONNECTED)
     state.peers[event.session] = agent
     state.deadlines.cancel(("agent", agent.agent_id))
-    until = now + state.settings.agent_timeout_s
+    until = now + state.settings.suspect_s
     state.deadlines.set(("silence", str(event.session)), until)
     agent.total, agent.in_pool = event.total, True
     state.allocator.add_agent(agent.agent_id, agent.total, agent.hostname, agent.attributes)
+    if not agent.is_dealt:
+        state.allocator.activate_agent(agent.agent_id, False)
 
 
 def _announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
@@ -211,73 +264,3 @@ def _leave_pool(state: State, agent: Agent) -> None:
         state.release_task(task)
     state.allocator.remove_agent(agent.agent_id)
     agent.in_pool = False
-
-
-def _sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Effect]:
-    listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
-    for key, task in list(agent.tasks.items()):
-        if key not in listed:
-            yield from _on_missing(state, task)
-    for report in event.tasks:
-        yield from _on_listed(state, agent, report, now)
-    for task in agent.tasks.values():
-        if task.kill is not None and not task.state.is_terminal:
-            yield from kill(state, task, *task.kill)
-
-
-def _on_missing(state: State, task: Task) -> Iterator[Effect]:
-    """A task that its agent does not have: it never arrived, or it is gone."""
-    if task.state is TaskState.STAGING:
-        message = "the launch did not reach the agent"
-        yield from tell(state, task, TaskState.DROPPED, Reason.AGENT_RESTARTED, message)
-    elif not task.state.is_terminal:
-        message = "the agent came back without it"
-        yield from tell(state, task, TaskState.GONE, Reason.AGENT_RESTARTED, message)
-    yield from orphan(state, task)
-
-
-def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
-    framework = state.frameworks.get(report.framework_id)
-    if framework is None:
-        framework = adopt(state, report.framework_id, report.role, now)
-    latest, waiting = report.latest, report.unacknowledged
-    task = framework.tasks.get(report.task.task_id)
-    used = framework.has_used(report.task.task_id)
-    if task is None and (not used or not latest.state.is_terminal):
-        role = report.role or framework.roles[0]
-        task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
-        if used:
-            # It was given up and forgotten, and runs all the same: not for long.
-            framework.spent.pop(task.task_id)
-            task.kill = (None, Reason.AGENT_REREGISTERED)
-        task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
-        task.sequence = task.acknowledged
-        state.add_task(task)
-    if task is not None and task.is_orphan and task.agent_id == agent.agent_id:
-        task.is_orphan = False
-        state.add_task(task)
-    if task is not None and not latest.state.is_terminal:
-        yield from _on_running(state, agent, framework, task, report)
-    for status in waiting:
-        yield from on_status(state, status)
-    forget_removed(state, report.framework_id)
-
-
-def _on_running(
-    state: State, agent: Agent, framework: Framework, task: Task, report: AgentTask
-) -> Iterator[Effect]:
-    """A task that its agent says has not ended."""
-    if task.state.is_terminal or task.agent_id != agent.agent_id:
-        # It was given up for good, or is another agent's: it must not run.
-        assert agent.session is not None
-        yield Send(
-            agent.session,
-            KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
-        )
-        return
-    state.charge_task(task)
-    if framework.state is FrameworkState.REMOVED:
-        task.kill = (None, Reason.FRAMEWORK_REMOVED)
-    if task.state is TaskState.UNREACHABLE:
-        new = report.latest.state
-        yield from tell(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")

@@ -6,7 +6,7 @@ before is answered from memory: a call that is sent again is not done again.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Container, Generator, Iterator
 from typing import assert_never
 
 from croupier.master.core import calls, on_framework
@@ -18,8 +18,9 @@ from croupier.master.core.messages import TaskVerdict, Updated, Verdict
 from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
-from croupier.master.core.on_task import acknowledge, kill
+from croupier.master.core.on_task import acknowledge, drop, kill
 from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.demand import check_demands
 from croupier.model.errors import (
     Conflict,
@@ -63,7 +64,11 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect
     error: CroupierError | None = None
     tasks: tuple[TaskVerdict, ...] = ()
     try:
-        tasks = yield from _decide(state, framework, event.call, now)
+        before = framework.accepted.get(event.seq)
+        if before is not None and isinstance(event.call, calls.Accept):
+            tasks = _remembered(event.call, before)
+        else:
+            tasks = yield from _decide(state, framework, event, now)
     except CroupierError as refusal:
         error = shortened(refusal)
         tasks = _refused_tasks(event.call, error)
@@ -82,10 +87,19 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect
     )
 
 
-def _decide(state: State, framework: Framework, call: calls.Call, now: float) -> Handling:
-    match call:
+def _remembered(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:
+    """What an earlier master has answered, as far as the ledger tells."""
+    refused = Conflict("an earlier master has refused it")
+    return tuple(
+        TaskVerdict(task.task_id, None if task.task_id in launched else refused)
+        for task in call.tasks
+    )
+
+
+def _decide(state: State, framework: Framework, event: FrameworkCalled, now: float) -> Handling:
+    match call := event.call:
         case calls.Accept():
-            return (yield from accept(state, framework, call, now))
+            return (yield from accept(state, framework, call, event.seq, now))
         case calls.Acknowledge(updates):
             _check_number(len(updates))
             for agent_id, task_id, sequence in updates:
@@ -105,7 +119,7 @@ def _decide(state: State, framework: Framework, call: calls.Call, now: float) ->
             _check_number(len(task_ids))
             if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
                 raise InvalidRequest("a task id is too long")
-            yield from _reconcile(framework, task_ids)
+            yield from _reconcile(state, framework, task_ids, now)
         case calls.Teardown():
             yield from on_framework.remove(state, framework, "it asked for its teardown", now)
         case calls.Malformed(_, error):
@@ -167,22 +181,44 @@ def _on_acknowledged(
         yield Happened(UpdateAcknowledged("unknown"))
         return
     task.acknowledged = max(task.acknowledged, sequence)
-    status = TaskStatus(framework.framework_id, task_id, agent_id, task.state, sequence=sequence)
-    yield from acknowledge(state, status)
+    if not task.is_orphan:
+        status = TaskStatus(
+            framework.framework_id, task_id, agent_id, task.state, sequence=sequence
+        )
+        yield from acknowledge(state, status)
     yield Happened(UpdateAcknowledged("forwarded"))
     if task.state.is_terminal and sequence >= task.sequence:
-        state.drop_task(task)
+        yield from drop(state, task)
 
 
-def _reconcile(framework: Framework, task_ids: tuple[TaskId, ...]) -> Iterator[Effect]:
+def _reconcile(
+    state: State, framework: Framework, task_ids: tuple[TaskId, ...], now: float
+) -> Iterator[Effect]:
     assert framework.session is not None
     statuses = []
     for task_id in task_ids or list(framework.tasks):
         task = framework.tasks.get(task_id)
-        statuses.append(_reconciled(framework, task_id, task.status if task else None))
+        if task is not None and task.is_undecided:
+            statuses.append(_undecided(state, task, now))
+        else:
+            statuses.append(_reconciled(framework, task_id, task.status if task else None))
     for start in range(0, len(statuses), RECONCILED_AT_ONCE):
         part = tuple(statuses[start : start + RECONCILED_AT_ONCE])
         yield Send(framework.session, Updated(part))
+
+
+def _undecided(state: State, task: Task, now: float) -> TaskStatus:
+    """A task of an agent that has not come back yet, and when that will be settled."""
+    at = state.deadlines.at(("agent", task.agent_id))
+    return TaskStatus(
+        task.framework_id,
+        task.task_id,
+        task.agent_id,
+        TaskState.UNKNOWN,
+        reason=Reason.RECONCILIATION,
+        message="its agent has yet to return to the new master",
+        decided_in_s=None if at is None else max(0.0, at - now),
+    )
 
 
 def _reconciled(framework: Framework, task_id: TaskId, latest: TaskStatus | None) -> TaskStatus:

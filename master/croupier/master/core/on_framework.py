@@ -10,7 +10,14 @@ from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import ResendUpdates, Subscribed, Updated
 from croupier.master.core.on_allocation import return_offer
-from croupier.master.core.on_task import acknowledge, forget_removed, kill, unnumbered
+from croupier.master.core.on_task import (
+    acknowledge,
+    drop,
+    forget_all,
+    forget_removed,
+    kill,
+    tell_orphans,
+)
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
 from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
@@ -71,6 +78,7 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
     assert framework.session is not None
     del state.peers[framework.session]
     state.deadlines.cancel(("silence", str(framework.session)))
+    state.deadlines.cancel(("resend", framework.framework_id))
     framework.session = None
     framework.move(FrameworkState.DISCONNECTED)
     state.allocator.connect(framework.framework_id, False)
@@ -90,14 +98,15 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
         yield from disconnect(state, framework, message, now)
     state.deadlines.cancel(("framework", framework.framework_id))
     framework.move(FrameworkState.REMOVED)
-    yield Save(_record(framework))
+    yield Save(record_of(framework))
+    yield from forget_all(framework, framework.begin_run(""))
     forgotten = state.spend_framework_id(framework.framework_id)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
         if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
             yield from acknowledge(state, task.status)
-            state.drop_task(task)
+            yield from drop(state, task)
         else:
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
@@ -107,7 +116,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
 def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:
     """Take in a framework that is known only by the tasks which an agent runs for it.
 
-    `role` is that of the first of them, if the agent knows it.
+    `role` is that of the first of them, if the agent knows it. To save it is for the caller.
     """
     framework = state.add_framework(
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
@@ -152,7 +161,7 @@ def _check(state: State, event: Subscribe) -> None:
 
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
-    before = _record(framework)
+    before = record_of(framework)
     if framework.roles != event.roles:
         # Tasks stay in the roles that they were launched in; the demand is told anew.
         framework.roles = event.roles
@@ -162,21 +171,21 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
     framework.offer_lease_s = event.offer_lease_s or state.settings.offer_lease_s
     if event.client_id != framework.client_id:
-        framework.client_id, framework.last_seq = event.client_id, 0
-        framework.verdicts.clear()
+        framework.epoch += bool(framework.client_id)
+        yield from forget_all(framework, framework.begin_run(event.client_id))
     framework.session, framework.last_heard = event.session, now
     framework.move(FrameworkState.CONNECTED)
     state.peers[event.session] = framework
     state.deadlines.cancel(("framework", framework.framework_id))
     until = now + state.settings.agent_timeout_s
     state.deadlines.set(("silence", str(event.session)), until)
-    if _record(framework) != before or not event.framework_id:
-        yield Save(_record(framework))
+    if record_of(framework) != before or not event.framework_id:
+        yield Save(record_of(framework))
     yield Send(
         event.session,
         Subscribed(framework.framework_id, state.settings.heartbeat_s, state.master_id),
     )
-    yield from _catch_up(state, framework)
+    yield from _catch_up(state, framework, now)
     state.allocator.set_demand(framework.framework_id, event.demands)
     state.allocator.revive(framework.framework_id)
     if event.suppressed or event.suppressed_roles:
@@ -185,7 +194,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     state.allocator.connect(framework.framework_id, True)
 
 
-def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
+def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect]:
     """Have the framework told what it missed: by its agents, or by us where they are gone."""
     assert framework.session is not None
     agents = {task.agent_id: None for task in framework.tasks.values()}
@@ -193,17 +202,21 @@ def _catch_up(state: State, framework: Framework) -> Iterator[Effect]:
         agent = state.agents.get(agent_id)
         if agent is not None and agent.session is not None:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
-    for task in list(framework.tasks.values()):
-        if task.is_orphan:
-            yield Send(framework.session, Updated((unnumbered(task.status),)))
-            state.drop_task(task)
+    for task in framework.tasks.values():
+        if task.is_untold:
+            task.is_untold = False
+            yield Send(framework.session, Updated((task.status,)))
+    yield from tell_orphans(state, framework, now)
 
 
-def _record(framework: Framework) -> FrameworkRecord:
+def record_of(framework: Framework) -> FrameworkRecord:
+    """What must outlive the master."""
     return FrameworkRecord(
         framework.framework_id,
         framework.name,
         framework.roles,
         framework.failover_timeout_s,
         framework.state is FrameworkState.REMOVED,
+        framework.client_id,
+        framework.epoch,
     )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
-from croupier.master.core.effects import Effect, Happened, Send
+from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import AcknowledgeUpdate, KillTask, Updated
+from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.model.ids import FrameworkId
-from croupier.model.task import TRANSITIONS, Reason, TaskState, TaskStatus
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
 
 
 def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
@@ -24,6 +24,11 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
         # known after that was acknowledged before, and the word did not reach the agent.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
+        return
+    if task.is_orphan:
+        # How it ended was said in its agent's place, and that stands.
+        yield from acknowledge(state, status)
+        yield Happened(UpdateHandled("stale"))
         return
     if status.sequence > task.sequence:
         yield from _take(state, task, status)
@@ -37,23 +42,64 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
 def tell(
     state: State, task: Task, new: TaskState, reason: Reason, message: str
 ) -> Iterator[Effect]:
-    """Pass a verdict of the master's own on a task, and tell its framework once."""
+    """Pass a verdict of the master's own on a task that has not ended, and tell it once.
+
+    What holds of a returned task is no verdict: then nothing need outlive the master.
+    """
+    assert not new.is_terminal
     status = TaskStatus(
         task.framework_id, task.task_id, task.agent_id, new, reason=reason, message=message
     )
     yield from _take(state, task, status)
+    task.told = status if new is TaskState.UNREACHABLE else None
+    yield Save(task.record())
     session = state.frameworks[task.framework_id].session
+    task.is_untold = session is None
     if session is not None:
         yield Send(session, Updated((status,)))
 
 
+def end(
+    state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
+) -> Iterator[Effect]:
+    """Say how a task ended, for want of an agent that could."""
+    assert new.is_terminal
+    status = TaskStatus(
+        task.framework_id,
+        task.task_id,
+        task.agent_id,
+        new,
+        reason=reason,
+        message=message,
+        sequence=MASTER_SEQUENCE,
+    )
+    yield from _take(state, task, status)
+    task.told_on = None
+    yield from orphan(state, task, now)
+
+
 def kill(state: State, task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
-    """Want a task ended: now if its agent is there, else when it returns."""
-    task.kill = (grace_ms, reason)
+    """Want a task ended, until it has: now if its agent is there, else when it returns."""
+    wanted = (grace_ms, reason)
+    # That its framework was removed is saved with the framework.
+    is_news = task.kill != wanted and reason is not Reason.FRAMEWORK_REMOVED
+    task.kill = wanted
+    if is_news:
+        yield Save(task.record())
+    yield from order_kill(state, task)
+
+
+def order_kill(state: State, task: Task) -> Iterator[Effect]:
+    """Order the kill that is wanted, if the task's agent is there."""
+    assert task.kill is not None
     agent = state.agents.get(task.agent_id)
-    if agent is not None and agent.session is not None:
-        message = KillTask(task.framework_id, task.task_id, grace_ms, reason)
-        yield Send(agent.session, message)
+    if agent is None or agent.session is None:
+        return
+    grace_ms, reason = task.kill
+    is_own = reason is Reason.KILLED_BY_FRAMEWORK
+    epoch = state.frameworks[task.framework_id].epoch if is_own else 0
+    message = KillTask(task.framework_id, task.task_id, grace_ms, reason, epoch)
+    yield Send(agent.session, message)
 
 
 def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
@@ -64,31 +110,68 @@ def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
         yield Send(agent.session, message)
 
 
-def orphan(state: State, task: Task) -> Iterator[Effect]:
-    """Keep an ended task that its agent has no more until its framework knows of it.
+def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
+    """Keep an ended task that its agent has no more until its framework acknowledges the end.
 
-    Nobody would send its last update again: a framework that is there and has not heard of it
-    is told by us.
+    Nobody else would send its last update again, so we do.
     """
     assert task.state.is_terminal
+    if task.is_orphan:
+        return
     task.is_orphan = True
     agent = state.agents.get(task.agent_id)
     if agent is not None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
     framework = state.frameworks[task.framework_id]
-    waits = task.status.needs_acknowledgement
-    if framework.session is not None and waits and task.told_on != framework.session:
-        yield Send(framework.session, Updated((unnumbered(task.status),)))
-        waits = False
-    told = framework.session is not None and not waits
-    if told or framework.state is FrameworkState.REMOVED:
-        state.drop_task(task)
+    if framework.state is FrameworkState.REMOVED:
+        yield from drop(state, task)
         forget_removed(state, task.framework_id)
+        return
+    task.told = task.status
+    yield Save(task.record())
+    if framework.session is not None:
+        if task.told_on != framework.session:
+            task.told_on = framework.session
+            yield Send(framework.session, Updated((task.status,)))
+        watch_orphans(state, framework, now)
 
 
-def unnumbered(status: TaskStatus) -> TaskStatus:
-    """The status, as one that nobody waits for an acknowledgement of."""
-    return replace(status, sequence=0)
+def watch_orphans(state: State, framework: Framework, now: float) -> None:
+    """Have ends that we tell sent again, if they are not acknowledged for a while."""
+    key = framework.framework_id
+    state.deadlines.set_at_most(("resend", key), now + state.settings.resend_s)
+
+
+def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Effect]:
+    """Tell a framework of all ends that only we can tell. O(its tasks)."""
+    assert framework.session is not None
+    orphans = [task for task in framework.tasks.values() if task.is_orphan]
+    for task in orphans:
+        task.told_on = framework.session
+        yield Send(framework.session, Updated((task.status,)))
+    if orphans:
+        watch_orphans(state, framework, now)
+
+
+def drop(state: State, task: Task) -> Iterator[Effect]:
+    """Forget a task whose end has arrived where it had to.
+
+    The ledger forgets it before its agent does: a task that the ledger holds and its agent
+    does not was never there.
+    """
+    state.drop_task(task)
+    framework = state.frameworks[task.framework_id]
+    if framework.may_ask_again(task):
+        framework.unseen.setdefault(task.seq, []).append(task.task_id)
+        yield Save(task.record(done=True))
+    else:
+        yield Save(ForgetTask(task.framework_id, task.task_id))
+
+
+def forget_all(framework: Framework, task_ids: list[TaskId]) -> Iterator[Effect]:
+    """Strike tasks from the ledger that were dropped before."""
+    for task_id in task_ids:
+        yield Save(ForgetTask(framework.framework_id, task_id))
 
 
 def forget_removed(state: State, framework_id: FrameworkId) -> None:
@@ -111,6 +194,8 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         if not killed and state.preemptor.is_going((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
+        if changed:
+            state.frameworks[task.framework_id].ended += 1
     if changed:
         yield Happened(
             TaskMoved(
@@ -132,7 +217,7 @@ def _pass_on(
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
         if task.state.is_terminal and status.sequence >= task.sequence:
-            state.drop_task(task)
+            yield from drop(state, task)
             forget_removed(state, framework.framework_id)
     elif framework.session is None:
         yield Happened(UpdateHandled("waiting"))

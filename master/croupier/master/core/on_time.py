@@ -9,6 +9,7 @@ from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import Close, Effect, SessionId
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.on_task import tell_orphans
 from croupier.master.core.state import DeadlineKey, State
 from croupier.model.errors import Unavailable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
@@ -35,7 +36,11 @@ def _on_due(state: State, key: DeadlineKey, now: float) -> Iterator[Effect]:
         case ("agent", agent_id):
             agent = state.agents.get(AgentId(agent_id))
             if agent is not None and agent.state is AgentState.DISCONNECTED:
-                yield from on_agent.give_up(state, agent, now)
+                yield from on_agent.on_agent_due(state, agent, now)
+        case ("resend", framework_id):
+            framework = state.frameworks.get(FrameworkId(framework_id))
+            if framework is not None and framework.session is not None:
+                yield from tell_orphans(state, framework, now)
         case ("preemption", _):
             yield from on_preemption.on_preemption_due(state, now)
         case ("preempt", named):
@@ -51,14 +56,26 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
     peer = state.peers.get(session)
     if peer is None:
         return
-    at = peer.last_heard + state.settings.agent_timeout_s
+    suspicious = isinstance(peer, Agent) and peer.state is AgentState.CONNECTED
+    at = peer.last_heard + (
+        state.settings.suspect_s if suspicious else state.settings.agent_timeout_s
+    )
     if at > now:
+        state.deadlines.set(("silence", str(session)), at)
+        return
+    if (
+        isinstance(peer, Agent)
+        and suspicious
+        and state.settings.agent_timeout_s > now - peer.last_heard
+    ):
+        yield from on_agent.suspect(state, peer, now)
+        at = peer.last_heard + state.settings.agent_timeout_s
         state.deadlines.set(("silence", str(session)), at)
         return
     message = f"nothing was heard for {now - peer.last_heard:.0f} s"
     yield Close(session, Unavailable(message))
     if isinstance(peer, Agent):
+        # That it is due now comes up next, among all who are.
         yield from on_agent.disconnect(state, peer, message, now)
-        yield from on_agent.give_up(state, peer, now)
     else:
         yield from on_framework.disconnect(state, peer, message, now)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.roles import RoleSettings
+from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,22 +23,75 @@ class MasterRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class DrainRequest:
+    """An operator wants an agent without tasks; `grace_ms` None leaves the tasks' own."""
+
+    grace_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """An agent that was admitted."""
+    """An agent that was admitted, and what an operator has done with it.
+
+    Attributes:
+        deactivated: it is not to be offered.
+        drain: its tasks are to end; None: they may run.
+        gone: it was declared dead, and may never return under this id.
+    """
 
     agent_id: AgentId
     hostname: str
+    deactivated: bool = False
+    drain: DrainRequest | None = None
+    gone: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
-    """A framework that subscribed, and whether it was removed since."""
+    """A framework that subscribed, and whether it was removed since.
+
+    Attributes:
+        client_id: the latest run of its program.
+        epoch: how many runs there were.
+    """
 
     framework_id: FrameworkId
     name: str
     roles: tuple[Role, ...]
     failover_timeout_s: float
     removed: bool = False
+    client_id: str = ""
+    epoch: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskRecord:
+    """A task that was accepted, until its framework has acknowledged its end.
+
+    Attributes:
+        client_id: the run of the framework's program that launched it; empty if it was found
+            on its agent.
+        seq: the number of the ACCEPT, of that run.
+        kill: the grace and the reason of a kill that is wanted.
+        told: the latest that the master itself has said of it: UNREACHABLE, or an end.
+        done: its end was acknowledged, and only the verdict on its ACCEPT may be asked for
+            again.
+    """
+
+    framework_id: FrameworkId
+    info: TaskInfo
+    agent_id: AgentId
+    role: Role
+    client_id: str = ""
+    seq: int = 0
+    kill: tuple[int | None, Reason] | None = None
+    told: TaskStatus | None = None
+    done: bool = False
+
+    @property
+    def task_id(self) -> TaskId:
+        """The task's id, unique within its framework."""
+        return self.info.task_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +117,14 @@ class ForgetFramework:
 
 
 @dataclass(frozen=True, slots=True)
+class ForgetTask:
+    """The end of the task has arrived where it had to: nobody will ask for it again."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+
+
+@dataclass(frozen=True, slots=True)
 class ForgetRole:
     """The role's settings are again those that the flags give."""
 
@@ -74,20 +136,28 @@ Record = (
     | AgentRecord
     | FrameworkRecord
     | RoleRecord
+    | TaskRecord
     | ForgetAgent
     | ForgetFramework
+    | ForgetTask
     | ForgetRole
 )
 
 
+def task_key(framework_id: FrameworkId, task_id: TaskId) -> str:
+    """What names a task among those of all frameworks; no id holds a blank."""
+    return f"{framework_id} {task_id}"
+
+
 @dataclass(slots=True)
 class Registry:
-    """All records, as a store gives them back."""
+    """All records, as a store gives them back; tasks by `task_key`."""
 
     master: MasterRecord | None = None
     agents: dict[AgentId, AgentRecord] = field(default_factory=dict)
     frameworks: dict[FrameworkId, FrameworkRecord] = field(default_factory=dict)
     roles: dict[Role, RoleRecord] = field(default_factory=dict)
+    tasks: dict[str, TaskRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
         """Take one record in; the newest of a kind and id wins."""
@@ -100,9 +170,13 @@ class Registry:
                 self.frameworks[record.framework_id] = record
             case RoleRecord():
                 self.roles[record.role] = record
+            case TaskRecord():
+                self.tasks[task_key(record.framework_id, record.info.task_id)] = record
             case ForgetAgent():
                 self.agents.pop(record.agent_id, None)
             case ForgetFramework():
                 self.frameworks.pop(record.framework_id, None)
+            case ForgetTask():
+                self.tasks.pop(task_key(record.framework_id, record.task_id), None)
             case ForgetRole():
                 self.roles.pop(record.role, None)

@@ -18,6 +18,10 @@ class Settings:
         heartbeat_s: how often each side of a session says that it is there.
         agent_timeout_s: silence after which an agent is unreachable, and a framework's
             session is given up.
+        suspect_beats: heartbeats of silence after which an agent is offered no more until it
+            is heard of.
+        removals: how many agents at most become unreachable within `removal_window_s`, so
+            that a master which is cut off itself does not write off its cluster.
         return_timeout_s: how long a restarted master waits for an agent it knew.
         offer_lease_s: how long an offer may be held, unless the framework asks for more.
         max_offer_lease_s: the most it may ask for.
@@ -26,11 +30,17 @@ class Settings:
         spent_ids: how many ended task ids are remembered for each framework, so that
             none is used twice.
         spent_frameworks: how many removed frameworks are remembered, so that none returns.
+        unacknowledged: how many ended tasks a framework may leave unacknowledged before it
+            can launch no more.
+        resend_s: how long the master waits for an acknowledgement of what it tells itself.
         preemption: when room is made for those who starve.
     """
 
     heartbeat_s: float = 15.0
     agent_timeout_s: float = 75.0
+    suspect_beats: float = 2.5
+    removals: int = 100
+    removal_window_s: float = 60.0
     return_timeout_s: float = 600.0
     offer_lease_s: float = 10.0
     max_offer_lease_s: float = 60.0
@@ -38,4 +48,11 @@ class Settings:
     completed_tasks: int = 10_000
     spent_ids: int = 100_000
     spent_frameworks: int = 10_000
+    unacknowledged: int = 10_000
+    resend_s: float = 10.0
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
+
+    @property
+    def suspect_s(self) -> float:
+        """Silence after which an agent is offered no more until it is heard of."""
+        return min(self.suspect_beats * self.heartbeat_s, self.agent_timeout_s)

@@ -7,6 +7,7 @@ it, and that every index agrees with every other.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from dataclasses import replace
 from typing import Literal
 
 from croupier.master.allocator import Allocator
@@ -15,30 +16,38 @@ from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import SessionId
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.offers import Offer
-from croupier.master.core.records import Registry
+from croupier.master.core.records import Registry, TaskRecord
 from croupier.master.core.settings import Settings
-from croupier.master.core.tasks import Task, TaskRecord
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources, total_of
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
-DeadlineKey = tuple[Literal["offer", "framework", "agent", "silence", "preemption", "preempt"], str]
+DeadlineKey = tuple[
+    Literal["offer", "framework", "agent", "silence", "preemption", "preempt", "resend"], str
+]
 
 
 class State:
     """What the core decides on.
 
     Attributes:
+        epoch: how many masters have led the cluster, this one included.
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good; the oldest are forgotten.
+        gone: ids of agents that an operator declared dead.
+        removals: when agents became unreachable lately, oldest first.
         ended: tasks that are over and done with, oldest first.
         preemptor: who starves, and what is being done about it.
         initial_roles: settings of roles that hold where no operator has set any.
     """
 
-    def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
+    def __init__(
+        self, master_id: str, settings: Settings, allocator: Allocator, epoch: int = 1
+    ) -> None:
         """Know nothing yet."""
-        self.master_id = master_id
+        self.master_id, self.epoch = master_id, epoch
         self.settings = settings
         self.allocator = allocator
         self.agents: dict[AgentId, Agent] = {}
@@ -46,7 +55,9 @@ class State:
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
-        self.ended: deque[TaskRecord] = deque(maxlen=settings.completed_tasks)
+        self.gone: dict[AgentId, None] = {}
+        self.removals: deque[float] = deque()
+        self.ended: deque[TaskSnapshot] = deque(maxlen=settings.completed_tasks)
         self.preemptor = Preemptor(allocator, settings.preemption)
         self.initial_roles = dict(allocator.roles())
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
@@ -61,10 +72,24 @@ class State:
         allocator: Allocator,
         now: float,
     ) -> State:
-        """What a new master knows from its predecessor's records, all of it away for now."""
-        state = cls(master_id, settings, allocator)
+        """What a new master knows from its predecessor's records, all of it away for now.
+
+        Tasks are known, but not how they stand: that is for their agents to say.
+        """
+        epoch = registry.master.epoch if registry.master is not None else 0
+        state = cls(master_id, settings, allocator, epoch + 1)
         for record in registry.agents.values():
-            agent = Agent(record.agent_id, record.hostname, last_heard=now)
+            if record.gone:
+                state.gone[record.agent_id] = None
+                continue
+            agent = Agent(
+                record.agent_id,
+                record.hostname,
+                last_heard=now,
+                deactivated=record.deactivated,
+                drain=record.drain,
+                is_recovering=True,
+            )
             state.agents[agent.agent_id] = agent
             state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
         for role in registry.roles.values():
@@ -73,12 +98,62 @@ class State:
             if known.removed:
                 state.spend_framework_id(known.framework_id)
                 continue
-            state.add_framework(
+            framework = state.add_framework(
                 known.framework_id, known.name, known.roles, known.failover_timeout_s
             )
+            framework.client_id, framework.epoch = known.client_id, known.epoch
             until = now + known.failover_timeout_s
             state.deadlines.set(("framework", known.framework_id), until)
+        for entry in registry.tasks.values():
+            state._recall(entry, now)
         return state
+
+    def _recall(self, entry: TaskRecord, now: float) -> None:
+        """Take in a task from the ledger."""
+        framework = self.frameworks.get(entry.framework_id)
+        if framework is None:
+            # Removed while some of its tasks had yet to end.
+            framework = self.add_framework(entry.framework_id, "", (entry.role,), 0.0)
+            framework.move(FrameworkState.REMOVED)
+        task_id = entry.info.task_id
+        if entry.client_id and entry.client_id == framework.client_id:
+            framework.accepted.setdefault(entry.seq, set()).add(task_id)
+        if entry.done:
+            framework.spend(task_id, self.settings.spent_ids)
+            framework.unseen.setdefault(entry.seq, []).append(task_id)
+            return
+        agent = self.agents.get(entry.agent_id)
+        status = entry.told or TaskStatus(
+            entry.framework_id, task_id, entry.agent_id, TaskState.STAGING
+        )
+        if agent is None and not status.state.is_terminal:
+            status = replace(
+                status,
+                state=TaskState.GONE,
+                reason=Reason.AGENT_UNKNOWN,
+                message="its agent is not known any more",
+                sequence=MASTER_SEQUENCE,
+            )
+        is_orphan = status.state.is_terminal
+        kill = entry.kill
+        if framework.state is FrameworkState.REMOVED:
+            kill = (None, Reason.FRAMEWORK_REMOVED)
+        task = Task(
+            entry.info,
+            entry.framework_id,
+            entry.agent_id,
+            entry.role,
+            status,
+            now,
+            sequence=status.sequence,
+            kill=kill,
+            is_orphan=is_orphan,
+            client_id=entry.client_id,
+            seq=entry.seq,
+            told=entry.told,
+            is_undecided=not is_orphan,
+        )
+        self.add_task(task)
 
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
         """A new id, unique among all masters of this cluster."""
@@ -91,15 +166,15 @@ class State:
                 return made
 
     def has_issued(self, offer_id: OfferId) -> bool:
-        """Whether the id is that of an offer which this master made at some time."""
+        """Whether the id is that of an offer which this master or an earlier one made."""
         prefix, _, number = offer_id.rpartition("-O")
-        return (
-            prefix == self.master_id
-            and number.isascii()
-            and number.isdigit()
-            and len(number) <= 20
-            and 1 <= int(number) <= self._counts["O"]
-        )
+        if not _is_number(number):
+            return False
+        if prefix == self.master_id:
+            return 1 <= int(number) <= self._counts["O"]
+        cluster, _, epoch = prefix.rpartition("-")
+        is_ours = cluster == self.master_id.rpartition("-")[0]
+        return is_ours and _is_number(epoch) and 1 <= int(epoch) < self.epoch
 
     def add_framework(
         self,
@@ -123,9 +198,11 @@ class State:
 
     def add_task(self, task: Task) -> None:
         """Take in a task; charging it is a step of its own."""
-        self.frameworks[task.framework_id].tasks[task.task_id] = task
+        framework = self.frameworks[task.framework_id]
+        framework.tasks[task.task_id] = task
+        framework.ended += task.state.is_terminal
         agent = self.agents.get(task.agent_id)
-        if agent is not None:
+        if agent is not None and not task.is_orphan:
             agent.tasks[task.framework_id, task.task_id] = task
 
     def charge_task(self, task: Task) -> None:
@@ -147,15 +224,19 @@ class State:
             self.preemptor.gone((task.framework_id, task.task_id))
 
     def drop_task(self, task: Task) -> None:
-        """Forget a task that is over and done with, but for its id and for people."""
+        """Forget a task that is over and done with, but for its id and for people.
+
+        The ledger is told by `on_task.drop`, which uses this.
+        """
         assert not task.is_charged
         framework = self.frameworks[task.framework_id]
+        framework.ended -= task.state.is_terminal
         del framework.tasks[task.task_id]
         framework.spend(task.task_id, self.settings.spent_ids)
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.append(task.record())
+        self.ended.append(task.snapshot())
 
     def used(self, agent: Agent) -> Resources:
         """What tasks hold of an agent."""
@@ -181,9 +262,12 @@ class State:
             assert peer.session == session
 
     def _check_agent(self, agent: Agent) -> None:
-        assert (agent.state is AgentState.CONNECTED) == (agent.session is not None)
+        is_here = agent.state in (AgentState.CONNECTED, AgentState.SUSPECT)
+        assert is_here == (agent.session is not None)
+        assert not is_here or not agent.is_recovering
+        assert not agent.offers or agent.is_dealt
+        assert agent.agent_id not in self.gone
         assert agent.state is not AgentState.UNREACHABLE or not agent.in_pool
-        assert not agent.offers or agent.state is AgentState.CONNECTED
         assert agent.session is None or self.peers[agent.session] is agent
         assert all(self.offers[offer_id] is offer for offer_id, offer in agent.offers.items())
         for (framework_id, task_id), task in agent.tasks.items():
@@ -203,8 +287,11 @@ class State:
         assert not framework.offers or framework.session is not None
         assert framework.session is None or self.peers[framework.session] is framework
         assert all(self.offers[offer_id] is offer for offer_id, offer in framework.offers.items())
+        ended = sum(task.state.is_terminal for task in framework.tasks.values())
+        assert framework.ended == ended
         for task_id, task in framework.tasks.items():
             assert task_id not in framework.spent
+            self._check_undecided(task)
             agent = self.agents.get(task.agent_id)
             if task.is_orphan:
                 assert task.state.is_terminal
@@ -214,3 +301,12 @@ class State:
                 assert agent.tasks[framework.framework_id, task_id] is task
         if framework.state is FrameworkState.REMOVED:
             assert framework.tasks
+
+    def _check_undecided(self, task: Task) -> None:
+        if task.is_undecided:
+            assert self.agents[task.agent_id].is_recovering
+            assert not task.is_charged
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit() and len(text) <= 20

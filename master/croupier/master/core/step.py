@@ -32,6 +32,7 @@ from croupier.master.core.events import (
     UpdateRoles,
 )
 from croupier.master.core.frameworks import Framework
+from croupier.master.core.on_task import forget_all
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 
@@ -48,7 +49,7 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
         case AgentReported():
             yield from on_agent.on_agent_reported(state, event, now)
         case Heard():
-            _on_heard(state, event, now)
+            yield from _on_heard(state, event, now)
         case AllocationDue(budget):
             yield from on_allocation.on_allocation_due(state, budget, now)
             on_preemption.watch(state, now)
@@ -93,10 +94,10 @@ def _asked(state: State, query: Callable[[State], object]) -> object:
         return CroupierError(f"the question failed: {mistake!r}")
 
 
-def _on_heard(state: State, event: Heard, now: float) -> None:
+def _on_heard(state: State, event: Heard, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
-    if peer is None:
-        return
-    peer.last_heard = now
     if isinstance(peer, Framework):
-        peer.verdicts_arrived(event.verdicts_seen)
+        peer.last_heard = now
+        yield from forget_all(peer, peer.verdicts_arrived(event.verdicts_seen))
+    elif peer is not None:
+        on_agent.on_heard(state, peer, now)

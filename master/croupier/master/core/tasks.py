@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from croupier.master.core.effects import SessionId
+from croupier.master.core.records import TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 
@@ -25,6 +26,13 @@ class Task:
         told_on: the session on which its latest status was passed on to its framework.
         is_orphan: whether its agent has it no more, so that the master itself must tell
             the framework what became of it.
+        client_id: the run of its framework's program that launched it; empty if the task was
+            found on its agent.
+        seq: the number of the ACCEPT, of that run.
+        told: the latest that the master itself has said of it: UNREACHABLE, or an end.
+        is_untold: whether its framework was away when that was to be said.
+        is_undecided: whether only the ledger knows of it: its agent has not come back since
+            this master began to lead.
     """
 
     info: TaskInfo
@@ -39,6 +47,11 @@ class Task:
     kill: tuple[int | None, Reason] | None = None
     told_on: SessionId | None = None
     is_orphan: bool = False
+    client_id: str = ""
+    seq: int = 0
+    told: TaskStatus | None = None
+    is_untold: bool = False
+    is_undecided: bool = False
 
     @property
     def task_id(self) -> TaskId:
@@ -50,9 +63,23 @@ class Task:
         """The latest state that is known."""
         return self.status.state
 
-    def record(self) -> TaskRecord:
+    def snapshot(self) -> TaskSnapshot:
         """The task as it stands now."""
-        return TaskRecord(self.info, self.framework_id, self.role, self.status)
+        return TaskSnapshot(self.info, self.framework_id, self.role, self.status)
+
+    def record(self, done: bool = False) -> TaskRecord:
+        """What the ledger says of it; `done`: its end was acknowledged."""
+        return TaskRecord(
+            self.framework_id,
+            self.info,
+            self.agent_id,
+            self.role,
+            self.client_id,
+            self.seq,
+            self.kill,
+            self.told,
+            done,
+        )
 
     def move(self, status: TaskStatus) -> None:
         """Take on a new status.
@@ -67,7 +94,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class TaskRecord:
+class TaskSnapshot:
     """A task as it stood at one moment, for people to look at; it never changes."""
 
     info: TaskInfo

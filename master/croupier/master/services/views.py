@@ -13,7 +13,7 @@ from croupier.master.core.messages import Offered
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.standing import RoleStanding, Standings, in_tree_order
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task, TaskRecord
+from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -96,7 +96,7 @@ def view_offers(state: State, now: float) -> pb.ListOffersResponse:
     return wire
 
 
-def select_tasks(state: State, framework_id: FrameworkId) -> list[TaskRecord]:
+def select_tasks(state: State, framework_id: FrameworkId) -> list[TaskSnapshot]:
     """Tasks that have ended lately, and then those that have not, as they stand now.
 
     What is returned never changes, so it can be put on the wire a part at a time.
@@ -108,10 +108,10 @@ def select_tasks(state: State, framework_id: FrameworkId) -> list[TaskRecord]:
     ]
     live = chain.from_iterable(framework.tasks.values() for framework in frameworks)
     ended = (task for task in state.ended if framework_id in ("", task.framework_id))
-    return [*ended, *(task.record() for task in live)]
+    return [*ended, *(task.snapshot() for task in live)]
 
 
-def view_task(task: Task | TaskRecord) -> pb.TaskView:
+def view_task(task: Task | TaskSnapshot) -> pb.TaskView:
     """One task."""
     return pb.TaskView(
         framework_id=task.framework_id,

@@ -48,6 +48,8 @@ def _register(session: SessionId, wire: pb.Register) -> Register:
         attributes_from_wire(wire.attributes),
         wire.http_address[:512],
         tuple(_task(task) for task in wire.tasks),
+        wire.master_epoch,
+        wire.incomplete,
     )
 
 

@@ -21,8 +21,13 @@ from croupier.v1 import framework_pb2, task_pb2
 def order_to_wire(message: ToAgent) -> pb.Order:
     """The order for `message`."""
     match message:
-        case LaunchTask(framework_id, task, role):
-            launch = pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task), role=role)
+        case LaunchTask(framework_id, task, role, framework_epoch):
+            launch = pb.LaunchTask(
+                framework_id=framework_id,
+                task=task_to_wire(task),
+                role=role,
+                framework_epoch=framework_epoch,
+            )
             return pb.Order(launch=launch)
         case AcknowledgeUpdate(framework_id, task_id, sequence):
             return pb.Order(
@@ -30,11 +35,12 @@ def order_to_wire(message: ToAgent) -> pb.Order:
                     framework_id=framework_id, task_id=task_id, sequence=sequence
                 )
             )
-        case KillTask(framework_id, task_id, grace_ms, reason):
+        case KillTask(framework_id, task_id, grace_ms, reason, framework_epoch):
             kill = pb.KillTask(
                 framework_id=framework_id,
                 task_id=task_id,
                 reason=task_pb2.Reason.ValueType(reason),
+                framework_epoch=framework_epoch,
             )
             if grace_ms is not None:
                 kill.kill_policy.grace_ms = grace_ms

@@ -119,7 +119,7 @@ class _Play:
         roles = change.roles(history.roles)
         self._role_changes = change.over_time(roles, history.role_changes)
         allocator = Allocator(policies.make(name, head.seed), head.rules, roles)
-        settings = replace(head.settings, agent_timeout_s=_PATIENCE_S)
+        settings = replace(head.settings, agent_timeout_s=_PATIENCE_S, suspect_beats=float("inf"))
         self.kernel = Kernel(State("replay", settings, allocator))
         self.kernel.on_fact = self._on_fact
         self.rng = Random(head.seed)

@@ -1,0 +1,134 @@
+"""What a registering agent holds, against what the ledger knows.
+
+What the agent lists is the truth about its tasks. What the ledger holds and the agent does
+not list has never arrived there: it is launched again. Nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core.agents import Agent
+from croupier.master.core.effects import Effect, Save, Send
+from croupier.master.core.events import AgentTask, Register
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.messages import KillTask
+from croupier.master.core.on_accept import order_launch
+from croupier.master.core.on_framework import adopt, record_of
+from croupier.master.core.on_task import end, forget_removed, on_status, order_kill, orphan, tell
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.task import Reason, TaskState
+
+
+def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Effect]:
+    """Bring the books in line with what an agent lists that has just registered."""
+    listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
+    missing = [task for key, task in agent.tasks.items() if key not in listed]
+    for report in event.tasks:
+        yield from _on_listed(state, agent, report, now)
+    for task in missing:
+        yield from _on_missing(state, task, event.incomplete, now)
+    for task in agent.tasks.values():
+        if task.kill is not None and not task.state.is_terminal:
+            yield from order_kill(state, task)
+
+
+def _on_missing(state: State, task: Task, incomplete: bool, now: float) -> Iterator[Effect]:
+    """A task that its agent does not have: it never arrived, or it is gone.
+
+    An agent keeps what it took in until we have forgotten it. So what it has never said a word
+    of has not arrived, unless it has lost records.
+    """
+    task.is_undecided = False
+    restarted = Reason.AGENT_RESTARTED
+    if task.state.is_terminal:
+        yield from orphan(state, task, now)
+    elif task.sequence or incomplete:
+        message = "the agent came back without it"
+        yield from end(state, task, TaskState.GONE, restarted, message, now)
+    elif task.kill is not None:
+        message = "killed before it was started"
+        yield from end(state, task, TaskState.KILLED, task.kill[1], message, now)
+    elif not task.is_charged and not _fits(state, task):
+        message = "the agent came back and has no room for it any more"
+        yield from end(state, task, TaskState.DROPPED, restarted, message, now)
+    else:
+        if task.state is TaskState.UNREACHABLE:
+            message = "its agent is back, and is to start it"
+            yield from tell(state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message)
+        if not task.is_charged:
+            state.charge_task(task)
+        yield from order_launch(state, task)
+
+
+def _fits(state: State, task: Task) -> bool:
+    return task.info.resources <= state.allocator.free(task.agent_id)
+
+
+def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
+    framework = state.frameworks.get(report.framework_id)
+    if framework is None:
+        framework = adopt(state, report.framework_id, report.role, now)
+        if framework.state is not FrameworkState.REMOVED:
+            yield Save(record_of(framework))
+    task = framework.tasks.get(report.task.task_id)
+    if task is None:
+        task = _found(state, agent, framework, report, now)
+        if task is not None:
+            yield Save(task.record())
+    if task is not None:
+        task.is_undecided = task.is_undecided and task.agent_id != agent.agent_id
+        if not report.latest.state.is_terminal:
+            yield from _on_running(state, agent, framework, task, report)
+    for status in report.unacknowledged:
+        yield from on_status(state, status)
+    forget_removed(state, report.framework_id)
+
+
+def _found(
+    state: State, agent: Agent, framework: Framework, report: AgentTask, now: float
+) -> Task | None:
+    """A task that the ledger does not know; None if it has ended and was forgotten."""
+    latest, waiting = report.latest, report.unacknowledged
+    task_id = report.task.task_id
+    used = framework.has_used(task_id)
+    if used and latest.state.is_terminal:
+        return None
+    role = report.role or framework.roles[0]
+    task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
+    if used:
+        # It was given up and forgotten, and runs all the same: not for long.
+        framework.spent.pop(task_id, None)
+        task.kill = (None, Reason.AGENT_REREGISTERED)
+    task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
+    task.sequence = task.acknowledged
+    state.add_task(task)
+    return task
+
+
+def _on_running(
+    state: State, agent: Agent, framework: Framework, task: Task, report: AgentTask
+) -> Iterator[Effect]:
+    """A task that its agent says has not ended."""
+    if task.state.is_terminal or task.agent_id != agent.agent_id:
+        # It was given up for good, or is another agent's: it must not run.
+        assert agent.session is not None
+        yield Send(
+            agent.session,
+            KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
+        )
+        return
+    if not report.unacknowledged:
+        # All that it said has arrived, if with an earlier master.
+        task.acknowledged = max(task.acknowledged, report.latest.sequence)
+        task.sequence = max(task.sequence, report.latest.sequence)
+    state.charge_task(task)
+    if framework.state is FrameworkState.REMOVED:
+        task.kill = (None, Reason.FRAMEWORK_REMOVED)
+    new = report.latest.state
+    if task.state is TaskState.UNREACHABLE:
+        yield from tell(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")
+    if task.state is TaskState.STAGING and not report.unacknowledged:
+        # An earlier master has passed on what it is.
+        task.move(report.latest)
