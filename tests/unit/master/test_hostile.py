@@ -245,7 +245,7 @@ def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_
     world.do(SessionEnded(session, "the stream broke"))
     world.report(host, framework_id, "t1", TaskState.FINISHED, 2)
     world.do(SessionEnded(host, "the stream broke"))
-    again = world.framework(framework_id=framework_id)
+    again = world.framework(framework_id=framework_id, client_id="c2")
     world.agent("cpus:4;mem:4GB", agent_id=agent_id)
     told = [m for m in world.sent[again] if isinstance(m, Updated)]
     assert [[s.state for s in update.statuses] for update in told] == [[TaskState.FINISHED]]

@@ -35,7 +35,7 @@ def make_cluster(
         [Node(f"n{i}", NODE, advertised) for i in range(nodes)],
         make_allocator(seed=seed),
         seed,
-        settings or Settings(agent_timeout_s=1e9),
+        settings or Settings(agent_timeout_s=1e9, suspect_beats=float("inf")),
         tick_s=tick_s,
         check_every=1,
     )

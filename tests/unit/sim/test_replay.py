@@ -18,7 +18,7 @@ from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core import calls
 from croupier.master.core.events import AgentStopped, AgentTask, TimePassed, UpdateRoles
-from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, RoleRecord
+from croupier.master.core.records import Record, Registry
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.standing import stand
@@ -230,7 +230,7 @@ def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -
     before.close()
     registry = Registry()
     for record in before.saved:
-        assert isinstance(record, AgentRecord | FrameworkRecord | RoleRecord)
+        assert isinstance(record, Record)
         registry.apply(record)
     agent_id, framework_id = before.agent_id(agent), before.framework_id(framework)
 
