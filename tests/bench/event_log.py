@@ -32,7 +32,7 @@ from tests.harness.recorded import make_head, make_recorder, state_of
 
 BATCH = 50
 REPEATS = 5
-PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0)
+PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=1e9)
 
 
 def events_of(seconds: float) -> list[tuple[Event, float]]:

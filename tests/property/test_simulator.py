@@ -26,7 +26,9 @@ def make_cluster(rng: Random, seed: int) -> Cluster:
         nodes.append(Node(f"n{i}", size, Resources({"cpus": size.cpus, "mem": size.mem})))
     allocator = make_allocator(rng.choice(POLICIES), rng.choice(ORDERS), seed)
     # Every invariant of the master is asserted after every step.
-    return Cluster(nodes, allocator, seed, Settings(agent_timeout_s=1e9), check_every=1)
+    return Cluster(
+        nodes, allocator, seed, Settings(agent_timeout_s=1e9, suspect_beats=1e9), check_every=1
+    )
 
 
 def make_framework(cluster: Cluster, rng: Random, name: str, ended: list[Work]) -> PretendFramework:

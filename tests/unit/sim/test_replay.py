@@ -46,7 +46,7 @@ from tests.harness.world import make_task
 UNIT = Resources.parse("cpus:1;mem:1GB")
 SHAPE = Shape(UNIT, Size.of(1, 1))
 NODE = Resources.parse("cpus:4;mem:4GB")
-PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0)
+PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=1e9)
 
 Spy = Callable[[State, float], None]
 
