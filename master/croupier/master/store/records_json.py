@@ -20,6 +20,9 @@ from croupier.master.core.records import MasterRecord, Record
 from croupier.model.codec import Codec, Decode, Encode, Undecodable
 from croupier.model.errors import InvalidRequest
 
+# Of rows, and of what they mean. 1: before there was a ledger of tasks.
+SCHEMA_VERSION: Final = 2
+
 # Kinds of which there is one record; its id is the kind.
 SOLE: Final[frozenset[type]] = frozenset({MasterRecord})
 

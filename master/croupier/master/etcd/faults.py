@@ -1,0 +1,70 @@
+"""What a failed call to etcd means: try another member, log in again, or give up."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
+
+# What etcd says, the same in 3.4, 3.5 and 3.6.
+_STALE_LOGIN = ("invalid auth token", "revision of auth store is old")
+_BAD_LOGIN = ("authentication failed", "invalid user ID or password")
+_NOT_ASKED_FOR = "authentication is not enabled"
+_LOGIN_WANTED = "user name is empty"
+_FULL = "database space exceeded"
+_TLS = ("CERTIFICATE_VERIFY_FAILED", "SSL_ERROR", "Ssl handshake", "Peer name", "hostname")
+
+
+class StaleLogin(CroupierError):
+    """The token of the login is not good any more: get another."""
+
+
+class Full(Unavailable):
+    """etcd's database is full: nothing is written until an operator has made room."""
+
+
+class Untrusted(Unavailable):
+    """The member's certificate is not good, or it does not take ours: mostly a wrong file."""
+
+
+def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> CroupierError:
+    """What `error`, which the member at `endpoint` was asked in vain with, means.
+
+    Returns:
+        `Unavailable` if another member, or the same one later, may do it. `Conflict` if
+        what was asked for is compacted, `NotFound` if there is no such lease, `StaleLogin`,
+        and `InvalidRequest` if the same request fails everywhere and always.
+    """
+    text = _words(error)
+    said = f"etcd at {endpoint}: {text}"
+    if any(words in text for words in _STALE_LOGIN):
+        return StaleLogin(said)
+    if any(words in text for words in _BAD_LOGIN):
+        return InvalidRequest(f"{said} (the user is {user!r})")
+    if _NOT_ASKED_FOR in text:
+        return InvalidRequest(f"{said}: give no user, or enable it")
+    if _LOGIN_WANTED in text:
+        return InvalidRequest(f"{said}: it wants a user and a password")
+    match error.code():
+        case grpc.StatusCode.PERMISSION_DENIED:
+            return InvalidRequest(f"{said}: user {user!r} must be granted the cluster's prefix")
+        case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
+            return InvalidRequest(said)
+        case grpc.StatusCode.NOT_FOUND:
+            return NotFound(said)
+        case grpc.StatusCode.OUT_OF_RANGE:
+            return Conflict(said)
+        case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
+            return Full(f"{said}: compact and defragment it, then disarm the alarm")
+        case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
+            return Untrusted(said)
+        case _:
+            return Unavailable(said)
+
+
+def _words(error: grpc.aio.AioRpcError) -> str:
+    details = error.details() or ""
+    if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return "no answer in time"
+    return f"{details.removeprefix('etcdserver: ')[:300]}" or error.code().name

@@ -1,0 +1,110 @@
+"""Which etcd, under which keys, and by what right."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.address import Address, parse_addresses
+
+SCHEME: Final = "etcd://"
+DEFAULT_PORT: Final = 2379
+DEFAULT_PREFIX: Final = "croupier"
+
+_COMPONENT = re.compile(r"[A-Za-z0-9._-]{1,100}")
+# What our own keys begin with: a cluster below `a/records` would be in the records of `a`.
+_OURS = frozenset({"leader", "head", "schema", "records", "staged"})
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdTarget:
+    """The members of an etcd, and the prefix that this cluster's keys have there.
+
+    Attributes:
+        prefix: without a slash at either end; clusters of different prefixes know nothing
+            of each other.
+    """
+
+    endpoints: tuple[Address, ...]
+    prefix: str
+
+    @classmethod
+    def parse(cls, text: str) -> EtcdTarget:
+        """Read `etcd://HOST[:PORT],HOST[:PORT].../PREFIX`.
+
+        Raises:
+            InvalidRequest: if it is not that.
+        """
+        if not text.startswith(SCHEME):
+            raise InvalidRequest(f"{text!r} is not {SCHEME}HOST:PORT,.../PREFIX")
+        hosts, _, path = text.removeprefix(SCHEME).partition("/")
+        prefix = path.strip("/") or DEFAULT_PREFIX
+        for component in prefix.split("/"):
+            if not _COMPONENT.fullmatch(component) or component in {".", ".."} | _OURS:
+                raise InvalidRequest(f"{text!r}: {component!r} cannot be part of a prefix")
+        return cls(parse_addresses(hosts, DEFAULT_PORT), prefix)
+
+    def __str__(self) -> str:
+        return f"{SCHEME}{','.join(map(str, self.endpoints))}/{self.prefix}"
+
+
+@dataclass(frozen=True, slots=True)
+class EtcdAccess:
+    """What etcd may ask of us: nothing, unless it is told.
+
+    Attributes:
+        ca: whom we trust to say who etcd is; None with no `cert`: plain text.
+        cert: who we are, with `key`; None: nobody in particular.
+        user: a user of etcd's own; empty: none.
+    """
+
+    ca: bytes | None = None
+    cert: bytes | None = None
+    key: bytes | None = None
+    user: str = ""
+    password: str = ""
+
+    @classmethod
+    def read(
+        cls,
+        ca: Path | None = None,
+        cert: Path | None = None,
+        key: Path | None = None,
+        user: str = "",
+        password_file: Path | None = None,
+    ) -> EtcdAccess:
+        """Read the files, PEM all but the password's, which is one line.
+
+        Raises:
+            InvalidRequest: if one cannot be read, or one of a pair is missing.
+        """
+        if (cert is None) != (key is None):
+            raise InvalidRequest("a certificate for etcd needs its key, and a key its certificate")
+        if bool(user) != (password_file is not None):
+            raise InvalidRequest("a user of etcd needs a password file, and a password file a user")
+        password = "" if password_file is None else _read(password_file).decode(errors="replace")
+        return cls(_pem(ca), _pem(cert), _pem(key), user, password.rstrip("\r\n"))
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether etcd is spoken to over TLS."""
+        return self.ca is not None or self.cert is not None
+
+
+def _pem(path: Path | None) -> bytes | None:
+    if path is None:
+        return None
+    text = _read(path)
+    if b"-----BEGIN " not in text:
+        raise InvalidRequest(f"{path} is not a PEM file")
+    return text
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.expanduser().read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {path}: {error.strerror}") from error

@@ -1,0 +1,269 @@
+"""A real etcd of one member or several, on loopback, whose members can be killed and frozen.
+
+Its processes are ended by their ids when `running_etcd` is left.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import signal
+import ssl
+import subprocess
+import time
+import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from croupier.master.etcd.target import EtcdAccess, EtcdTarget
+from croupier.rpc.address import Address
+from croupier.rpc.transport import free_addresses
+from tests.harness.debian import program
+
+READY_S = 20.0
+ROOT_PASSWORD = "root's"
+USER, PASSWORD = "croupier", "croupier's"
+
+
+@dataclass(frozen=True)
+class Certificates:
+    """Files in PEM: an authority, what etcd shows, and what its clients show."""
+
+    ca: Path
+    server: Path
+    server_key: Path
+    client: Path
+    client_key: Path
+
+
+@dataclass
+class Member:
+    """One member of an etcd; its process, while it runs."""
+
+    name: str
+    client: Address
+    peer: Address
+    directory: Path
+    process: subprocess.Popen[bytes] | None = field(default=None, repr=False)
+
+
+class Etcd:
+    """An etcd that is there to be broken.
+
+    Attributes:
+        members: in the order in which clients know them.
+    """
+
+    def __init__(
+        self, directory: Path, members: int, certificates: Certificates | None = None
+    ) -> None:
+        """Nothing runs before `start`; data goes below `directory`."""
+        self.certificates = certificates
+        addresses = free_addresses(2 * members)
+        self.members = [
+            Member(f"m{number}", client, peer, directory / f"m{number}")
+            for number, (client, peer) in enumerate(
+                zip(addresses[:members], addresses[members:], strict=True)
+            )
+        ]
+
+    @property
+    def addresses(self) -> tuple[Address, ...]:
+        """Where clients find the members."""
+        return tuple(member.client for member in self.members)
+
+    def target(self, prefix: str = "croupier") -> EtcdTarget:
+        """What `--store` says of it."""
+        return EtcdTarget(self.addresses, prefix)
+
+    def access(self, user: str = "", password: str = "") -> EtcdAccess:
+        """What lets a client in."""
+        if self.certificates is None:
+            return EtcdAccess(user=user, password=password)
+        files = self.certificates
+        return EtcdAccess(
+            files.ca.read_bytes(),
+            files.client.read_bytes(),
+            files.client_key.read_bytes(),
+            user,
+            password,
+        )
+
+    def start(self) -> None:
+        """Start all members, and wait until they have a leader."""
+        for number in range(len(self.members)):
+            self.launch(number)
+        self.wait_ready()
+
+    def launch(self, number: int) -> None:
+        """Start a member that does not run; as it was, if it ran before."""
+        member = self.members[number]
+        assert member.process is None
+        scheme = "https" if self.certificates else "http"
+        peers = ",".join(f"{each.name}=http://{each.peer}" for each in self.members)
+        command = [
+            str(program("etcd", "etcd-server")),
+            f"--name={member.name}",
+            f"--data-dir={member.directory}",
+            f"--listen-client-urls={scheme}://{member.client}",
+            f"--advertise-client-urls={scheme}://{member.client}",
+            f"--listen-peer-urls=http://{member.peer}",
+            f"--initial-advertise-peer-urls=http://{member.peer}",
+            f"--initial-cluster={peers}",
+            "--logger=zap",
+            "--log-level=warn",
+        ]
+        if self.certificates is not None:
+            command += [
+                f"--cert-file={self.certificates.server}",
+                f"--key-file={self.certificates.server_key}",
+                f"--trusted-ca-file={self.certificates.ca}",
+                "--client-cert-auth",
+            ]
+        member.directory.parent.mkdir(parents=True, exist_ok=True)
+        with member.directory.with_suffix(".log").open("ab") as log:
+            member.process = subprocess.Popen(
+                command, stdout=log, stderr=log, stdin=subprocess.DEVNULL
+            )
+
+    def kill(self, *numbers: int) -> None:
+        """kill -9 members."""
+        for number in numbers:
+            process = self.members[number].process
+            assert process is not None
+            process.kill()
+            process.wait(timeout=10)
+            self.members[number].process = None
+
+    def freeze(self, *numbers: int) -> None:
+        """Let members do nothing, and keep their connections."""
+        for number in numbers:
+            self._signal(number, signal.SIGSTOP)
+
+    def thaw(self, *numbers: int) -> None:
+        """Let frozen members go on."""
+        for number in numbers:
+            self._signal(number, signal.SIGCONT)
+
+    def stop(self) -> None:
+        """End all members."""
+        running = [number for number, each in enumerate(self.members) if each.process is not None]
+        for number in running:
+            # A frozen one dies of SIGKILL too.
+            self.kill(number)
+
+    def wait_ready(self) -> None:
+        """Wait until etcd reads and writes.
+
+        Raises:
+            AssertionError: if it does not within 20 s; holds the end of its log.
+        """
+        deadline = time.monotonic() + READY_S
+        while True:
+            running = [member for member in self.members if member.process is not None]
+            if all(self._is_healthy(member) for member in running):
+                return
+            if time.monotonic() > deadline:
+                log = running[0].directory.with_suffix(".log").read_text()
+                raise AssertionError(f"etcd is not ready:\n{log[-2000:]}")
+            time.sleep(0.05)
+
+    def leader(self) -> int:
+        """The number of the member that leads raft."""
+        answers = [
+            json.loads(self._ask(member, "/v3/maintenance/status", {})) for member in self.members
+        ]
+        own = [answer["header"]["member_id"] for answer in answers]
+        return own.index(answers[0]["leader"])
+
+    def compact(self) -> None:
+        """Forget all but the latest of every key."""
+        answer = json.loads(self._ask(self.members[0], "/v3/kv/range", {"key": "AA=="}))
+        revision = answer["header"]["revision"]
+        self._ask(self.members[0], "/v3/kv/compaction", {"revision": revision, "physical": True})
+
+    def enable_users(self, prefix: str) -> None:
+        """Let in only `USER`, to the keys below `prefix`, and etcd's own root."""
+        first = self.members[0]
+        start, end = f"/{prefix}/".encode(), f"/{prefix}0".encode()
+        permission = {"permType": "READWRITE", "key": _base64(start), "range_end": _base64(end)}
+        for path, question in (
+            ("user/add", {"name": "root", "password": ROOT_PASSWORD}),
+            ("role/add", {"name": "root"}),
+            ("user/grant", {"user": "root", "role": "root"}),
+            ("user/add", {"name": USER, "password": PASSWORD}),
+            ("role/add", {"name": "masters"}),
+            ("role/grant", {"name": "masters", "perm": permission}),
+            ("user/grant", {"user": USER, "role": "masters"}),
+            ("enable", {}),
+        ):
+            self._ask(first, f"/v3/auth/{path}", question)
+
+    def _signal(self, number: int, which: signal.Signals) -> None:
+        process = self.members[number].process
+        assert process is not None
+        process.send_signal(which)
+
+    def _is_healthy(self, member: Member) -> bool:
+        assert member.process is not None
+        assert member.process.poll() is None, member.directory.with_suffix(".log").read_text()
+        try:
+            return bool(json.loads(self._ask(member, "/health"))["health"] == "true")
+        except (OSError, ValueError, KeyError):
+            return False
+
+    def _ask(self, member: Member, path: str, question: object = None) -> bytes:
+        """What etcd's HTTP side says to `question`."""
+        scheme, context = "http", None
+        if self.certificates is not None:
+            scheme, context = "https", ssl.create_default_context(cafile=self.certificates.ca)
+            context.load_cert_chain(self.certificates.client, self.certificates.client_key)
+        data = None if question is None else json.dumps(question).encode()
+        request = urllib.request.Request(f"{scheme}://{member.client}{path}", data=data)
+        with urllib.request.urlopen(request, timeout=5, context=context) as answer:
+            return bytes(answer.read())
+
+
+@contextmanager
+def running_etcd(
+    directory: Path, members: int = 1, certificates: Certificates | None = None
+) -> Iterator[Etcd]:
+    """An etcd that takes reads and writes, until the block is left."""
+    etcd = Etcd(directory, members, certificates)
+    try:
+        etcd.start()
+        yield etcd
+    finally:
+        etcd.stop()
+
+
+def make_certificates(directory: Path) -> Certificates:
+    """An authority of our own, and certificates for loopback. Skips the test without openssl."""
+    if shutil.which("openssl") is None:
+        pytest.skip("openssl is not on PATH: no certificates can be made")
+    directory.mkdir(parents=True, exist_ok=True)
+    ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))
+    keys = [path.with_suffix(".key") for path in (ca, server, client)]
+    _openssl(["-x509", "-subj", "/CN=ca", "-keyout", str(keys[0]), "-out", str(ca)])
+    for path, key in ((server, keys[1]), (client, keys[2])):
+        sign = ["-x509", "-CA", str(ca), "-CAkey", str(keys[0]), "-subj", f"/CN={path.stem}"]
+        names = ["-addext", "subjectAltName=IP:127.0.0.1", "-addext", "basicConstraints=CA:FALSE"]
+        _openssl([*sign, *names, "-keyout", str(key), "-out", str(path)])
+    return Certificates(ca, server, keys[1], client, keys[2])
+
+
+def _openssl(words: list[str]) -> None:
+    key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
+    done = subprocess.run(
+        ["openssl", "req", *key, *words], capture_output=True, text=True, timeout=30
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
