@@ -32,6 +32,7 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
+from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import step
@@ -42,6 +43,9 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
+
+# Names the masters of a world that restarts; the first is CLUSTER-1.
+CLUSTER = "c"
 
 
 class World:
@@ -62,7 +66,7 @@ class World:
         self.sent: dict[SessionId, list[ToFramework | ToAgent]] = {}
         self.closed: dict[SessionId, CroupierError | None] = {}
         self.facts: list[object] = []
-        self.saved: list[object] = []
+        self.saved: list[Record] = []
         self._sessions = count(1)
         self._seqs: dict[SessionId, int] = {}
 
@@ -87,6 +91,17 @@ class World:
                     self.saved.append(record)
         self.state.check()
         return effects
+
+    def restart(self) -> None:
+        """Have the next master take over from what was saved; every session is over."""
+        registry = Registry()
+        epoch = self.state.epoch
+        for record in (MasterRecord(CLUSTER, epoch), *self.saved):
+            registry.apply(record)
+        allocator = Allocator(roles=self.state.initial_roles)
+        master_id = f"{CLUSTER}-{epoch + 1}"
+        self.state = State.recovered(registry, master_id, self.state.settings, allocator, self.now)
+        self.state.check()
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, stopping at every deadline on the way."""

@@ -1,0 +1,355 @@
+"""The ledger of tasks: what was accepted outlives the master, and is done once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.master.allocator import Allocator
+from croupier.master.core import calls
+from croupier.master.core.agents import AgentState
+from croupier.master.core.effects import Deposed, SessionId
+from croupier.master.core.events import AgentTask, FrameworkCalled, Heard, Register
+from croupier.master.core.messages import KillTask, LaunchTask, Offered, Verdict
+from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.model.errors import Conflict, NotLeader
+from croupier.model.ids import AgentId, OfferId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
+from tests.harness.world import CLUSTER, World, make_task
+
+ALL = "cpus:4;mem:4GB"
+T1 = TaskId("t1")
+
+
+class Scene(World):
+    """One agent and one framework that launched `t1`, before a master that restarts."""
+
+    def __init__(self, settings: Settings | None = None) -> None:
+        super().__init__(state=State(f"{CLUSTER}-1", settings or Settings(), Allocator()))
+        self.host = self.agent(ALL)
+        self.host_id = self.agent_id(self.host)
+        self.session = self.framework()
+        self.owner = self.framework_id(self.session)
+
+    def launch(self, *tasks: TaskInfo) -> None:
+        verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
+        assert verdict.error is None
+
+    def agent_back(self, *states: TaskState, waiting: int = 0, incomplete: bool = False) -> None:
+        """The agent registers, with `t1` if `states` are its updates, the last unacknowledged."""
+        tasks: tuple[AgentTask, ...] = ()
+        if states:
+            statuses = tuple(
+                TaskStatus(self.owner, T1, self.host_id, state, Source.EXECUTOR, sequence=n)
+                for n, state in enumerate(states, 1)
+            )
+            unacknowledged = statuses[len(statuses) - waiting :]
+            info = make_task("t1")
+            tasks = (AgentTask(self.owner, info, statuses[-1], unacknowledged),)
+        self.host = SessionId(next(self._sessions))
+        total = Resources.parse(ALL)
+        event = Register(
+            self.host, self.host_id, "host", total, {}, tasks=tasks, incomplete=incomplete
+        )
+        self.do(event)
+
+    def framework_back(self, client_id: str = "c1") -> None:
+        self.session = self.framework(framework_id=self.owner, client_id=client_id)
+
+    def told(self, task_id: str = "t1") -> list[TaskStatus]:
+        return [status for status in self.updates(self.session) if status.task_id == task_id]
+
+    def acknowledge(self, sequence: int, seq: int) -> None:
+        updates = ((self.host_id, T1, sequence),)
+        assert self.call(self.session, calls.Acknowledge(updates), seq).error is None
+
+    @property
+    def records(self) -> list[TaskRecord]:
+        return [record for record in self.saved if isinstance(record, TaskRecord)]
+
+
+def test_an_accept_is_in_the_ledger_before_its_verdict() -> None:
+    scene = Scene()
+    scene.launch(make_task("t1"), make_task("t2"))
+    assert [(r.task_id, r.client_id, r.seq) for r in scene.records] == [
+        ("t1", "c1", 1),
+        ("t2", "c1", 1),
+    ]
+
+
+def test_what_never_arrived_is_launched_again_and_holds_its_room() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.agent_back()
+    assert [task.task_id for task in scene.launches(scene.host)] == ["t1"]
+    assert str(scene.state.used(scene.state.agents[scene.host_id])) == "cpus:1;mem:1GB"
+
+
+def test_what_arrived_is_not_launched_again() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    assert scene.launches(scene.host) == []
+    task = scene.state.frameworks[scene.owner].tasks[T1]
+    assert (task.state, task.sequence, task.is_charged) == (TaskState.RUNNING, 2, True)
+
+
+def test_a_task_that_ran_before_is_gone_if_its_agent_returns_without_it() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    scene.framework_back()
+    scene.end_session(scene.host)
+    scene.agent_back()
+    assert scene.launches(scene.host) == []
+    assert [s.state for s in scene.told()] == [TaskState.GONE]
+
+
+def test_an_agent_that_has_lost_records_is_not_given_a_task_twice() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(incomplete=True)
+    assert scene.launches(scene.host) == []
+    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.GONE, MASTER_SEQUENCE)]
+
+
+def test_what_is_not_decided_is_said_to_be_unknown_and_until_when() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.framework_back()
+    scene.pass_time(30.0)
+    scene.call(scene.session, calls.Reconcile((T1,)), 7)
+    (status,) = scene.told()
+    assert (status.state, status.decided_in_s) == (TaskState.UNKNOWN, 570.0)
+    scene.pass_time(570.0)
+    scene.framework_back()
+    assert scene.told()[-1].state is TaskState.UNREACHABLE
+
+
+def test_an_accept_that_is_sent_again_to_the_next_master_is_answered_from_the_ledger() -> None:
+    scene = Scene()
+    offer = scene.offers(scene.session)[0].offer_id
+    call = calls.Accept((offer,), (make_task("t1"), make_task("t2", "cpus:9")))
+    scene.call(scene.session, call, 5)
+    scene.restart()
+    scene.agent_back(TaskState.STARTING, waiting=1)
+    scene.framework_back()
+    verdict = scene.call(scene.session, call, 5)
+    assert verdict.error is None
+    assert [type(v.error) for v in verdict.tasks] == [type(None), Conflict]
+    assert scene.launches(scene.host) == []
+    # The same number in another run of the program is another call.
+    scene.framework_back("c2")
+    assert isinstance(scene.call(scene.session, call, 5).error, Conflict)
+
+
+def test_offers_of_an_earlier_master_have_ended() -> None:
+    scene = Scene()
+    offer = scene.offers(scene.session)[0].offer_id
+    scene.restart()
+    scene.framework_back()
+    verdict = scene.call(scene.session, calls.Accept((offer,), (make_task("t1"),)), 1)
+    assert isinstance(verdict.error, Conflict)
+    assert scene.call(scene.session, calls.Decline((offer,)), 2).error is None
+    never = OfferId(f"{CLUSTER}-9-O1")
+    assert not isinstance(scene.call(scene.session, calls.Decline((never,)), 3).error, Conflict)
+
+
+def test_an_end_is_forgotten_once_it_is_acknowledged_and_the_verdict_has_arrived() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.finish(scene.host, scene.owner, "t1")
+    scene.acknowledge(2, seq=2)
+    # The verdict may have been lost: the ACCEPT may come again, to any master.
+    assert scene.records[-1].done
+    call = calls.Accept((OfferId(f"{CLUSTER}-1-O1"),), (make_task("t1"),))
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back()
+    assert scene.launches(scene.host) == []
+    verdict = scene.call(scene.session, call, 1)
+    assert [v.error for v in verdict.tasks] == [None]
+    scene.do(Heard(scene.session, 2))
+    assert scene.saved[-1] == ForgetTask(scene.owner, T1)
+
+
+def test_an_end_whose_verdict_has_arrived_is_forgotten_at_once() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.do(Heard(scene.session, 1))
+    scene.finish(scene.host, scene.owner, "t1")
+    scene.acknowledge(2, seq=2)
+    assert scene.saved[-1] == ForgetTask(scene.owner, T1)
+
+
+def test_a_kill_outlives_the_master() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.call(scene.session, calls.Kill(T1, 500), 2)
+    scene.restart()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    kills = [m for m in scene.sent[scene.host] if isinstance(m, KillTask)]
+    assert [(k.task_id, k.grace_ms, k.reason) for k in kills] == [
+        ("t1", 500, Reason.KILLED_BY_FRAMEWORK)
+    ]
+
+
+def test_an_end_that_the_master_makes_is_told_until_acknowledged() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.call(scene.session, calls.Kill(T1, None), 2)
+    scene.restart()
+    scene.agent_back()
+    assert scene.launches(scene.host) == []
+    scene.restart()
+    scene.framework_back()
+    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.KILLED, MASTER_SEQUENCE)]
+    scene.pass_time(10.0)
+    assert len(scene.told()) == 2
+    scene.acknowledge(MASTER_SEQUENCE, seq=3)
+    scene.pass_time(30.0)
+    assert len(scene.told()) == 2
+    assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_a_task_that_no_longer_fits_its_agent_is_dropped() -> None:
+    scene = Scene()
+    scene.launch(make_task("t1", "cpus:3;mem:1GB"))
+    scene.restart()
+    scene.framework_back()
+    scene.host = scene.agent("cpus:2;mem:4GB", agent_id=scene.host_id)
+    assert scene.launches(scene.host) == []
+    assert [s.state for s in scene.told()] == [TaskState.DROPPED]
+
+
+def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.host)
+    scene.pass_time(74.0)
+    scene.do(Heard(scene.session))
+    scene.pass_time(2.0)
+    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    last = scene.told()[-1]
+    assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
+    assert scene.records[-1].told is None
+
+
+def test_what_a_framework_missed_while_it_was_away_is_told_when_it_returns() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.session)
+    scene.end_session(scene.host)
+    scene.pass_time(80.0)
+    scene.framework_back()
+    assert [s.state for s in scene.told()] == [TaskState.UNREACHABLE]
+
+
+def test_the_tasks_of_a_removed_framework_end_under_the_next_master_too() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.call(scene.session, calls.Teardown(), 2)
+    scene.restart()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    assert any(isinstance(m, KillTask) for m in scene.sent[scene.host])
+    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 3)
+    assert scene.saved[-1] == ForgetTask(scene.owner, T1)
+    assert scene.owner not in scene.state.frameworks
+
+
+def test_each_run_of_a_program_has_an_epoch_of_its_own() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.framework_back("c2")
+    scene.restart()
+    scene.framework_back("c2")
+    scene.framework_back("c3")
+    scene.agent_back()
+    (launch,) = [m for m in scene.sent[scene.host] if isinstance(m, LaunchTask)]
+    assert launch.framework_epoch == 3
+    epochs = [r.epoch for r in scene.saved if isinstance(r, FrameworkRecord)]
+    assert epochs == [1, 2, 3]
+
+
+def test_who_never_acknowledges_launches_no_more() -> None:
+    scene = Scene(replace(Settings(), unacknowledged=1))
+    scene.launch()
+    scene.finish(scene.host, scene.owner, "t1")
+    offers = [offer.offer_id for offer in scene.offers(scene.session)]
+    verdict = scene.accept(scene.session, make_task("t2"), offers=offers[:1])
+    assert "acknowledgement" in str(verdict.tasks[0].error)
+    scene.acknowledge(2, seq=9)
+    scene.pass_time(10.0)
+    offers = [offer.offer_id for offer in scene.offers(scene.session)]
+    call = calls.Accept((offers[0],), (make_task("t3"),))
+    assert scene.call(scene.session, call, 10).tasks[0].error is None
+
+
+def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
+    scene = Scene()
+    register = Register(SessionId(99), AgentId("x"), "h", Resources.parse(ALL), {}, master_epoch=2)
+    effects = scene.do(register)
+    assert any(isinstance(effect, Deposed) for effect in effects)
+    assert isinstance(scene.closed[SessionId(99)], NotLeader)
+    assert AgentId("x") not in scene.state.agents
+
+
+class TestSilence:
+    def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of(self) -> None:
+        scene = Scene()
+        scene.pass_time(40.0)
+        agent = scene.state.agents[scene.host_id]
+        assert agent.state is AgentState.SUSPECT
+        assert scene.offers(scene.session) == []
+        scene.do(Heard(scene.host))
+        assert agent.state is AgentState.CONNECTED
+        assert len(scene.offers(scene.session)) == 1
+
+    def test_one_that_stays_silent_is_unreachable(self) -> None:
+        scene = Scene()
+        scene.launch()
+        scene.pass_time(75.0)
+        assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
+
+    def test_not_many_are_given_up_at_once(self) -> None:
+        settings = replace(Settings(), removals=2, removal_window_s=60.0)
+        world = World(settings=settings)
+        for number in range(5):
+            session = world.agent(ALL, f"h{number}")
+            world.end_session(session)
+
+        def unreachable() -> int:
+            states = [agent.state for agent in world.state.agents.values()]
+            return states.count(AgentState.UNREACHABLE)
+
+        world.pass_time(76.0)
+        assert unreachable() == 2
+        world.pass_time(60.0)
+        assert unreachable() == 4
+        world.pass_time(60.0)
+        assert unreachable() == 5
+
+
+@pytest.mark.parametrize("seq", [1, 2])
+def test_a_call_that_is_answered_again_is_not_done_again(seq: int) -> None:
+    scene = Scene()
+    offers = [m for m in scene.sent[scene.session] if isinstance(m, Offered)]
+    call = calls.Accept((offers[0].offer_id,), (make_task("t1"),))
+    for _ in range(2):
+        scene.do(FrameworkCalled(scene.session, seq, call))
+    verdicts = [m for m in scene.sent[scene.session] if isinstance(m, Verdict)]
+    assert verdicts[0] == verdicts[1]
+    assert len(scene.launches(scene.host)) == 1
