@@ -1,31 +1,30 @@
-"""A master, put together."""
+"""A master's process: its ports, which stay, and the terms in which it leads, which do not."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
+import random
+from typing import NoReturn
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.master.backing import Backing, OpenBacking, open_backing
 from croupier.master.config import MasterConfig
-from croupier.master.core.records import MasterRecord, Registry
-from croupier.master.core.state import State
 from croupier.master.driver import Driver
-from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.metrics import EventLogCollector
-from croupier.master.eventlog.recorder import FileRecorder
-from croupier.master.eventlog.writer import Writer
-from croupier.master.leader import Leader, SoleLeader
-from croupier.master.metrics import Metrics, StateCollector
+from croupier.master.gauges import StateCollector
+from croupier.master.leader import Election
+from croupier.master.metrics import Metrics
+from croupier.master.seat import Seat
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
-from croupier.master.sessions import Sessions
-from croupier.master.store import MemoryStore, SqliteStore, Store
+from croupier.master.term import Term
 from croupier.model.clock import Clock
-from croupier.model.errors import Unavailable
+from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.rpc.address import Address
+from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
 from croupier.rpc.transport import bind, make_server
@@ -33,6 +32,12 @@ from croupier.rpc.version import croupier_version
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
+
+# Giving up leadership must not hold up who else could have it; a lease ends by itself.
+RESIGN_S = 2.0
+# After a term that failed, so that a store which fails each time is not asked all the time.
+RETRY_S = 0.2
+RETRY_CAP_S = 5.0
 
 _log = structlog.get_logger("croupier.master")
 
@@ -43,67 +48,74 @@ class Master:
     Attributes:
         address: where it listens, once it is started.
         http_address: where it serves metrics, once it is started.
-        driver: the task that owns the state.
     """
 
-    def __init__(self, config: MasterConfig, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        config: MasterConfig,
+        clock: Clock | None = None,
+        open_backing: OpenBacking = open_backing,
+    ) -> None:
         """Nothing is opened before `start`."""
-        self._config = config
+        self._config, self._open_backing = config, open_backing
         self._clock: Clock = clock or SystemClock()
-        self._leader: Leader = SoleLeader()
-        self._store: Store = _open_store(config)
-        self._sessions = Sessions()
+        self._registry = CollectorRegistry()
+        self._metrics = Metrics(self._registry)
         self._server = make_server()
         self._http: HttpServer | None = None
-        self._recorder: FileRecorder | None = None
-        self._tasks: list[asyncio.Task[None]] = []
+        self._backing: Backing | None = None
+        self._seat: Seat | None = None
+        self._leading: asyncio.Task[NoReturn] | None = None
+        self._first_term = asyncio.Event()
         self.address = config.listen
         self.http_address = config.http
-        self.driver: Driver
+
+    @property
+    def term(self) -> Term:
+        """The term that stands.
+
+        Raises:
+            NotLeader: if this master follows.
+        """
+        assert self._seat is not None
+        return self._seat.term()
+
+    @property
+    def driver(self) -> Driver:
+        """The task that owns the state, while this master leads.
+
+        Raises:
+            NotLeader: if it follows.
+        """
+        return self.term.driver
 
     async def start(self) -> None:
-        """Recover what the store holds, and serve.
+        """Listen; and, if there is no other master, recover what the store holds, and serve.
 
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
-        registry = CollectorRegistry()
-        metrics = Metrics(registry)
-        state = await self._recover()
-        if self._recorder is not None:
-            registry.register(EventLogCollector(self._recorder))
-        self.driver = Driver(
-            state, self._store, self._sessions, metrics, self._clock, self._recorder
-        )
-        self._sessions.report_to(self.driver.inbox)
-        registry.register(
-            StateCollector(
-                state,
-                lambda: {"inbox": len(self.driver.inbox), "outboxes": self._sessions.queued()},
-                lambda: self._sessions.dropped,
-                lambda: self._leader.is_me,
-                self._clock.wall_ms() / 1000,
-            )
-        )
-        self._add_services()
         port = bind(self._server, self._config.listen)
         self.address = Address(self._config.listen.host, port)
-        self._http = HttpServer(registry, self._clock, lambda: None)
+        known_at = self._config.advertise or self.address
+        self._backing = self._open_backing(self._config, known_at)
+        self._seat = seat = Seat(self._backing.election, known_at)
+        self._add_services(seat)
+        self._registry.register(StateCollector(seat, self._clock.wall_ms() / 1000))
+        self._registry.register(EventLogCollector(seat.recorder))
+        self._http = HttpServer(self._registry, self._clock, seat.waits_for)
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
-        self._tasks = [
-            asyncio.create_task(self.driver.run(), name="driver"),
-            asyncio.create_task(self._sessions.beat(self._config.heartbeat), name="heartbeats"),
-        ]
+        self._leading = asyncio.create_task(self._lead(self._backing, seat), name="terms")
+        if not self._backing.is_shared:
+            # Whoever connects meanwhile waits, rather than being sent away.
+            await self._until_leading(self._leading)
         await self._server.start()
         _log.info(
             "master_started",
-            master_id=state.master_id,
             listen=str(self.address),
             http=str(self.http_address),
             store=str(self._config.store),
-            agents_known=len(state.agents),
-            frameworks_known=len(state.frameworks),
         )
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -112,71 +124,112 @@ class Master:
         Raises:
             Exception: whatever ended one of the master's own tasks.
         """
+        assert self._leading is not None
         stopping = asyncio.create_task(stop.wait())
         try:
-            await asyncio.wait([stopping, *self._tasks], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([stopping, self._leading], return_when=asyncio.FIRST_COMPLETED)
         finally:
             stopping.cancel()
-        for task in self._tasks:
-            if task.done():
-                task.result()
+        if self._leading.done():
+            self._leading.result()
 
     async def stop(self) -> None:
         """Tell every peer, end every stream, and let go of everything."""
-        self._sessions.end_all(Unavailable("the master is stopping"))
+        if self._leading is not None:
+            self._leading.cancel()
+            await asyncio.gather(self._leading, return_exceptions=True)
+        if self._backing is not None:
+            await _resign(self._backing.election)
         await self._server.stop(grace=1.0)
         if self._http is not None:
             await self._http.stop()
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        if self._recorder is not None:
-            await asyncio.to_thread(self._recorder.close)
-        await self._store.close()
+        if self._backing is not None:
+            await self._backing.close()
 
-    async def _recover(self) -> State:
-        registry = await self._store.load()
-        before = registry.master or MasterRecord(secrets.token_hex(3), 0)
-        record = MasterRecord(before.cluster, before.epoch + 1)
-        await self._store.commit([record])
-        now = self._clock.now()
-        self._recorder = self._open_log(registry, record.master_id, now)
-        return State.recovered(
-            registry, record.master_id, self._config.settings(), self._config.allocator(), now
+    async def _until_leading(self, leading: asyncio.Task[NoReturn]) -> None:
+        begun = asyncio.create_task(self._first_term.wait())
+        try:
+            await asyncio.wait([begun, leading], return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            begun.cancel()
+        if leading.done():
+            leading.result()
+
+    async def _lead(self, backing: Backing, seat: Seat) -> NoReturn:
+        """Lead whenever this master is elected, for ever.
+
+        Raises:
+            CroupierError: if the store holds what cannot be read; or, of a master alone,
+                whatever ended its term.
+        """
+        backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
+        while True:
+            await backing.election.win()
+            won_at = self._clock.now()
+            error = await self._lead_once(backing, seat)
+            if not backing.is_shared:
+                raise error
+            await _resign(backing.election)
+            if self._clock.now() - won_at > RETRY_CAP_S:
+                backoff.reset()
+            wait_s = backoff.next_s()
+            _log.warning(
+                "term_ended",
+                reason=str(error),
+                kind=type(error).__name__,
+                leader=seat.leader,
+                retry_in_s=round(wait_s, 3),
+            )
+            await asyncio.sleep(wait_s)
+
+    async def _lead_once(self, backing: Backing, seat: Seat) -> CroupierError:
+        """One term, from its beginning to its end; why it is over.
+
+        Raises:
+            Exception: if it is for a reason for which this master should not lead again.
+        """
+        election = backing.election
+        term = Term(
+            self._config,
+            backing.open_store(),
+            self._metrics,
+            self._clock,
+            lambda: election.is_won,
         )
 
-    def _open_log(self, registry: Registry, master_id: str, now: float) -> FileRecorder | None:
-        config = self._config
-        if config.event_log is None:
-            return None
-        head = Head(
-            FORMAT,
-            croupier_version(),
-            master_id,
-            part=1,
-            at=now,
-            wall_ms=self._clock.wall_ms(),
-            events=0,
-            decided="",
-            settings=config.settings(),
-            policy=config.policy,
-            seed=0,
-            rules=config.rules(),
-            roles=config.weights.settings(),
-            registry=registry,
-        )
-        writer = Writer(config.event_log.expanduser(), config.event_log_files)
-        return FileRecorder(writer, config.event_log_size.bytes, head, self._clock)
+        def leave(ended: asyncio.Task[None]) -> None:
+            # In the same turn of the loop, whatever else is due in it.
+            if backing.is_shared and not ended.cancelled():
+                seat.leave()
+                term.depose(seat.refusal())
 
-    def _add_services(self) -> None:
-        inbox = self.driver.inbox
-        add_FrameworkServiceServicer_to_server(
-            FrameworkService(self._sessions, inbox), self._server
-        )
-        add_AgentServiceServicer_to_server(AgentService(self._sessions, inbox), self._server)
-        operator = OperatorService(
-            self.driver, self._clock, croupier_version(), lambda: self._leader.is_me
-        )
+        serving = asyncio.create_task(self._begin_and_serve(term, election, seat), name="term")
+        lost = asyncio.create_task(election.lost(), name="election")
+        tasks = (serving, lost)
+        for task in tasks:
+            task.add_done_callback(leave)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            seat.leave()
+            await term.end(Unavailable("the master is stopping"))
+        return _why_over(serving, lost)
+
+    async def _begin_and_serve(self, term: Term, election: Election, seat: Seat) -> None:
+        await term.begin()
+        if not election.is_won:
+            raise FailedOver("the election was lost before the term began")
+        seat.take(term)
+        self._first_term.set()
+        await term.serve()
+
+    def _add_services(self, seat: Seat) -> None:
+        add_FrameworkServiceServicer_to_server(FrameworkService(seat), self._server)
+        add_AgentServiceServicer_to_server(AgentService(seat), self._server)
+        operator = OperatorService(seat, self._clock, croupier_version())
         add_OperatorServiceServicer_to_server(operator, self._server)
 
 
@@ -195,5 +248,24 @@ async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:
         await master.stop()
 
 
-def _open_store(config: MasterConfig) -> Store:
-    return MemoryStore() if config.store.path is None else SqliteStore(config.store.path)
+def _why_over(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
+    """Why a term is over, if that is no reason not to begin another.
+
+    Raises:
+        Exception: if it is.
+    """
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        if isinstance(error, FailedOver | Unavailable):
+            return error
+        raise error
+    if not lost.cancelled():
+        lost.result()
+    return FailedOver("the election was lost")
+
+
+async def _resign(election: Election) -> None:
+    try:
+        async with asyncio.timeout(RESIGN_S):
+            await election.resign()
+    except (CroupierError, TimeoutError) as error:
+        _log.warning("resignation_failed", error=str(error) or "it took too long")

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.settings import Settings
+from croupier.master.etcd.target import SCHEME, EtcdAccess, EtcdTarget
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
@@ -26,25 +27,37 @@ AgentOrder = Literal["arrival", "random", "pack", "spread"]
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where the master keeps what must outlive it; `path` None is memory."""
+    """Where the master keeps what must outlive it: a file, or etcd; memory if neither is given.
+
+    Attributes:
+        path: of the SQLite file.
+        etcd: over which several masters also choose who leads.
+    """
 
     path: Path | None
+    etcd: EtcdTarget | None = None
 
     @classmethod
     def parse(cls, text: str) -> StoreChoice:
-        """Read `memory` or `sqlite:PATH`.
+        """Read `memory`, `sqlite:PATH` or `etcd://HOST:PORT[,...]/PREFIX`.
 
         Raises:
-            InvalidRequest: if it is neither.
+            InvalidRequest: if it is none of these.
         """
         if text == "memory":
             return cls(None)
-        kind, colon, path = text.partition(":")
-        if kind != "sqlite" or not colon or not path:
-            raise InvalidRequest(f"{text!r} is not a store: memory or sqlite:PATH")
+        if text.startswith(SCHEME):
+            return cls(None, EtcdTarget.parse(text))
+        kind, _, path = text.partition(":")
+        if kind != "sqlite" or not path:
+            raise InvalidRequest(
+                f"{text!r} is not a store: memory or sqlite:PATH, or {SCHEME}HOST:PORT,.../PREFIX"
+            )
         return cls(Path(path).expanduser())
 
     def __str__(self) -> str:
+        if self.etcd is not None:
+            return str(self.etcd)
         return "memory" if self.path is None else f"sqlite:{self.path}"
 
 
@@ -89,7 +102,30 @@ class MasterConfig:
     store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(
         default_factory=lambda: StoreChoice(Path("croupier-master.db"))
     )
-    """What outlives the master: sqlite:PATH, or memory for a trial."""
+    """What outlives the master: sqlite:PATH, or memory for a trial; for several masters
+    etcd://HOST:PORT,HOST:PORT/PREFIX."""
+
+    advertise: Annotated[Address | None, read_by(Address.parse)] = None
+    """Where other machines find this master, of several; else where it listens."""
+
+    lease: float = 5.0
+    """How long the master that leads may be out of etcd's hearing, in seconds, before another
+    leads."""
+
+    etcd_ca: Path | None = None
+    """Certificates (PEM) of who signed those of etcd's members; encrypts."""
+
+    etcd_cert: Path | None = None
+    """This master's certificate (PEM) for etcd."""
+
+    etcd_key: Path | None = None
+    """Its key (PEM)."""
+
+    etcd_user: str = ""
+    """This master's name at etcd, if that wants one."""
+
+    etcd_password_file: Path | None = None
+    """A file with the password of that name on its first line."""
 
     weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
     """Weights of roles, such as 'ads=2,web=0.5', where no operator has set any; else 1."""
@@ -162,6 +198,10 @@ class MasterConfig:
             )
         if not 2 <= self.event_log_files <= 1000:
             raise InvalidRequest("--event-log-files must be between 2 and 1000")
+        if self.store.etcd is None:
+            self._check_alone()
+        else:
+            self._check_several(self.store.etcd)
         self._preemption()
 
     def settings(self) -> Settings:
@@ -180,6 +220,49 @@ class MasterConfig:
     def rules(self) -> Rules:
         """What bounds a pass."""
         return Rules(order=self.agent_order)
+
+    def etcd_access(self) -> EtcdAccess:
+        """By what right this master speaks to etcd.
+
+        Raises:
+            InvalidRequest: if a file cannot be read, or one of a pair is missing.
+        """
+        return EtcdAccess.read(
+            self.etcd_ca, self.etcd_cert, self.etcd_key, self.etcd_user, self.etcd_password_file
+        )
+
+    def _check_alone(self) -> None:
+        """A master alone must not be given what only several need."""
+        for flag, value in {
+            "--advertise": self.advertise,
+            "--etcd-ca": self.etcd_ca,
+            "--etcd-cert": self.etcd_cert,
+            "--etcd-key": self.etcd_key,
+            "--etcd-user": self.etcd_user,
+            "--etcd-password-file": self.etcd_password_file,
+        }.items():
+            if value:
+                raise InvalidRequest(f"{flag} is for --store {SCHEME}...")
+
+    def _check_several(self, target: EtcdTarget) -> None:
+        """Several masters must find each other, and etcd must not be reached in the open."""
+        if not 2 <= self.lease <= 60:
+            raise InvalidRequest("--lease must be between 2 and 60 seconds")
+        if self.advertise is None and self.listen.host in ("0.0.0.0", "::"):  # noqa: S104
+            raise InvalidRequest(
+                f"nobody can connect to {self.listen.host}: give --advertise HOST:PORT, by"
+                " which frameworks, agents and the other masters find this one"
+            )
+        if self.advertise is not None and not self.advertise.port:
+            raise InvalidRequest("--advertise needs a port")
+        if self.etcd_access().is_encrypted or self.insecure:
+            return
+        for member in target.endpoints:
+            if not member.is_loopback:
+                raise InvalidRequest(
+                    f"what is said to etcd at {member} would not be encrypted; give --etcd-ca,"
+                    " or --insecure to accept that"
+                )
 
     def _preemption(self) -> PreemptionRules:
         if not isfinite(self.preemption_tolerance):

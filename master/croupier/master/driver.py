@@ -11,7 +11,7 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeVar, cast
 
-from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
+from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
 from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
@@ -19,7 +19,7 @@ from croupier.master.core.step import step
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
 from croupier.master.store import Store
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.rpc.inbox import Inbox
 
 COALESCE_S = 0.020
@@ -27,6 +27,10 @@ COALESCE_S = 0.020
 BATCH = 500
 PASS_BUDGET = 1000
 ASK_TIMEOUT_S = 10.0
+# A master that stood still for so long, on a slow disk or stopped, has not heard what was
+# said to it meanwhile: it listens for so long before it holds silence against anybody.
+STILL_S = 1.0
+LISTEN_S = 1.0
 
 T = TypeVar("T")
 
@@ -68,16 +72,30 @@ class Driver:
         watcher: Watcher,
         clock: Clock,
         recorder: Recorder | None = None,
+        leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Own `state` from now on; `recorder` keeps a log of what the core is given."""
+        """Own `state` from now on.
+
+        Args:
+            state: of a term that has just begun.
+            store: where records are made durable.
+            outside: where messages go.
+            watcher: is told how long things take.
+            clock: monotonic.
+            recorder: keeps a log of what the core is given.
+            leads: whether this master still leads; asked before anything is told.
+        """
         self.state = state
         self.inbox: Inbox[Event] = Inbox()
         self._store, self._outside = store, outside
         self._watcher, self._clock = watcher, clock
         self._recorder: Recorder = recorder or NoRecorder()
+        self._leads = leads
+        self._closed: CroupierError | None = None
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._unsettled_at: float | None = None
+        self._listens_until: float | None = None
 
     async def ask(self, make_event: Callable[[int], Event]) -> object:
         """Put a question to the core and wait for its answer, in order with all events.
@@ -86,6 +104,8 @@ class Driver:
             CroupierError: if that is the answer.
             Unavailable: if there is none within 10 s.
         """
+        if self._closed is not None:
+            raise self._closed
         request = next(self._requests)
         answer: asyncio.Future[object] = asyncio.get_running_loop().create_future()
         self._answers[request] = answer
@@ -105,31 +125,61 @@ class Driver:
         """What `query` sees of the state, at one moment; it must keep no reference into it."""
         return cast("T", await self.ask(lambda request: Read(request, query)))
 
+    def close(self, error: CroupierError) -> None:
+        """Answer every question with `error`, from now on; the first such error counts."""
+        if self._closed is None:
+            self._closed = error
+            for answer in self._answers.values():
+                if not answer.done():
+                    answer.set_result(error)
+
     async def run(self) -> None:
-        """Drive until cancelled. An error of the core's or the store's ends it."""
+        """Drive until cancelled. An error of the core's or the store's ends it.
+
+        Raises:
+            FailedOver: if this master does not lead any more; nothing was told since.
+        """
         while True:
-            await self.inbox.wait(self._patience())
+            await self._wait()
             effects = self._decide_batch()
             if self._allocation_is_due():
                 effects += self._allocate()
             await self._commit(effects)
+            self._check_leading()
             for effect in effects:
                 self._perform(effect)
             self._recorder.flush(self.state)
 
-    def _patience(self) -> float | None:
-        """How long to wait for an event: not at all while agents are unsettled."""
-        if self.state.allocator.is_unsettled:
-            return 0.0
+    async def _wait(self) -> None:
+        """Wait for an event or a deadline: not at all while agents are unsettled."""
         deadline = self.state.next_deadline()
-        return None if deadline is None else deadline - self._clock.now()
+        if self.state.allocator.is_unsettled:
+            await self.inbox.wait(0.0)
+        elif deadline is None:
+            await self.inbox.wait(None)
+        else:
+            started = self._clock.now()
+            until = max(deadline, self._listens_until or deadline)
+            await self.inbox.wait(until - started)
+            self._was_away(self._clock.now() - max(until, started))
+
+    def _was_away(self, seconds: float) -> None:
+        """So long was lost; once, and not again before time was let pass."""
+        if seconds > STILL_S and self._listens_until is None:
+            self._listens_until = self._clock.now() + LISTEN_S
+
+    def _check_leading(self) -> None:
+        if not self._leads():
+            raise FailedOver("this master cannot prove any more that it leads")
 
     def _decide_batch(self) -> list[Effect]:
         started = self._clock.now()
         effects: list[Effect] = []
         deadline = self.state.next_deadline()
-        if deadline is not None and deadline <= started:
-            effects += self._step(TimePassed(), started)
+        if self._listens_until is None or started >= self._listens_until:
+            self._listens_until = None
+            if deadline is not None and deadline <= started:
+                effects += self._step(TimePassed(), started)
         batch = self.inbox.take(BATCH)
         for event in batch:
             effects += self._step(event, started)
@@ -166,11 +216,16 @@ class Driver:
         return effects
 
     async def _commit(self, effects: list[Effect]) -> None:
+        deposed = next((effect for effect in effects if isinstance(effect, Deposed)), None)
+        if deposed is not None:
+            raise FailedOver(deposed.message)
         records = [effect.record for effect in effects if isinstance(effect, Save)]
         if records:
             started = self._clock.now()
             await self._store.commit(records)
-            self._watcher.committed(self._clock.now() - started)
+            took = self._clock.now() - started
+            self._watcher.committed(took)
+            self._was_away(took)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -184,5 +239,5 @@ class Driver:
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(result)
-            case Save():
+            case Save() | Deposed():
                 pass

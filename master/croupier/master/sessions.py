@@ -139,8 +139,14 @@ class Sessions:
             session.end(effect.error)
 
     def end_all(self, error: CroupierError) -> None:
-        """The master stops."""
+        """The master stops: write what is queued, say why, and end every stream."""
         for session in self._sessions.values():
+            session.end(error)
+
+    def cut_all(self, error: CroupierError) -> None:
+        """The master leads no more: what is queued is not for it to say."""
+        for session in self._sessions.values():
+            session.outbox.drop()
             session.end(error)
 
     def queued(self) -> int:

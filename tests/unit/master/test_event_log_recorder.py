@@ -129,7 +129,7 @@ async def test_a_full_disk_is_counted_and_the_master_goes_on(tmp_path: Path) -> 
     await end(running)
     assert recorder.dropped >= 2
     registry = CollectorRegistry()
-    registry.register(EventLogCollector(recorder))
+    registry.register(EventLogCollector(lambda: recorder))
     told = generate_latest(registry).decode()
     assert f"croupier_event_log_dropped_total {float(recorder.dropped)}" in told
     recorder.close()

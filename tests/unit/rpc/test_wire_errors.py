@@ -10,10 +10,13 @@ from croupier.model.errors import CroupierError
 from croupier.rpc.wire_errors import STATUS, error_from_rpc, error_from_wire, error_to_wire
 from croupier.v1 import framework_pb2 as pb
 
+
+def _below(kind: type[CroupierError]) -> list[type[CroupierError]]:
+    return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
+
+
 # Packages that are not on the wire have further kinds, for themselves.
-KINDS = [
-    kind for kind in CroupierError.__subclasses__() if kind.__module__ == CroupierError.__module__
-]
+KINDS = [kind for kind in _below(CroupierError) if kind.__module__ == CroupierError.__module__]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -29,6 +32,12 @@ def test_every_error_has_a_code_of_grpc() -> None:
 def test_a_code_of_a_newer_peer_is_still_an_error_of_ours() -> None:
     back = error_from_wire(pb.Error(code=pb.ErrorCode.ValueType(99), message="why"))
     assert (type(back), str(back)) == (CroupierError, "why")
+
+
+def test_who_leads_comes_with_the_error() -> None:
+    back = error_from_wire(error_to_wire(errors.NotLeader("not the leader", "h:5050")))
+    assert isinstance(back, errors.NotLeader)
+    assert back.leader == "h:5050"
 
 
 @pytest.mark.parametrize(

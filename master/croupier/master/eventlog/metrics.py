@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -13,19 +13,22 @@ from croupier.master.eventlog.recorder import FileRecorder
 class EventLogCollector(Collector):
     """Reads the counts at each scrape."""
 
-    def __init__(self, recorder: FileRecorder) -> None:
-        """Of this log."""
+    def __init__(self, recorder: Callable[[], FileRecorder | None]) -> None:
+        """Of the log that is kept now, if there is one."""
         self._recorder = recorder
 
     def collect(self) -> Iterable[Metric]:
         """All of them."""
+        recorder = self._recorder()
+        if recorder is None:
+            return
         yield CounterMetricFamily(
             "croupier_event_log_dropped",
             "Events that were not logged, since the event log was given up.",
-            value=self._recorder.dropped,
+            value=recorder.dropped,
         )
         yield CounterMetricFamily(
             "croupier_event_log_bytes",
             "Bytes written to the event log.",
-            value=self._recorder.written,
+            value=recorder.written,
         )

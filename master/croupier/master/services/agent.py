@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
-from croupier.master.core.events import Event
-from croupier.master.services.stream import Context, serve_stream
-from croupier.master.sessions import Sessions
+from croupier.master.seat import Seat
+from croupier.master.services.stream import Context, refuse, serve_stream
+from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire
-from croupier.rpc.inbox import Inbox
+from croupier.model.errors import CroupierError, NotLeader
+from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 
@@ -16,9 +17,9 @@ from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(self, sessions: Sessions, inbox: Inbox[Event]) -> None:
-        """Feed `inbox`."""
-        self._sessions, self._inbox = sessions, inbox
+    def __init__(self, seat: Seat) -> None:
+        """Serve with the term that stands."""
+        self._seat = seat
 
     # A coroutine that writes is the other shape of handler that grpc.aio takes.
     async def Connect(  # type: ignore[override]
@@ -26,19 +27,32 @@ class AgentService(AgentServiceServicer):
         request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],
         context: Context,
     ) -> None:
-        """Serve one agent's session."""
-        session = self._sessions.open_agent()
-
-        async def handle(request: pb.AgentServiceConnectRequest) -> None:
-            for report in request.reports:
-                await self._inbox.put(report_from_wire(session.session_id, report))
-
-        async def write(orders: list[pb.Order]) -> None:
-            await context.write(pb.AgentServiceConnectResponse(orders=orders))
-
+        """Serve one agent's session, or say who does."""
         try:
-            await serve_stream(
-                session, session.end, request_iterator, handle, write, context, self._inbox
-            )
-        finally:
-            self._sessions.forget(session.session_id)
+            term = self._seat.term()
+        except NotLeader as refusal:
+
+            async def tell(error: CroupierError) -> None:
+                order = pb.Order(error=error_to_wire(error))
+                await context.write(pb.AgentServiceConnectResponse(orders=[order]))
+
+            await refuse(context, tell, refusal)
+        await _serve(term, request_iterator, context)
+
+
+async def _serve(
+    term: Term, requests: AsyncIterator[pb.AgentServiceConnectRequest], context: Context
+) -> None:
+    session, inbox = term.sessions.open_agent(), term.driver.inbox
+
+    async def handle(request: pb.AgentServiceConnectRequest) -> None:
+        for report in request.reports:
+            await inbox.put(report_from_wire(session.session_id, report))
+
+    async def write(orders: list[pb.Order]) -> None:
+        await context.write(pb.AgentServiceConnectResponse(orders=orders, master_epoch=term.epoch))
+
+    try:
+        await serve_stream(session, session.end, requests, handle, write, context, inbox)
+    finally:
+        term.sessions.forget(session.session_id)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Event, Heard
-from croupier.master.services.stream import Context, serve_stream
-from croupier.master.sessions import FrameworkSession, Sessions
+from croupier.master.seat import Seat
+from croupier.master.services.stream import Context, refuse, serve_stream
+from croupier.master.term import Term
 from croupier.master.wire.from_framework import call_from_wire, subscribe_from_wire
+from croupier.model.errors import CroupierError, NotLeader
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 
@@ -16,9 +20,9 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
-    def __init__(self, sessions: Sessions, inbox: Inbox[Event]) -> None:
-        """Feed `inbox`."""
-        self._sessions, self._inbox = sessions, inbox
+    def __init__(self, seat: Seat) -> None:
+        """Serve with the term that stands."""
+        self._seat = seat
 
     # A coroutine that writes is the other shape of handler that grpc.aio takes.
     async def Connect(  # type: ignore[override]
@@ -26,32 +30,45 @@ class FrameworkService(FrameworkServiceServicer):
         request_iterator: AsyncIterator[pb.FrameworkServiceConnectRequest],
         context: Context,
     ) -> None:
-        """Serve one framework's session."""
-        session = self._sessions.open_framework()
-
-        async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
-            await self._handle(session, request)
-
-        async def write(events: list[pb.Event]) -> None:
-            await context.write(pb.FrameworkServiceConnectResponse(events=events))
-
+        """Serve one framework's session, or say who does."""
         try:
-            await serve_stream(
-                session, session.end, request_iterator, handle, write, context, self._inbox
-            )
-        finally:
-            self._sessions.forget(session.session_id)
+            term = self._seat.term()
+        except NotLeader as refusal:
 
-    async def _handle(
-        self, session: FrameworkSession, request: pb.FrameworkServiceConnectRequest
-    ) -> None:
-        await self._inbox.put(Heard(session.session_id, request.verdicts_seen))
-        for call in request.calls:
-            match call.WhichOneof("call"):
-                case "heartbeat":
-                    pass
-                case "subscribe":
-                    event = subscribe_from_wire(session.session_id, call.subscribe)
-                    await self._inbox.put(event)
-                case _:
-                    await self._inbox.put(call_from_wire(session.session_id, call))
+            async def tell(error: CroupierError) -> None:
+                event = pb.Event(error=error_to_wire(error))
+                await context.write(pb.FrameworkServiceConnectResponse(events=[event]))
+
+            await refuse(context, tell, refusal)
+        await _serve(term, request_iterator, context)
+
+
+async def _serve(
+    term: Term, requests: AsyncIterator[pb.FrameworkServiceConnectRequest], context: Context
+) -> None:
+    session, inbox = term.sessions.open_framework(), term.driver.inbox
+
+    async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
+        await _put(inbox, session.session_id, request)
+
+    async def write(events: list[pb.Event]) -> None:
+        await context.write(pb.FrameworkServiceConnectResponse(events=events))
+
+    try:
+        await serve_stream(session, session.end, requests, handle, write, context, inbox)
+    finally:
+        term.sessions.forget(session.session_id)
+
+
+async def _put(
+    inbox: Inbox[Event], session: SessionId, request: pb.FrameworkServiceConnectRequest
+) -> None:
+    await inbox.put(Heard(session, request.verdicts_seen))
+    for call in request.calls:
+        match call.WhichOneof("call"):
+            case "heartbeat":
+                pass
+            case "subscribe":
+                await inbox.put(subscribe_from_wire(session, call.subscribe))
+            case _:
+                await inbox.put(call_from_wire(session, call))

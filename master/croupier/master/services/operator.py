@@ -13,7 +13,7 @@ from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.master.driver import Driver
+from croupier.master.seat import Seat
 from croupier.master.services import views
 from croupier.master.services.stream import Context
 from croupier.master.wire.from_operator import changes_from_wire
@@ -34,19 +34,21 @@ ROLES_AT_ONCE = 500
 class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
-    def __init__(
-        self, driver: Driver, clock: Clock, version: str, is_leader: Callable[[], bool]
-    ) -> None:
-        """Ask `driver`."""
-        self._driver, self._clock = driver, clock
-        self._version, self._is_leader = version, is_leader
+    def __init__(self, seat: Seat, clock: Clock, version: str) -> None:
+        """Ask the term that stands."""
+        self._driver, self._clock, self._version = seat, clock, version
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
-        """Who this master is, and what the cluster has."""
-        wire = await self._read(context, views.view_master)
-        wire.version, wire.leader = self._version, self._is_leader()
+        """Who this master is, and what the cluster has; of a follower, who leads."""
+        wire = pb.GetMasterResponse()
+        if self._driver.is_taken:
+            epoch = self._driver.term().epoch
+            wire = await self._read(context, views.view_master)
+            wire.epoch = epoch
+        wire.leader, wire.leader_address = self._driver.is_taken, self._driver.leader
+        wire.version = self._version
         return wire
 
     async def ListAgents(

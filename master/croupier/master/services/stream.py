@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import grpc
 import grpc.aio
@@ -53,6 +53,16 @@ async def serve_stream(
         await context.abort(
             STATUS.get(type(session.error), grpc.StatusCode.ABORTED), str(session.error)
         )
+
+
+async def refuse(
+    context: Context, write: Callable[[CroupierError], Awaitable[None]], refusal: CroupierError
+) -> NoReturn:
+    """Say why there is no session here, in the stream as typed as in its status, and end it."""
+    async with asyncio.timeout(WRITE_TIMEOUT_S):
+        await write(refusal)
+    await context.abort(STATUS[type(refusal)], str(refusal))
+    raise AssertionError("abort raises")
 
 
 async def _read(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from copy import deepcopy
 
 from croupier.master.core.records import Record, Registry
 
@@ -15,8 +16,8 @@ class MemoryStore:
         self._registry = Registry()
 
     async def load(self) -> Registry:
-        """Everything that was committed to this object."""
-        return self._registry
+        """A copy of everything that was committed to this object."""
+        return deepcopy(self._registry)
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Keep `records`."""

@@ -1,47 +1,36 @@
 """A store in one SQLite file: WAL, one writer thread, a commit is synced to disk.
 
-Records are JSON in one table, keyed by kind and id: there are few of them, they are read
-once, and a new field needs no migration. The schema's version stands in the file.
+Records are rows of kind, id and JSON body in one table, as `records_json` tells them; they
+are read once. The schema's version stands in the file. Commands and environments of tasks
+are among them: the file is its owner's alone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
+import os
 import sqlite3
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TypeVar
 
-from croupier.master.core.records import (
-    AgentRecord,
-    ForgetAgent,
-    ForgetFramework,
-    ForgetRole,
-    FrameworkRecord,
-    MasterRecord,
-    Record,
-    Registry,
-    RoleRecord,
-)
+from croupier.master.core.records import Record, Registry
+from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode, encode
 from croupier.model.errors import InvalidRequest, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.roles import RoleSettings
 
-SCHEMA_VERSION = 1
 # "crou" in ASCII: tells our files from others'.
 APPLICATION_ID = 0x63726F75
+# What a burst of commits leaves of the log beside the file.
+MAX_LOG_BYTES = 64 * 1024 * 1024
+WHAT_TO_DO = (
+    "restore it from a backup of this cluster, or move it away together with its -wal file:"
+    " the master then begins anew, and what operators have set and tasks that have not"
+    " reached their agents are lost"
+)
 
 T = TypeVar("T")
-
-_KINDS: dict[type[Record], str] = {
-    MasterRecord: "master",
-    AgentRecord: "agent",
-    FrameworkRecord: "framework",
-    RoleRecord: "role",
-}
 
 
 class SqliteStore:
@@ -66,7 +55,7 @@ class SqliteStore:
         """Write `records` in one transaction and sync it.
 
         Raises:
-            Unavailable: if the disk is full or fails; nothing was written then.
+            Unavailable: if the disk is full or fails; the next `load` finds all or nothing.
         """
         await self._in_thread(lambda: self._commit(records))
 
@@ -80,102 +69,102 @@ class SqliteStore:
 
     def _load(self) -> Registry:
         try:
-            self._connection = self._open()
-            rows = self._connection.execute("SELECT kind, body FROM records").fetchall()
+            return self._read(self._open())
+        except sqlite3.OperationalError as error:
+            self._close()
+            raise Unavailable(f"cannot open the store {self._path}: {_meaning(error)}") from error
         except sqlite3.DatabaseError as error:
             self._close()
-            if isinstance(error, sqlite3.OperationalError):
-                raise Unavailable(f"cannot open the store {self._path}: {error}") from error
             raise InvalidRequest(
-                f"the store {self._path} is corrupt or not a database: {error}"
+                f"the store {self._path} is corrupt or not a database ({error}): {WHAT_TO_DO}"
             ) from error
-        except InvalidRequest:
+        except BaseException:
             self._close()
             raise
-        registry = Registry()
-        for kind, body in rows:
-            registry.apply(self._record(kind, body))
-        return registry
 
     def _open(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=1.0, isolation_level=None)
+        with suppress(FileExistsError, FileNotFoundError, PermissionError, IsADirectoryError):
+            os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        # Only ever used in the one thread, but closed by whichever ends last.
+        connection = sqlite3.connect(
+            self._path, timeout=1.0, isolation_level=None, check_same_thread=False
+        )
         self._connection = connection
         connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+        version = self._version(connection)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+        with _transaction(connection):
+            connection.execute(
+                "CREATE TABLE IF NOT EXISTS records"
+                " (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,"
+                " PRIMARY KEY (kind, id))"
+            )
+            if 0 < version < SCHEMA_VERSION:
+                self._migrate(connection)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+            connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        return connection
+
+    def _version(self, connection: sqlite3.Connection) -> int:
+        """Which schema the file has; 0 if it is new.
+
+        Raises:
+            InvalidRequest: if it is another's, or of a newer release.
+        """
         version = int(connection.execute("PRAGMA user_version").fetchone()[0])
         owner = int(connection.execute("PRAGMA application_id").fetchone()[0])
-        fresh = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-        if not fresh and owner != APPLICATION_ID:
-            raise InvalidRequest(f"{self._path} is a database, but not one of Croupier's")
+        if not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            return 0
+        if owner != APPLICATION_ID:
+            raise InvalidRequest(
+                f"{self._path} is a database, but not one of Croupier's: give --store another path"
+            )
         if version > SCHEMA_VERSION:
             raise InvalidRequest(
                 f"the store {self._path} is of version {version}; this master knows only"
                 f" {SCHEMA_VERSION}: use the newer release that wrote it"
             )
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(
-            "CREATE TABLE IF NOT EXISTS records"
-            " (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, PRIMARY KEY (kind, id))"
-        )
-        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("COMMIT")
-        return connection
+        return version
+
+    def _migrate(self, connection: sqlite3.Connection) -> None:
+        """Tell every record as this release does; an older one must not read what follows."""
+        self._path.chmod(0o600)
+        for record in self._records(connection):
+            _write(connection, [encode(record)])
+
+    def _read(self, connection: sqlite3.Connection) -> Registry:
+        faults = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
+        if faults != ["ok"]:
+            raise sqlite3.DatabaseError(faults[0])
+        registry = Registry()
+        for record in self._records(connection):
+            registry.apply(record)
+        return registry
+
+    def _records(self, connection: sqlite3.Connection) -> list[Record]:
+        rows = connection.execute("SELECT kind, id, body FROM records ORDER BY rowid").fetchall()
+        return [self._record(kind, row_id, body) for kind, row_id, body in rows]
+
+    def _record(self, kind: str, row_id: str, body: str) -> Record:
+        try:
+            return decode(kind, body)
+        except InvalidRequest as error:
+            raise InvalidRequest(
+                f"the store {self._path} holds a {kind} {row_id[:80]!r} that cannot be read"
+                f" ({error}): {WHAT_TO_DO}"
+            ) from error
 
     def _commit(self, records: Sequence[Record]) -> None:
         assert self._connection is not None
+        # The last of each counts.
+        rows = {(row.kind, row.id): row for row in map(encode, records)}
         try:
-            with self._connection:
-                self._connection.execute("BEGIN IMMEDIATE")
-                for record in records:
-                    self._write(record)
+            with _transaction(self._connection):
+                _write(self._connection, list(rows.values()))
         except sqlite3.Error as error:
-            raise Unavailable(f"cannot write the store {self._path}: {error}") from error
-
-    def _write(self, record: Record) -> None:
-        assert self._connection is not None
-        match record:
-            case ForgetAgent(agent_id):
-                self._delete("agent", agent_id)
-            case ForgetFramework(framework_id):
-                self._delete("framework", framework_id)
-            case ForgetRole(role):
-                self._delete("role", role)
-            case _:
-                self._connection.execute(
-                    "INSERT OR REPLACE INTO records (kind, id, body) VALUES (?, ?, ?)",
-                    (_KINDS[type(record)], _id_of(record), json.dumps(asdict(record))),
-                )
-
-    def _delete(self, kind: str, record_id: str) -> None:
-        assert self._connection is not None
-        self._connection.execute("DELETE FROM records WHERE kind = ? AND id = ?", (kind, record_id))
-
-    def _record(self, kind: str, body: str) -> Record:
-        try:
-            fields = json.loads(body)
-            match kind:
-                case "master":
-                    return MasterRecord(str(fields["cluster"]), int(fields["epoch"]))
-                case "agent":
-                    return AgentRecord(AgentId(fields["agent_id"]), str(fields["hostname"]))
-                case "framework":
-                    return FrameworkRecord(
-                        FrameworkId(fields["framework_id"]),
-                        str(fields["name"]),
-                        # A record of before frameworks had several has one `role`.
-                        tuple(map(Role, fields.get("roles") or [fields["role"]])),
-                        float(fields["failover_timeout_s"]),
-                        bool(fields["removed"]),
-                    )
-                case "role":
-                    return RoleRecord(Role(fields["role"]), _settings_of(fields["settings"]))
-        except (AttributeError, KeyError, TypeError, ValueError) as error:
-            raise InvalidRequest(
-                f"the store {self._path} holds a {kind} that cannot be read: {error!r}"
-            ) from error
-        raise InvalidRequest(f"the store {self._path} holds a record of unknown kind {kind!r}")
+            raise Unavailable(f"cannot write the store {self._path}: {_meaning(error)}") from error
 
     def _close(self) -> None:
         if self._connection is not None:
@@ -183,28 +172,34 @@ class SqliteStore:
             self._connection = None
 
 
-def _settings_of(fields: Mapping[str, Any]) -> RoleSettings:
-    preemption = fields["preemption"]
-    return RoleSettings(
-        int(fields["weight"]),
-        _amounts_of(fields["resource_weights"]),
-        _amounts_of(fields["guarantee"]),
-        _amounts_of(fields["limit"]),
-        None if preemption is None else bool(preemption),
+@contextmanager
+def _transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything within is done, and on disk, or nothing is."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some errors have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    connection.executemany(
+        "DELETE FROM records WHERE kind = ? AND id = ?",
+        [(row.kind, row.id) for row in rows if row.body is None],
+    )
+    connection.executemany(
+        "INSERT INTO records (kind, id, body) VALUES (?, ?, ?)"
+        " ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body",
+        [row for row in rows if row.body is not None],
     )
 
 
-def _amounts_of(fields: Mapping[str, Any]) -> dict[str, int]:
-    return {str(name): int(milli) for name, milli in fields.items()}
-
-
-def _id_of(record: MasterRecord | AgentRecord | FrameworkRecord | RoleRecord) -> str:
-    match record:
-        case MasterRecord():
-            return "master"
-        case AgentRecord():
-            return record.agent_id
-        case FrameworkRecord():
-            return record.framework_id
-        case RoleRecord():
-            return record.role
+def _meaning(error: sqlite3.Error) -> str:
+    text = str(error)
+    if "locked" in text:
+        return f"{text} (is another master running with it?)"
+    return text

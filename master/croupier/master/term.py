@@ -1,0 +1,166 @@
+"""One leadership: from what the store holds to the last word to every peer.
+
+Rule: a term that is over does nothing more, whatever is still under way in it. What it had
+in memory dies with it; the next one, here or elsewhere, starts from the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+from collections.abc import Callable
+
+import structlog
+
+from croupier.master.config import MasterConfig
+from croupier.master.core.records import MasterRecord, Registry
+from croupier.master.core.state import State
+from croupier.master.driver import Driver, Watcher
+from croupier.master.eventlog.lines import FORMAT, Head
+from croupier.master.eventlog.recorder import FileRecorder
+from croupier.master.eventlog.writer import Writer
+from croupier.master.sessions import Sessions
+from croupier.master.store import Store
+from croupier.model.clock import Clock
+from croupier.model.errors import CroupierError
+from croupier.rpc.version import croupier_version
+
+_log = structlog.get_logger("croupier.master")
+
+
+class Term:
+    """Recovers in `begin`, decides in `serve`, and is over with `end` at the latest.
+
+    Attributes:
+        epoch: the number of this leadership, one higher than that of the one before; 0
+            before it has begun.
+        sessions: the streams of this term.
+        recorder: keeps the event log, if there is one.
+        recovery_s: how long it took to begin, in seconds.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        store: Store,
+        watcher: Watcher,
+        clock: Clock,
+        leads: Callable[[], bool],
+    ) -> None:
+        """Nothing is opened before `begin`; `leads` tells whether this master still leads."""
+        self._config, self._store = config, store
+        self._watcher, self._clock, self._leads = watcher, clock, leads
+        self._driver: Driver | None = None
+        self.epoch, self.recovery_s = 0, 0.0
+        self.sessions = Sessions()
+        self.recorder: FileRecorder | None = None
+
+    @property
+    def driver(self) -> Driver:
+        """The task that owns the state; there is one once the term has begun."""
+        assert self._driver is not None
+        return self._driver
+
+    async def begin(self) -> None:
+        """Take over: read what the store holds, and make the new epoch durable.
+
+        Raises:
+            InvalidRequest: if the store holds what cannot be read.
+            Unavailable: if the store cannot be reached, or the event log cannot be kept.
+            FailedOver: if another master leads.
+        """
+        started = self._clock.now()
+        registry = await self._store.load()
+        before = registry.master or MasterRecord(secrets.token_hex(3), 0)
+        record = MasterRecord(before.cluster, before.epoch + 1)
+        await self._store.commit([record])
+        now = self._clock.now()
+        self.epoch = record.epoch
+        self.recorder = self._open_log(registry, record.master_id, now)
+        state = self._recover(registry, record, now)
+        self._driver = Driver(
+            state,
+            self._store,
+            self.sessions,
+            self._watcher,
+            self._clock,
+            self.recorder,
+            self._leads,
+        )
+        self.sessions.report_to(self._driver.inbox)
+        self.recovery_s = self._clock.now() - started
+        _log.info(
+            "term_began",
+            master_id=state.master_id,
+            epoch=self.epoch,
+            agents_known=len(state.agents),
+            frameworks_known=len(state.frameworks),
+            took_s=round(self.recovery_s, 3),
+        )
+
+    async def serve(self) -> None:
+        """Decide until cancelled.
+
+        Raises:
+            FailedOver: if another master leads.
+            Exception: whatever ended one of the term's own tasks.
+        """
+        tasks = [
+            asyncio.create_task(self.driver.run(), name="driver"),
+            asyncio.create_task(self.sessions.beat(self._config.heartbeat), name="heartbeats"),
+        ]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            for task in tasks:
+                if task.done():
+                    task.result()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    def depose(self, error: CroupierError) -> None:
+        """Say nothing more to anybody but `error`, from this moment on."""
+        self.sessions.cut_all(error)
+        self._close_driver(error)
+
+    async def end(self, error: CroupierError) -> None:
+        """Tell every peer `error` after what is queued, and let go of everything."""
+        self.sessions.end_all(error)
+        self._close_driver(error)
+        if self.recorder is not None:
+            await asyncio.to_thread(self.recorder.close)
+        await self._store.close()
+
+    def _close_driver(self, error: CroupierError) -> None:
+        if self._driver is not None:
+            self._driver.close(error)
+
+    def _recover(self, registry: Registry, record: MasterRecord, now: float) -> State:
+        config = self._config
+        return State.recovered(
+            registry, record.master_id, config.settings(), config.allocator(), now
+        )
+
+    def _open_log(self, registry: Registry, master_id: str, now: float) -> FileRecorder | None:
+        config = self._config
+        if config.event_log is None:
+            return None
+        head = Head(
+            FORMAT,
+            croupier_version(),
+            master_id,
+            part=1,
+            at=now,
+            wall_ms=self._clock.wall_ms(),
+            events=0,
+            decided="",
+            settings=config.settings(),
+            policy=config.policy,
+            seed=0,
+            rules=config.rules(),
+            roles=config.weights.settings(),
+            registry=registry,
+        )
+        writer = Writer(config.event_log.expanduser(), config.event_log_files)
+        return FileRecorder(writer, config.event_log_size.bytes, head, self._clock)
