@@ -1,4 +1,7 @@
-"""Whatever happens to an agent, in whatever order, its invariants hold and nothing is lost."""
+"""Whatever happens to an agent, in whatever order, its invariants hold and nothing is lost.
+
+The agent dies at any time, with what is not durable, and the next one goes on from the records.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
+    Adopt,
+    Checkpoint,
+    Dismiss,
     Effect,
     Force,
     Forget,
@@ -17,8 +23,11 @@ from croupier.agent.core.effects import (
     Moved,
     SendUpdates,
     Signal,
+    Spawn,
 )
 from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import Place, Record, forgets, place_of
+from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -31,24 +40,69 @@ TASKS = st.sampled_from([TaskId(f"t{n}") for n in range(4)])
 AMOUNTS = st.sampled_from(["cpus:1", "cpus:2;mem:64", "ports:[1-3]", "ports:[3-4]", "cpus:9"])
 TOTAL = Resources.parse("cpus:4;mem:128;ports:[1-4]")
 
+Ended = tuple[int | None, int | None]
+
+
+class Disk:
+    """Durable records; what is replaced is left out, as in a log that is compacted."""
+
+    def __init__(self) -> None:
+        self.durable: list[Record] = []
+        self.written: list[Record] = []
+
+    def sync(self) -> None:
+        self.durable += self.written
+        self.written = []
+
+    def compacted(self) -> list[Record]:
+        kept: dict[Place, Record] = {}
+        for record in self.durable:
+            place = place_of(record)
+            kept.pop(place, None)
+            kept[place] = record
+            if forgets(record):
+                kept = {p: r for p, r in kept.items() if p[0] != place[0]}
+        return list(kept.values())
+
+
+class Run:
+    """A process of a task, which outlives the agent."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid = pid
+        self.ended: Ended | None = None
+
 
 class AnAgent(RuleBasedStateMachine):
-    """Plays the master, the processes and the clock."""
+    """Plays the master, the processes, the disk and the clock."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.state = AgentState.of(TOTAL)
+        self.disk = Disk()
+        self.lives = 1
+        self.state = AgentState.of(TOTAL, life="1")
         self.now = 0.0
         self.sessions = 0
         self.open = False
-        self.pids: dict[Key, int] = {}
+        self.runs: dict[str, Run] = {}
+        self.run_of: dict[Key, str] = {}
+        self.watched: set[Key] = set()
+        self.queue: list[tuple[Key, str]] = []
+        self.looks: list[tuple[Key, str]] = []
         self.forced: set[Key] = set()
         self.heard: defaultdict[Key, int] = defaultdict(int)
         self.made: defaultdict[Key, int] = defaultdict(int)
         self.next_pid = 100
+        self.do(ev.Begun())
 
-    def do(self, event: Event) -> None:
-        for effect in step(self.state, event, Now(self.now, 0)):
+    def do(self, *events: Event) -> None:
+        """A batch that is decided, made durable and performed."""
+        effects = [e for event in events for e in step(self.state, event, Now(self.now, 0))]
+        checkpoints = [e for e in effects if isinstance(e, Checkpoint)]
+        self.disk.written += [each.record for each in checkpoints]
+        if not all(each.lazy for each in checkpoints):
+            self.disk.sync()
+        for effect in effects:
             self.perform(effect)
 
     def perform(self, effect: Effect) -> None:
@@ -67,46 +121,126 @@ class AnAgent(RuleBasedStateMachine):
             case Introduce(session):
                 assert self.open
                 assert session == self.sessions
+                assert not self.looks
                 for key, task in self.state.tasks.items():
                     self.heard[key] = task.updates.sequence
+            case Spawn(key, run):
+                assert run not in self.runs, "no run is started twice"
+                self.queue.append((key, run))
+            case Adopt(key, run):
+                self.looks.append((key, run))
             case Signal(key, pid, force):
-                assert self.pids[key] == pid, "no signal hits a stranger"
+                assert key in self.watched, "only who is watched can be told anything"
+                assert self.runs[self.run_of[key]].pid == pid, "no signal hits a stranger"
                 if force is Force.MAKE:
                     self.forced.add(key)
+            case Dismiss(_, run):
+                ended = self.runs.pop(run, None)
+                assert ended is None or ended.ended, "what runs is watched"
             case Forget(key):
                 self.made.pop(key, None)
                 self.heard.pop(key, None)
             case _:
                 pass
 
-    @rule(framework=FRAMEWORKS, task=TASKS, amount=AMOUNTS)
-    @precondition(lambda self: not self.state.voided)
-    def launch(self, framework: FrameworkId, task: TaskId, amount: str) -> None:
-        self.do(ev.Launch(framework, TaskInfo(task, Command(("x",)), Resources.parse(amount))))
+    @rule(framework=FRAMEWORKS, task=TASKS, amount=AMOUNTS, epoch=st.integers(0, 3))
+    @precondition(lambda self: not self.state.voided and not self.looks)
+    def launch(self, framework: FrameworkId, task: TaskId, amount: str, epoch: int) -> None:
+        info = TaskInfo(task, Command(("x",)), Resources.parse(amount))
+        self.do(ev.Launch(framework, info, framework_epoch=epoch))
 
     @rule(framework=FRAMEWORKS, task=TASKS, grace=st.sampled_from([None, 0, 2000]))
+    @precondition(lambda self: not self.looks)
     def kill(self, framework: FrameworkId, task: TaskId, grace: int | None) -> None:
         self.do(ev.Kill(framework, task, grace, Reason.KILLED_BY_FRAMEWORK))
 
-    @rule(framework=FRAMEWORKS, task=TASKS, works=st.booleans())
-    def start_process(self, framework: FrameworkId, task: TaskId, works: bool) -> None:
-        key = (framework, task)
+    @rule(works=st.booleans(), told=st.booleans())
+    @precondition(lambda self: self.queue)
+    def start_process(self, works: bool, told: bool) -> None:
+        """Start the first process that is wanted; the agent may die before it knows."""
+        key, run = self.queue.pop(0)
         if not self.state.wants_process(key):
+            self.do(ev.NotStarted(key))
             return
         if not works:
             self.do(ev.LaunchFailed(key, "no"))
             return
         self.next_pid += 1
-        assert key not in self.pids, "a task has one process"
-        self.pids[key] = self.next_pid
-        self.do(ev.Started(key, self.next_pid))
+        assert run not in self.runs, "a task has one process"
+        self.runs[run] = Run(self.next_pid)
+        self.run_of[key] = run
+        if told:
+            self.watched.add(key)
+            self.do(ev.Started(key, self.next_pid))
+        else:
+            self.die()
 
     @rule(framework=FRAMEWORKS, task=TASKS, code=st.sampled_from([0, 3]))
     def end_process(self, framework: FrameworkId, task: TaskId, code: int) -> None:
         key = (framework, task)
-        if self.pids.pop(key, None):
-            self.do(ev.Exited(key, signal=9) if key in self.forced else ev.Exited(key, code))
+        run = self.runs.get(self.run_of.get(key, ""))
+        if run is None or run.ended:
+            return
+        run.ended = (None, 9) if key in self.forced else (code, None)
+        if key in self.watched:
+            self.watched.discard(key)
             self.forced.discard(key)
+            self.do(ev.Exited(key, *run.ended))
+
+    @rule(known=st.booleans())
+    @precondition(lambda self: self.looks)
+    def look(self, known: bool) -> None:
+        """Find out what became of a run."""
+        key, name = self.looks.pop(0)
+        run = self.runs.get(name)
+        if run is None:
+            self.do(ev.Vanished(key, "", never_started=True))
+        elif run.ended is None:
+            self.watched.add(key)
+            self.do(ev.Adopted(key, run.pid))
+        elif known:
+            self.do(ev.Exited(key, *run.ended))
+        else:
+            self.do(ev.Vanished(key, "its shim was killed"))
+
+    @rule()
+    def die(self) -> None:
+        """SIGKILL, and a new agent on the same records."""
+        self.disk.written.clear()
+        self.open = False
+        self.queue.clear()
+        self.looks.clear()
+        self.watched.clear()
+        self.forced.clear()
+        self.lives += 1
+        before = self.state
+        self.state = recovered(self.disk.compacted(), TOTAL, life=str(self.lives))
+        assert self.state.agent_id == before.agent_id
+        assert self.state.epochs.items() >= before.epochs.items()
+        for key, task in before.tasks.items():
+            again = self.state.tasks[key]
+            assert (again.state, again.status, again.run) == (task.state, task.status, task.run)
+            assert again.updates.sequence == task.updates.sequence
+        for key, task in self.state.tasks.items():
+            # One whose acknowledgement was not durable is told of again.
+            self.made[key] = task.updates.sequence
+            self.heard.setdefault(key, task.updates.sequence)
+        self.state.check()
+        self.do(ev.Begun())
+        assert {key for key, _ in self.looks} == self.state.adopting
+
+    @rule(framework=FRAMEWORKS, task=TASKS)
+    @precondition(lambda self: not self.looks and not self.state.voided)
+    def die_before_it_is_durable(self, framework: FrameworkId, task: TaskId) -> None:
+        """What was decided, and neither made durable nor performed, is as if it had not been."""
+        before = set(self.state.tasks)
+        info = TaskInfo(task, Command(("x",)), Resources.parse("cpus:1"))
+        step(self.state, ev.Launch(framework, info), Now(self.now, 0))
+        self.state = recovered(
+            [*self.disk.compacted(), *self.disk.written], TOTAL, life=str(self.lives)
+        )
+        assert set(self.state.tasks) == before
+        self.die()
 
     @rule(framework=FRAMEWORKS, task=TASKS, sequence=st.integers(0, 5))
     def acknowledge(self, framework: FrameworkId, task: TaskId, sequence: int) -> None:
@@ -126,7 +260,8 @@ class AnAgent(RuleBasedStateMachine):
             self.open, self.sessions = True, self.sessions + 1
             self.do(ev.Connected(self.sessions))
             if self.state.session is not None and not self.state.tasks:
-                self.do(ev.Registered(self.state.agent_id or AgentId(f"A{self.sessions}")))
+                named = self.state.agent_id or AgentId(f"A{self.sessions}")
+                self.do(ev.Heard(self.sessions), ev.Registered(named))
 
     @rule()
     @precondition(lambda self: self.open)
@@ -149,21 +284,28 @@ class AnAgent(RuleBasedStateMachine):
     @invariant()
     def holds(self) -> None:
         self.state.check()
-        for key, pid in self.pids.items():
-            known = self.state.tasks.get(key)
-            assert self.state.voided.get(key) == pid or (known is not None and known.pid == pid)
+        for key in self.watched:
+            run = self.runs[self.run_of[key]]
+            known, void = self.state.tasks.get(key), self.state.voided.get(key)
+            assert (known is not None and known.pid == run.pid) or (
+                void is not None and void.pid == run.pid
+            )
 
     def teardown(self) -> None:
-        """Once all processes end, nothing is held."""
-        for key in list(self.pids):
-            self.pids.pop(key)
-            self.do(ev.Exited(key, signal=9))
-        for key in list(self.state.tasks):
-            if self.state.wants_process(key):
-                self.do(ev.LaunchFailed(key, "no"))
+        """Once all processes end, nothing is held, and nothing is kept of them."""
+        while self.looks:
+            self.look(known=True)
+        while self.queue:
+            self.start_process(works=False, told=True)
+        for key in list(self.watched):
+            self.end_process(*key, code=0)
         assert self.state.is_idle
         assert self.state.free == TOTAL
         self.state.check()
+        self.disk.sync()
+        again = recovered(self.disk.compacted(), TOTAL)
+        assert again.is_idle
+        assert again.tasks.keys() == self.state.tasks.keys()
 
 
 AnAgent.TestCase.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)

@@ -15,17 +15,21 @@ from typing import Protocol, assert_never
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
+    Adopt,
+    Checkpoint,
+    Dismiss,
     Effect,
     Force,
     Forget,
     Introduce,
-    KeepAgentId,
     Moved,
+    Outdated,
     SendUpdates,
     Signal,
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -137,6 +141,7 @@ class Driver:
         while self._spawns and self._clock.now() < until:
             key, asked_at = self._spawns.popleft()
             if not self.state.wants_process(key):
+                self._step(ev.NotStarted(key))
                 continue
             framework_id, _ = key
             try:
@@ -159,7 +164,7 @@ class Driver:
                 self._watcher.sent(len(statuses), again)
             case Moved(status):
                 self._watcher.moved(status)
-            case Spawn(key):
+            case Spawn(key, _):
                 self._spawns.append((key, self._clock.now()))
             case Acknowledged(number):
                 self._watcher.acknowledged(number)
@@ -170,8 +175,10 @@ class Driver:
             case Introduce(session):
                 self._flush()
                 self._link.introduce(session, self.state)
-            case KeepAgentId(agent_id):
+            case Checkpoint(AgentRecord(agent_id)):
                 self._keeper.keep_agent_id(agent_id)
+            case Checkpoint() | Dismiss() | Outdated() | Adopt():
+                pass
             case _:
                 assert_never(effect)
 

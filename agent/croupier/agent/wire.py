@@ -46,6 +46,8 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
         version=identity.version,
         boot_id=identity.boot_id,
         tasks=[_task_to_wire(task) for task in state.tasks.values()],
+        master_epoch=state.master_epoch,
+        incomplete=state.incomplete,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
@@ -83,6 +85,7 @@ def order_from_wire(order: pb.Order) -> Event:
                 FrameworkId(launch.framework_id),
                 task_from_wire(launch.task),
                 check_role(launch.role or DEFAULT_ROLE),
+                launch.framework_epoch,
             )
         case "acknowledge":
             ack = order.acknowledge
@@ -101,6 +104,7 @@ def _kill_from_wire(kill: pb.KillTask) -> Kill:
         TaskId(kill.task_id),
         kill.kill_policy.grace_ms if kill.HasField("kill_policy") else None,
         _REASONS.get(kill.reason, Reason.NONE),
+        kill.framework_epoch,
     )
 
 

@@ -9,17 +9,19 @@ import pytest
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
+    Checkpoint,
+    Dismiss,
     Effect,
     Force,
     Forget,
     Introduce,
-    KeepAgentId,
     Moved,
     SendUpdates,
     Signal,
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -51,13 +53,13 @@ class World:
             self.effects.clear()
 
     def do(self, *events: Event) -> list[Effect]:
-        """Apply events; all their effects but the facts."""
+        """Apply events; all their effects but the facts and what is remembered."""
         done: list[Effect] = []
         for event in events:
             done += step(self.state, event, Now(self.now, 5000))
             self.state.check()
         self.effects += done
-        return [e for e in done if not isinstance(e, Moved | Acknowledged)]
+        return [e for e in done if not isinstance(e, Moved | Acknowledged | Checkpoint | Dismiss)]
 
     def sleep(self, seconds: float) -> list[Effect]:
         """Let time pass, with every deadline kept."""
@@ -100,7 +102,7 @@ class TestALifeThatGoesWell:
         world = World()
         effects = world.do(ev.Launch(F, task()))
         assert sent(effects) == [("STARTING", 1)]
-        assert effects[-1] == Spawn(KEY)
+        assert effects[-1] == Spawn(KEY, "0-1")
         assert sent(world.do(ev.Started(KEY, 7))) == [("RUNNING", 2)]
         assert world.status().pid == 7
         assert sent(world.do(ev.Exited(KEY, exit_code=0))) == [("FINISHED", 3)]
@@ -137,7 +139,7 @@ class TestALifeThatGoesWell:
     def test_one_id_of_two_frameworks_is_two_tasks(self) -> None:
         world = World().running()
         other = FrameworkId("F2")
-        assert world.do(ev.Launch(other, task()))[-1] == Spawn((other, T))
+        assert world.do(ev.Launch(other, task()))[-1] == Spawn((other, T), "0-2")
 
 
 class TestALifeThatGoesWrong:
@@ -224,9 +226,18 @@ class TestAKill:
     def test_of_a_task_that_is_not_started_yet_spares_the_process(self) -> None:
         world = World()
         world.do(ev.Launch(F, task()))
-        assert sent(world.do(kill())) == [("KILLED", 2)]
+        assert world.do(kill()) == []
         assert not world.state.wants_process(KEY)
+        assert sent(world.do(ev.NotStarted(KEY))) == [("KILLED", 2)]
         assert world.state.free == TOTAL
+
+    def test_that_comes_while_the_process_starts_ends_it_at_once(self) -> None:
+        world = World()
+        world.do(ev.Launch(F, task()), kill(grace_ms=2000))
+        effects = world.do(ev.Started(KEY, 7))
+        assert sent(effects) == [("RUNNING", 2), ("KILLING", 3)]
+        assert effects[-1] == Signal(KEY, 7, Force.ASK)
+        assert world.sleep(2) == [Signal(KEY, 7, Force.MAKE)]
 
     def test_of_an_unknown_task_is_answered_with_gone_until_that_is_known(self) -> None:
         world = World()
@@ -266,7 +277,7 @@ class TestUpdates:
         world.do(ev.Exited(KEY, exit_code=0))
         world.sleep(10)
         world.do(ev.Acknowledge(F, T, 2))
-        assert world.effects[-1] == Acknowledged(2)
+        assert Acknowledged(2) in world.effects
         # Somebody reads: the wait begins anew with the shortest.
         assert world.sleep(9.9) == []
         assert sent(world.sleep(0.1)) == [("FINISHED", 3)]
@@ -310,20 +321,23 @@ class TestTheAgentItself:
     def test_keeps_the_id_that_it_is_given(self) -> None:
         world = World(registered=False)
         assert world.do(ev.Connected(1)) == [Introduce(1)]
-        assert world.do(ev.Registered(AgentId("A1"))) == [KeepAgentId(AgentId("A1"))]
-        assert world.do(ev.Registered(AgentId("A1"))) == []
+        world.do(ev.Registered(AgentId("A1")))
+        kept = Checkpoint(AgentRecord(AgentId("A1"), "", 0))
+        assert world.effects[-1] == kept
+        world.do(ev.Registered(AgentId("A1")))
+        assert world.effects.count(kept) == 1
 
     def test_once_removed_kills_everything_and_comes_back_as_new_when_that_is_done(self) -> None:
         world = World().running()
         world.do(ev.Launch(F, task("t2")))
         assert world.do(ev.Removed()) == [
-            KeepAgentId(AgentId("")),
             Signal(KEY, 7, Force.MAKE),
             Forget(KEY),
             Forget((F, TaskId("t2"))),
         ]
         assert not world.state.wants_process((F, TaskId("t2")))
         assert world.do(ev.Disconnected(1), ev.Connected(2)) == []
+        assert world.do(ev.NotStarted((F, TaskId("t2")))) == []
         assert list(world.state.voided) == [KEY]
         assert world.do(ev.Exited(KEY, signal=9)) == [Introduce(2)]
         assert world.state.is_idle
@@ -333,7 +347,8 @@ class TestTheAgentItself:
         world = World().running(grace_ms=60_000)
         world.do(ev.Launch(F, task("t2")))
         effects = world.do(ev.StopAsked())
-        assert sent(effects) == [("KILLING", 3), ("KILLED", 2)]
+        assert sent(effects) == [("KILLING", 3)]
+        assert sent(world.do(ev.NotStarted((F, TaskId("t2"))))) == [("KILLED", 2)]
         assert world.sleep(5) == [Signal(KEY, 7, Force.MAKE)]
         assert sent(world.do(ev.Launch(F, task("t3")))) == [("DROPPED", 1)]
         world.do(ev.Exited(KEY, signal=9))

@@ -2,12 +2,36 @@
 
 `step(state, event, now)` takes what happened and returns what must be done:
 
-    orders of the master       Launch Kill Acknowledge Resend Registered Removed
+    the agent itself           Begun StopAsked Due RoomChanged
+    orders of the master       Launch Kill Acknowledge Resend Heard Registered Removed
     news of the connection     Connected Disconnected
-    news of the processes      Started LaunchFailed Exited
-    the daemon itself          StopAsked Due
+    answers to `Spawn`         Started LaunchFailed NotStarted
+    answers to `Adopt`         Adopted Exited Vanished
+    news of the processes      Exited
 
 A task goes STARTING, RUNNING (with its pid), KILLING if it is asked to end, and then to
 one terminal state. Each move makes a status update, numbered per task from 1, that is kept
 until the master says its framework has it; a task is forgotten when the last of them is.
+
+What the shell owes it:
+
+- A new agent is `AgentState.of(total, life=...)`; one that was there before is
+  `recovered(records, total, boot_id=..., life=..., incomplete=...)`. Either way `Begun` is the
+  first event. `life` is different in each life of each agent: it makes names of runs.
+- The records of all `Checkpoint` effects of a batch (one `step`, or several) are durable, in
+  order, before any other effect of that batch is performed. Those that are `lazy` need not
+  be, but they keep their place among the others.
+- Each `Spawn(key, run)` is answered exactly once: `Started`, `LaunchFailed`, or `NotStarted`
+  where `state.wants_process(key)` is false by then. Each `Adopt(key, run)` is answered
+  exactly once: `Adopted` (it lives), `Exited` (its recorded end) or `Vanished` (`never_started`
+  only if no process was ever begun under that name). After `Started` and `Adopted` there
+  comes exactly one `Exited`.
+- `Dismiss(key, run)` lets go of what is kept about a run that was spawned; not before.
+- There is one session at a time: `Connected`, then `Disconnected`. `Introduce(session)` asks
+  for REGISTER, made of the state at that moment with `state.master_epoch` and
+  `state.incomplete`; it comes once nothing is left to be adopted. The link hears no master
+  whose epoch is lower than the highest that any has had, which `Heard` tells the core before
+  anything else of that message.
+- Nothing comes back from a batch that could not be made durable: the agent ends, and the next
+  one is `recovered`.
 """

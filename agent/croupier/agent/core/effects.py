@@ -5,16 +5,29 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import Key
-from croupier.model.ids import AgentId
 from croupier.model.task import TaskStatus
 
 
 class Force(Enum):
-    """How a process group is told to end."""
+    """How a task's processes are told to end."""
 
     ASK = "SIGTERM"
     MAKE = "SIGKILL"
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """Make the record durable before any other effect of the same batch is performed.
+
+    Attributes:
+        lazy: nothing is lost but time if it is not durable when the agent dies: it may wait
+            for the next one that is not lazy.
+    """
+
+    record: Record
+    lazy: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +62,51 @@ class Acknowledged:
 
 
 @dataclass(frozen=True, slots=True)
-class Spawn:
-    """Start the task's process, if the state still wants it by then; answer with an event."""
+class Outdated:
+    """A fact, for logs and metrics: an order of an older run of its framework was refused."""
 
     key: Key
+    framework_epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class Spawn:
+    """Start the task's process as the run of that name.
+
+    Answer with `Started` or `LaunchFailed`; with `NotStarted` if by then the state does not
+    want the process any more.
+    """
+
+    key: Key
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Adopt:
+    """Find out what became of a run of an earlier life of the agent.
+
+    Answer with `Adopted`, `Exited` or `Vanished`.
+    """
+
+    key: Key
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Tell the process group of a task to end."""
+    """Tell the processes of a task to end; `pid` is its first, which may be over."""
 
     key: Key
     pid: int
     force: Force
+
+
+@dataclass(frozen=True, slots=True)
+class Dismiss:
+    """What is kept of the run need not be kept: its end is durable, or of no interest."""
+
+    key: Key
+    run: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,11 +116,16 @@ class Forget:
     key: Key
 
 
-@dataclass(frozen=True, slots=True)
-class KeepAgentId:
-    """Remember the agent's id over restarts; an empty one: forget it."""
-
-    agent_id: AgentId
-
-
-Effect = Introduce | SendUpdates | Moved | Acknowledged | Spawn | Signal | Forget | KeepAgentId
+Effect = (
+    Checkpoint
+    | Introduce
+    | SendUpdates
+    | Moved
+    | Acknowledged
+    | Outdated
+    | Spawn
+    | Adopt
+    | Signal
+    | Dismiss
+    | Forget
+)

@@ -23,6 +23,18 @@ class Now(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
+class Begun:
+    """The agent's life begins: the first event of all, on a new state and on a recovered one."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoomChanged:
+    """Whether there is room on the disk for the records of new tasks."""
+
+    has_room: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Connected:
     """A stream to a master is open; sessions are numbered upwards."""
 
@@ -34,6 +46,13 @@ class Disconnected:
     """The stream is over."""
 
     session: int
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """A master spoke: of which epoch. It comes before what that master says."""
+
+    master_epoch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +69,31 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Run this; the agent has no use for the role, but the next master has."""
+    """Run this; the agent has no use for the role, but the next master has.
+
+    Attributes:
+        framework_epoch: which run of the framework's program wants it; 0: of no known one.
+    """
 
     framework_id: FrameworkId
     task: TaskInfo
     role: Role = DEFAULT_ROLE
+    framework_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End a task; `grace_ms` None is the task's own."""
+    """End a task; `grace_ms` None is the task's own.
+
+    Attributes:
+        framework_epoch: which run of the framework's program wants it; 0: none.
+    """
 
     framework_id: FrameworkId
     task_id: TaskId
     grace_ms: int | None
     reason: Reason
+    framework_epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,12 +129,48 @@ class LaunchFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class NotStarted:
+    """The process was not started, since it was not wanted any more."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class Adopted:
+    """The process of an earlier life's run lives, and is watched."""
+
+    key: Key
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Vanished:
+    """An earlier life's run is over, and nobody knows how it ended.
+
+    Attributes:
+        reason: what was found, for the framework.
+        never_started: nothing of it ever ran, as far as one can see.
+    """
+
+    key: Key
+    reason: str
+    never_started: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Exited:
-    """The task's process has ended: with an exit code, or by a signal."""
+    """The task's process has ended, and everything that it left behind with it.
+
+    Attributes:
+        exit_code: set if it ended by itself.
+        signal: set if a signal ended it.
+        unknown: nobody knows how it ended, for whoever watched it was killed.
+    """
 
     key: Key
     exit_code: int | None = None
     signal: int | None = None
+    unknown: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,8 +184,11 @@ class Due:
 
 
 Event = (
-    Connected
+    Begun
+    | RoomChanged
+    | Connected
     | Disconnected
+    | Heard
     | Registered
     | Removed
     | Launch
@@ -129,6 +197,9 @@ Event = (
     | Resend
     | Started
     | LaunchFailed
+    | NotStarted
+    | Adopted
+    | Vanished
     | Exited
     | StopAsked
     | Due

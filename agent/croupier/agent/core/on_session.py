@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.agent.core.effects import (
+    Checkpoint,
     Effect,
     Force,
     Forget,
     Introduce,
-    KeepAgentId,
     Signal,
 )
 from croupier.agent.core.events import Now
+from croupier.agent.core.records import ForgetTask, VoidRecord
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
+from croupier.agent.core.tasks import Void
 from croupier.model.ids import AgentId
 
 
@@ -21,11 +23,20 @@ def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
     """A stream is open: register with it."""
     assert state.session is None
     state.joining = session
-    yield from introduce(state, now)
+    yield from settle(state, now)
 
 
-def introduce(state: AgentState, now: Now) -> Iterator[Effect]:
-    """Register with the session that waits for it, once no void task holds anything."""
+def settle(state: AgentState, now: Now) -> Iterator[Effect]:
+    """Do what waits until it is known what has become of all runs of an earlier life.
+
+    That is to remember the machine's run, by which a start of it is known; and, once no void
+    task holds anything either, to register with the session that waits.
+    """
+    if state.adopting:
+        return
+    if state.recorded_boot_id != state.boot_id:
+        state.recorded_boot_id = state.boot_id
+        yield Checkpoint(state.record)
     if state.joining is None or state.voided:
         return
     state.session, state.joining = state.joining, None
@@ -47,20 +58,29 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     yield from ()
 
 
+def on_heard(state: AgentState, master_epoch: int) -> Iterator[Effect]:
+    """A master spoke: what an older one says from now on is not to be obeyed."""
+    if master_epoch > state.master_epoch:
+        state.master_epoch = master_epoch
+        yield Checkpoint(state.record)
+
+
 def on_registered(state: AgentState, agent_id: AgentId) -> Iterator[Effect]:
-    """The master has taken the agent in."""
-    if agent_id == state.agent_id:
+    """The master has taken the agent in, and knows whether its records are all there."""
+    if agent_id == state.agent_id and not state.incomplete:
         return
     # Only an agent without an id is given one, and it has no tasks yet.
-    assert not state.tasks
+    assert agent_id == state.agent_id or not state.tasks
     state.agent_id = agent_id
-    yield KeepAgentId(agent_id)
+    state.incomplete = False
+    yield Checkpoint(state.record)
 
 
 def on_removed(state: AgentState) -> Iterator[Effect]:
     """Everything is void: end all tasks, forget them, and come back as somebody new."""
     state.agent_id = NO_AGENT_ID
-    yield KeepAgentId(state.agent_id)
+    state.incomplete = False
+    yield Checkpoint(state.record)
     tasks = list(state.tasks.values())
     state.tasks.clear()
     state.live, state.free = 0, state.total
@@ -68,7 +88,11 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
     for task in tasks:
         state.deadlines.cancel(("resend", task.key))
         state.deadlines.cancel(("kill", task.key))
-        if task.is_live and task.pid:
-            state.voided[task.key] = task.pid
-            yield Signal(task.key, task.pid, Force.MAKE)
+        if task.is_live:
+            state.voided[task.key] = Void(task.run, task.pid)
+            yield Checkpoint(VoidRecord(*task.key))
+            if task.pid and task.key not in state.adopting:
+                yield Signal(task.key, task.pid, Force.MAKE)
+        else:
+            yield Checkpoint(ForgetTask(*task.key))
         yield Forget(task.key)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from croupier.agent.core.effects import (
     Acknowledged,
+    Checkpoint,
     Effect,
     Force,
     Forget,
@@ -13,6 +14,7 @@ from croupier.agent.core.effects import (
     Signal,
 )
 from croupier.agent.core.events import Now
+from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
 from croupier.model.ids import FrameworkId
@@ -25,12 +27,16 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
     if task is None or not count:
         return
     yield Acknowledged(count)
+    # Lazily: one that is lost with the agent makes the agent ask for it again.
+    if task.updates.waiting or task.is_live:
+        yield Checkpoint(AcknowledgedRecord(*key, sequence), lazy=True)
     if task.updates.waiting:
         _watch_for_silence(state, task, now)
         return
     state.deadlines.cancel(("resend", key))
     if not task.is_live:
         del state.tasks[key]
+        yield Checkpoint(ForgetTask(*key), lazy=True)
         yield Forget(key)
 
 

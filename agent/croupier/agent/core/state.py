@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.records import AgentRecord
+from croupier.agent.core.tasks import Key, Task, Void
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
+from croupier.model.task import TaskState
 
 NO_AGENT_ID = AgentId("")
 
@@ -23,34 +25,65 @@ class AgentState:
         total: what the agent has.
         free: what its live tasks leave of that.
         agent_id: empty until a master has given one.
+        life: the prefix of the names of runs; no two lives of any agents have the same.
+        boot_id: of the machine's present run.
+        recorded_boot_id: of the run in which its processes were last looked for.
+        master_epoch: the newest master that was heard; an older one is not to be obeyed.
+        incomplete: records were lost, and no master was told yet.
+        epochs: of each framework that was heard, its program's newest run, oldest news first.
         session: the session that has had REGISTER; updates go there. None: nobody listens.
         joining: a session that is open and waits for REGISTER.
         live: how many of `tasks` are live.
-        voided: tasks that a removal made void, with the pid of each; their processes are
-            being killed, and nobody is told how that went.
+        runs: how many runs were named in this life.
+        adopting: tasks of an earlier life whose processes are being looked for.
+        voided: tasks that a removal made void; their processes are being killed, and nobody
+            is told how that went.
+        has_room: whether records of new tasks find room on the disk.
         stopping: whether the daemon is ending, so that nothing new is started.
     """
 
     total: Resources
     free: Resources
     agent_id: AgentId = NO_AGENT_ID
+    life: str = "0"
+    boot_id: str = ""
+    recorded_boot_id: str = ""
+    master_epoch: int = 0
+    incomplete: bool = False
+    epochs: dict[FrameworkId, int] = field(default_factory=dict)
     session: int | None = None
     joining: int | None = None
     tasks: dict[Key, Task] = field(default_factory=dict)
     live: int = 0
-    voided: dict[Key, int] = field(default_factory=dict)
+    runs: int = 0
+    adopting: set[Key] = field(default_factory=set)
+    voided: dict[Key, Void] = field(default_factory=dict)
+    has_room: bool = True
     stopping: bool = False
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
 
     @classmethod
-    def of(cls, total: Resources, agent_id: AgentId = NO_AGENT_ID) -> AgentState:
+    def of(
+        cls, total: Resources, agent_id: AgentId = NO_AGENT_ID, *, life: str = "0"
+    ) -> AgentState:
         """An agent without tasks."""
-        return cls(total, total, agent_id)
+        return cls(total, total, agent_id, life)
 
     @property
     def is_idle(self) -> bool:
         """Whether no process runs or is about to."""
         return not self.live and not self.voided
+
+    @property
+    def was_rebooted(self) -> bool:
+        """Whether the machine was started anew since the records were made."""
+        recorded, present = self.recorded_boot_id, self.boot_id
+        return bool(recorded and present) and recorded != present
+
+    @property
+    def record(self) -> AgentRecord:
+        """The agent itself, as it is to be remembered."""
+        return AgentRecord(self.agent_id, self.recorded_boot_id, self.master_epoch, self.incomplete)
 
     def is_live(self, key: Key) -> bool:
         """Whether the task has not ended; False if it is not known."""
@@ -60,7 +93,17 @@ class AgentState:
     def wants_process(self, key: Key) -> bool:
         """Whether the task is still to be started."""
         task = self.tasks.get(key)
-        return task is not None and task.is_live and not task.pid
+        if task is None or not task.is_live or task.pid or task.kill is not None:
+            return False
+        return key not in self.adopting
+
+    def is_outdated(self, framework_id: FrameworkId, framework_epoch: int) -> bool:
+        """Whether an order is of an older run of its framework's program than the newest."""
+        return 0 < framework_epoch < self.epochs.get(framework_id, 0)
+
+    def waiting(self) -> int:
+        """How many updates wait for an acknowledgement. O(tasks)."""
+        return sum(len(task.updates.waiting) for task in self.tasks.values())
 
     def next_deadline(self) -> float | None:
         """When `Due` is to happen, on the agent's monotonic clock; None: not before else does."""
@@ -77,12 +120,16 @@ class AgentState:
             if task.is_live:
                 live += 1
                 held = held + task.info.resources
+                killing = task.kill is not None and task.pid and key not in self.adopting
+                assert not killing or task.state is TaskState.KILLING
             resends = self.session is not None and bool(task.updates.waiting)
             assert (("resend", key) in self.deadlines) == resends
             assert task.is_live or ("kill", key) not in self.deadlines
         assert held == self.total, "a unit is in two places, or in none"
         assert live == self.live
         assert self.session is None or self.joining is None
-        assert self.session is None or not self.voided
+        assert self.session is None or not (self.voided or self.adopting)
+        for key in self.adopting:
+            assert self.is_live(key) or key in self.voided
         for _, key in self.deadlines:
             assert key in self.tasks

@@ -8,9 +8,11 @@ from typing import assert_never
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Effect
 from croupier.agent.core.events import Event, Now
+from croupier.agent.core.on_life import on_adopted, on_begun, on_vanished
 from croupier.agent.core.on_session import (
     on_connected,
     on_disconnected,
+    on_heard,
     on_registered,
     on_removed,
 )
@@ -19,6 +21,7 @@ from croupier.agent.core.on_task import (
     on_kill,
     on_launch,
     on_launch_failed,
+    on_not_started,
     on_started,
     on_stop_asked,
 )
@@ -33,8 +36,8 @@ def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
 
 def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
     match event:
-        case ev.Launch(framework_id, task, role):
-            return on_launch(state, framework_id, task, role, now)
+        case ev.Launch():
+            return on_launch(state, event, now)
         case ev.Acknowledge(framework_id, task_id, sequence):
             return on_acknowledge(state, (framework_id, task_id), sequence, now)
         case ev.Started(key, pid):
@@ -43,30 +46,52 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_exited(state, event, now)
         case ev.LaunchFailed(key, message):
             return on_launch_failed(state, key, message, now)
+        case ev.NotStarted(key):
+            return on_not_started(state, key, now)
         case ev.Kill():
             return on_kill(state, event, now)
         case ev.Due():
             return on_due(state, now)
+        case ev.Resend(framework_id):
+            return on_resend(state, framework_id, now)
         case _:
             return _handle_rare(state, event, now)
 
 
 def _handle_rare(
     state: AgentState,
-    event: ev.Connected | ev.Disconnected | ev.Registered | ev.Removed | ev.Resend | ev.StopAsked,
+    event: ev.Begun
+    | ev.RoomChanged
+    | ev.Connected
+    | ev.Disconnected
+    | ev.Heard
+    | ev.Registered
+    | ev.Removed
+    | ev.Adopted
+    | ev.Vanished
+    | ev.StopAsked,
     now: Now,
 ) -> Iterator[Effect]:
     match event:
-        case ev.Resend(framework_id):
-            return on_resend(state, framework_id, now)
         case ev.Connected(session):
             return on_connected(state, session, now)
         case ev.Disconnected(session):
             return on_disconnected(state, session)
+        case ev.Heard(master_epoch):
+            return on_heard(state, master_epoch)
         case ev.Registered(agent_id):
             return on_registered(state, agent_id)
         case ev.Removed():
             return on_removed(state)
+        case ev.Begun():
+            return on_begun(state, now)
+        case ev.Adopted(key, pid):
+            return on_adopted(state, key, pid, now)
+        case ev.Vanished():
+            return on_vanished(state, event, now)
+        case ev.RoomChanged(has_room):
+            state.has_room = has_room
+            return iter(())
         case ev.StopAsked():
             return on_stop_asked(state, now)
         case _:

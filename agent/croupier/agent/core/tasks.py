@@ -12,25 +12,34 @@ from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 Key = tuple[FrameworkId, TaskId]
 
 
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """That a task ends: why, and how long it may take to do so by itself."""
+
+    reason: Reason
+    grace_ms: int
+
+
 @dataclass(slots=True)
 class Task:
     """A task, from its launch until the last update on it is acknowledged.
 
     Attributes:
         role: what the master charges it to; kept for the next master.
+        run: names its one process, over all lives of the agent; empty if it has none.
         status: the latest update; None until there is one.
-        pid: of the task's first process, which leads a session and a process group of
-            the same number; 0 until it is started.
-        kill: why the task was asked to end; None if it was not.
+        pid: of the task's first process; 0 until it is known to be started.
+        kill: set once the task was asked to end.
     """
 
     framework_id: FrameworkId
     info: TaskInfo
     role: Role = DEFAULT_ROLE
+    run: str = ""
     state: TaskState = TaskState.STAGING
     status: TaskStatus | None = None
     pid: int = 0
-    kill: Reason | None = None
+    kill: Wish | None = None
     updates: Updates = field(default_factory=Updates)
 
     @property
@@ -54,5 +63,18 @@ class Task:
         # A terminal task is only here because its framework may not know of it yet.
         assert self.is_live or self.updates.waiting
         if self.is_live:
+            assert self.run
             assert (self.state is TaskState.STARTING) == (self.pid == 0)
-            assert (self.state is TaskState.KILLING) == (self.kill is not None)
+            assert self.state is not TaskState.KILLING or self.kill is not None
+
+
+@dataclass(slots=True)
+class Void:
+    """A task that a removal made void; its process is being killed.
+
+    Attributes:
+        pid: 0 while it is not known whether there is a process.
+    """
+
+    run: str
+    pid: int = 0

@@ -33,6 +33,13 @@ class Updates:
         self.sequence = status.sequence
         self.waiting.append(status)
 
+    def restore(self, status: TaskStatus) -> None:
+        """Keep the next update of an earlier life; after a gap, what came before is lost."""
+        if status.sequence != self.sequence + 1:
+            self.waiting.clear()
+        self.sequence = status.sequence
+        self.waiting.append(status)
+
     def acknowledge(self, sequence: int) -> int:
         """Forget everything up to and with `sequence`; the number of updates that was."""
         before = len(self.waiting)

@@ -1,0 +1,121 @@
+"""From records to a state: what an agent knew when it died."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from croupier.agent.core.records import (
+    AcknowledgedRecord,
+    AgentRecord,
+    ForgetFramework,
+    ForgetTask,
+    FrameworkRecord,
+    KillRecord,
+    Record,
+    TaskFact,
+    TaskRecord,
+    UpdateRecord,
+    VoidRecord,
+)
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Key, Task, Void, Wish
+from croupier.model.errors import Conflict
+from croupier.model.resources import Resources
+from croupier.model.task import TaskStatus
+
+
+def recovered(
+    records: Iterable[Record],
+    total: Resources,
+    *,
+    boot_id: str = "",
+    life: str = "0",
+    incomplete: bool = False,
+) -> AgentState:
+    """What the records say, in the order in which they were made; then comes `Begun`.
+
+    Args:
+        records: all that were made durable, less those that were replaced.
+        total: what the agent has now.
+        boot_id: of the machine's present run.
+        life: no earlier life had the same.
+        incomplete: some records are lost; what has no beginning any more is left out.
+
+    Raises:
+        Conflict: if the records contradict each other and are not `incomplete`, or the tasks
+            that live hold more than there is now.
+    """
+    state = AgentState.of(total, life=life)
+    state.boot_id = boot_id
+    for record in records:
+        match record:
+            case AgentRecord():
+                state.agent_id, state.recorded_boot_id = record.agent_id, record.boot_id
+                state.master_epoch, state.incomplete = record.master_epoch, record.incomplete
+            case FrameworkRecord(framework_id, epoch):
+                state.epochs.pop(framework_id, None)
+                state.epochs[framework_id] = epoch
+            case ForgetFramework(framework_id):
+                state.epochs.pop(framework_id, None)
+            case _:
+                if not _apply(state, record) and not incomplete:
+                    raise Conflict(f"there is a record of a task that is not known: {record.key}")
+    state.incomplete |= incomplete
+    _settle(state)
+    return state
+
+
+def _apply(state: AgentState, record: TaskFact) -> bool:
+    """Change what is known of one task; False if it is not known at all."""
+    key = record.key
+    if isinstance(record, TaskRecord):
+        state.tasks[key] = task = Task(key[0], record.info, record.role, record.run)
+        _restore(task, record.first)
+        return True
+    if isinstance(record, ForgetTask):
+        return (state.tasks.pop(key, None) or state.voided.pop(key, None)) is not None
+    task_or_none = state.tasks.get(key)
+    if task_or_none is None:
+        return False
+    task = task_or_none
+    match record:
+        case UpdateRecord(status):
+            _restore(task, status)
+        case KillRecord(_, _, grace_ms, reason):
+            task.kill = Wish(reason, grace_ms)
+        case AcknowledgedRecord(_, _, sequence):
+            task.updates.acknowledge(sequence)
+        case VoidRecord():
+            del state.tasks[key]
+            state.voided[key] = Void(task.run)
+    return True
+
+
+def _restore(task: Task, status: TaskStatus) -> None:
+    task.updates.restore(status)
+    task.status, task.state, task.pid = status, status.state, status.pid
+
+
+def _settle(state: AgentState) -> None:
+    """Draw the conclusions: who holds what, and who is to be looked for."""
+    held = Resources()
+    over: list[Key] = []
+    for key, task in state.tasks.items():
+        if task.is_live:
+            held = held + task.info.resources
+            state.live += 1
+            state.adopting.add(key)
+        elif not task.updates.waiting:
+            over.append(key)
+        if not state.agent_id and task.status is not None:
+            # Its own record is lost, but an agent without an id has no tasks.
+            state.agent_id = task.status.agent_id
+    for key in over:
+        del state.tasks[key]
+    state.adopting.update(state.voided)
+    if not held <= state.total:
+        raise Conflict(
+            f"the agent's tasks hold {held}, but it has {state.total} now; give it as much"
+            " with --resources, or end the tasks with --recover=cleanup"
+        )
+    state.free = state.total - held
