@@ -6,7 +6,8 @@ drives it has every invariant asserted on the way.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import count
 
 from croupier.master.allocator import Allocator, Rules
@@ -32,7 +33,14 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
-from croupier.master.core.records import MasterRecord, Record, Registry
+from croupier.master.core.records import (
+    ForgetTask,
+    MasterRecord,
+    Record,
+    Registry,
+    TaskRecord,
+    task_key,
+)
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import step
@@ -67,6 +75,11 @@ class World:
         self.closed: dict[SessionId, CroupierError | None] = {}
         self.facts: list[object] = []
         self.saved: list[Record] = []
+        self.ledger = {
+            task_key(task.framework_id, task.task_id): task.record()
+            for framework in self.state.frameworks.values()
+            for task in framework.tasks.values()
+        }
         self._sessions = count(1)
         self._seqs: dict[SessionId, int] = {}
 
@@ -88,9 +101,41 @@ class World:
                 case Happened(fact):
                     self.facts.append(fact)
                 case Save(record):
-                    self.saved.append(record)
+                    self._save(record)
         self.state.check()
+        self.check_ledger()
         return effects
+
+    def _save(self, record: Record) -> None:
+        self.saved.append(record)
+        match record:
+            case TaskRecord():
+                self.ledger[task_key(record.framework_id, record.task_id)] = record
+            case ForgetTask():
+                del self.ledger[task_key(record.framework_id, record.task_id)]
+            case _:
+                pass
+
+    def check_ledger(self) -> None:
+        """Assert that what was saved of tasks is what is known of them."""
+        known = 0
+        for framework in self.state.frameworks.values():
+            for task in framework.tasks.values():
+                entry, record = (
+                    self.ledger[task_key(task.framework_id, task.task_id)],
+                    task.record(),
+                )
+                if record.kill is not None and record.kill[1] is Reason.FRAMEWORK_REMOVED:
+                    # That is saved with the framework.
+                    record = replace(record, kill=entry.kill)
+                assert entry == record
+                known += 1
+        done = sum(entry.done for entry in self.ledger.values())
+        unseen = sum(
+            len(ids) for each in self.state.frameworks.values() for ids in each.unseen.values()
+        )
+        assert done == unseen
+        assert len(self.ledger) == known + done
 
     def restart(self) -> None:
         """Have the next master take over from what was saved; every session is over."""
@@ -228,7 +273,7 @@ class World:
         ]
 
     def accept(
-        self, session: SessionId, *tasks: TaskInfo, offers: list[str] | None = None
+        self, session: SessionId, *tasks: TaskInfo, offers: Sequence[str] | None = None
     ) -> Verdict:
         """Accept the offers named, or the first that stands."""
         ids = [self.offers(session)[0].offer_id] if offers is None else offers

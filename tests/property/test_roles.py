@@ -114,7 +114,7 @@ def recovered(world: World) -> Mapping[Role, RoleSettings]:
     """The settings that a master which takes over would go by."""
     registry = Registry()
     for record in world.saved:
-        registry.apply(record)  # type: ignore[arg-type]
+        registry.apply(record)
     return State.recovered(
         registry, "m2", Settings(), Allocator(roles=FLAGS), 0.0
     ).allocator.roles()

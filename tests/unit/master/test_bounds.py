@@ -27,7 +27,7 @@ def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
     ]
     registry = Registry()
     for record in world.saved:
-        registry.apply(record)  # type: ignore[arg-type]
+        registry.apply(record)
     assert set(registry.frameworks) == set(ids[2:])
     again = world.framework(framework_id=ids[4])
     assert isinstance(world.closed[again], Removed)

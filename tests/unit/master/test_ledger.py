@@ -311,11 +311,10 @@ class TestSilence:
     def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of(self) -> None:
         scene = Scene()
         scene.pass_time(40.0)
-        agent = scene.state.agents[scene.host_id]
-        assert agent.state is AgentState.SUSPECT
+        assert scene.state.agents[scene.host_id].state is AgentState.SUSPECT
         assert scene.offers(scene.session) == []
         scene.do(Heard(scene.host))
-        assert agent.state is AgentState.CONNECTED
+        assert scene.state.agents[scene.host_id].state is AgentState.CONNECTED
         assert len(scene.offers(scene.session)) == 1
 
     def test_one_that_stays_silent_is_unreachable(self) -> None:

@@ -170,7 +170,7 @@ def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
     update(world, change("ads"), change("web/x", limit="cpus:1"))
     registry = Registry()
     for record in world.saved:
-        registry.apply(record)  # type: ignore[arg-type]
+        registry.apply(record)
     again = State.recovered(registry, "m2", Settings(), Allocator(roles=flags), 0.0)
     assert again.allocator.roles() == {
         WEB: RoleSettings(3000),
