@@ -63,6 +63,7 @@ class RawFramework:
         self._channel = make_channel(address)
         self._stream: Any = FrameworkServiceStub(self._channel).Connect()
         self._events: list[framework_pb2.Event] = []
+        self.heard: list[framework_pb2.Event] = []
         self._seq = 0
         self.framework_id = ""
 
@@ -110,7 +111,9 @@ class RawFramework:
                 for index, event in enumerate(self._events):
                     if event.WhichOneof("event") == kind:
                         return self._events.pop(index)
-                self._events.extend((await read_batch(self._stream)).events)
+                events = (await read_batch(self._stream)).events
+                self.heard.extend(events)
+                self._events.extend(events)
 
     async def offer(self) -> framework_pb2.Offer:
         """The next offer."""
@@ -129,6 +132,7 @@ class RawAgent:
         self._channel = make_channel(address)
         self._stream: Any = AgentServiceStub(self._channel).Connect()
         self._orders: list[agent_pb2.Order] = []
+        self.epochs: set[int] = set()
         self.agent_id = ""
 
     async def __aenter__(self) -> Self:
@@ -158,4 +162,6 @@ class RawAgent:
                 for index, order in enumerate(self._orders):
                     if order.WhichOneof("order") == kind:
                         return self._orders.pop(index)
-                self._orders.extend((await read_batch(self._stream)).orders)
+                message = await read_batch(self._stream)
+                self.epochs.add(message.master_epoch)
+                self._orders.extend(message.orders)

@@ -48,7 +48,10 @@ class Master:
     Attributes:
         address: where it listens, once it is started.
         http_address: where it serves metrics, once it is started.
+        seat: who decides here, once it is started.
     """
+
+    seat: Seat
 
     def __init__(
         self,
@@ -64,21 +67,10 @@ class Master:
         self._server = make_server()
         self._http: HttpServer | None = None
         self._backing: Backing | None = None
-        self._seat: Seat | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._first_term = asyncio.Event()
         self.address = config.listen
         self.http_address = config.http
-
-    @property
-    def term(self) -> Term:
-        """The term that stands.
-
-        Raises:
-            NotLeader: if this master follows.
-        """
-        assert self._seat is not None
-        return self._seat.term()
 
     @property
     def driver(self) -> Driver:
@@ -87,7 +79,7 @@ class Master:
         Raises:
             NotLeader: if it follows.
         """
-        return self.term.driver
+        return self.seat.term().driver
 
     async def start(self) -> None:
         """Listen; and, if there is no other master, recover what the store holds, and serve.
@@ -99,7 +91,7 @@ class Master:
         self.address = Address(self._config.listen.host, port)
         known_at = self._config.advertise or self.address
         self._backing = self._open_backing(self._config, known_at)
-        self._seat = seat = Seat(self._backing.election, known_at)
+        self.seat = seat = Seat(self._backing.election, known_at)
         self._add_services(seat)
         self._registry.register(StateCollector(seat, self._clock.wall_ms() / 1000))
         self._registry.register(EventLogCollector(seat.recorder))
