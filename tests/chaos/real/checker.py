@@ -1,0 +1,216 @@
+"""Whether what frameworks saw and what really ran agree. Pure.
+
+Rule: a task may be refused, or run once; whoever was told that it was launched is told once, in
+order, how it ended, and that is how it did end. Only what a fault explains may be otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from croupier.model.task import MASTER_SEQUENCE, TaskState
+from tests.chaos.real.journal import (
+    Answered,
+    Asked,
+    Begun,
+    Entry,
+    KillAnswered,
+    KillAsked,
+    Update,
+    Void,
+)
+from tests.chaos.real.ran import Ran
+from tests.chaos.real.work import Work, work_named
+
+
+class Excuse(Enum):
+    """Why a task may have ended in another way than it would by itself."""
+
+    SHIM_KILLED = "its shim was killed"
+    DISK_FULL = "its agent's disk was full"
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """Something that must never be.
+
+    Attributes:
+        kind: one word of a fixed list.
+        about: the task, agent, framework or process.
+    """
+
+    kind: str
+    about: str
+    detail: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.about}: {self.detail}".removesuffix(": ")
+
+
+@dataclass(slots=True)
+class History:
+    """What a framework wrote of one of its tasks.
+
+    Attributes:
+        told: each update that needs an acknowledgement, with the run of the program that
+            was told it.
+        forgotten: a KILL was answered by NotFound before the end was told.
+    """
+
+    answers: list[str] = field(default_factory=list)
+    is_void: bool = False
+    kill_asked: bool = False
+    forgotten: bool = False
+    told: list[tuple[int, Update]] = field(default_factory=list)
+
+    @property
+    def accepted(self) -> bool:
+        """Whether a verdict said that it was launched."""
+        return "" in self.answers
+
+    @property
+    def refused(self) -> bool:
+        """Whether it was said not to be."""
+        return self.is_void or any(self.answers)
+
+    def ends(self) -> list[Update]:
+        """The terminal updates that were handled."""
+        return [update for _, update in self.told if update.handled and _is_end(update)]
+
+
+def check_tasks(
+    seed: int,
+    frameworks: Mapping[str, Sequence[Entry]],
+    ran: Ran,
+    excuses: Mapping[str, Excuse] | None = None,
+) -> list[Violation]:
+    """All violations, of a workload that has settled."""
+    excused = excuses or {}
+    found: list[Violation] = []
+    known: set[str] = set()
+    for entries in frameworks.values():
+        for task_id, history in histories(entries).items():
+            known.add(task_id)
+            work = work_named(seed, task_id)
+            found += _check_verdict(task_id, history, ran)
+            found += _check_order(task_id, history)
+            found += _check_end(work, history, ran, excused.get(task_id))
+    for task_id, pids in ran.starts.items():
+        if len(pids) > 1:
+            found.append(Violation("ran_twice", task_id, f"as {pids}"))
+        if task_id not in known:
+            found.append(Violation("ran_unasked", task_id, "nobody asked for it"))
+    return found
+
+
+def histories(entries: Iterable[Entry]) -> dict[str, History]:
+    """What was written, by task."""
+    found: dict[str, History] = {}
+    run = 0
+    for entry in entries:
+        match entry:
+            case Begun():
+                run += 1
+            case Asked(task_ids):
+                found.update((task_id, History()) for task_id in task_ids)
+            case Answered(task_id, error):
+                found[task_id].answers.append(error)
+            case Void(task_id):
+                found[task_id].is_void = True
+            case KillAsked(task_id):
+                found[task_id].kill_asked = True
+            case KillAnswered(task_id, error):
+                history = found[task_id]
+                history.forgotten |= bool(error) and not history.ends()
+            case Update(task_id) if entry.sequence:
+                found.setdefault(task_id, History()).told.append((run, entry))
+    return found
+
+
+def unsettled(entries: Iterable[Entry]) -> list[str]:
+    """Tasks that were asked for, and are neither refused nor known to have ended."""
+    return [
+        task_id
+        for task_id, history in histories(entries).items()
+        if not history.ends() and (history.accepted or not history.refused)
+    ]
+
+
+def _check_verdict(task_id: str, history: History, ran: Ran) -> Iterator[Violation]:
+    if history.accepted and history.refused:
+        yield Violation("two_verdicts", task_id, str(history.answers))
+    if not history.refused or history.accepted:
+        return
+    if task_id in ran.starts:
+        yield Violation("ran_unasked", task_id, "it was refused")
+    elif history.told:
+        yield Violation("told_of_refused", task_id, history.told[0][1].state)
+
+
+def _check_order(task_id: str, history: History) -> Iterator[Violation]:
+    last: dict[int, int] = {}
+    for run, update in history.told:
+        if update.sequence <= last.get(run, 0):
+            kind = "told_twice" if update.sequence == last[run] else "out_of_order"
+            yield Violation(kind, task_id, f"{update.state} as {update.sequence}")
+        last[run] = max(update.sequence, last.get(run, 0))
+    handled = [update for _, update in history.told if update.handled]
+    for before, update in zip([None, *handled], handled, strict=False):
+        due = 1 + (before.sequence if before else 0)
+        if before is not None and _is_end(before):
+            yield Violation("told_after_end", task_id, update.state)
+        elif update.sequence not in (due, MASTER_SEQUENCE):
+            yield Violation("skipped", task_id, f"{update.sequence} came when {due} was due")
+
+
+def _check_end(
+    work: Work, history: History, ran: Ran, excuse: Excuse | None
+) -> Iterator[Violation]:
+    ends = history.ends()
+    if history.refused and not history.accepted:
+        return
+    if history.forgotten:
+        yield Violation("forgotten", work.task_id, "KILL found no such task before its end")
+    if not ends:
+        started = "it started" if work.task_id in ran.starts else "it never started"
+        if history.accepted or history.told:
+            yield Violation("lost", work.task_id, f"its end was not told; {started}")
+        else:
+            yield Violation("unanswered", work.task_id, f"neither verdict nor update; {started}")
+        return
+    if len(ends) > 1:
+        yield Violation("told_twice", work.task_id, " and ".join(end.state for end in ends))
+    problem = _untrue(work, ends[0], history, ran, excuse)
+    if problem:
+        yield Violation("wrong_end", work.task_id, f"{_words(ends[0])}: {problem}")
+
+
+def _untrue(work: Work, end: Update, history: History, ran: Ran, excuse: Excuse | None) -> str:
+    """What is wrong with how the task is said to have ended; empty if nothing is."""
+    started, ended = work.task_id in ran.starts, work.task_id in ran.ends
+    match TaskState[end.state]:
+        case TaskState.FINISHED | TaskState.FAILED if end.exit_code is not None:
+            by_code = "FAILED" if end.exit_code else "FINISHED"
+            if end.exit_code != work.code or end.state != by_code:
+                return f"it exits with {work.code}"
+            return "" if ended else "it did not come to its end"
+        case TaskState.KILLED:
+            if not history.kill_asked:
+                return "nobody asked for that"
+            return "it came to its end" if ended else ""
+        case TaskState.FAILED if excuse is Excuse.SHIM_KILLED:
+            return "" if end.reason == "EXECUTOR_TERMINATED" else "that is no reason"
+        case TaskState.FAILED | TaskState.DROPPED if excuse is Excuse.DISK_FULL:
+            return "it started" if started else ""
+    return "nothing explains that"
+
+
+def _is_end(update: Update) -> bool:
+    return TaskState[update.state].is_terminal
+
+
+def _words(end: Update) -> str:
+    code = "" if end.exit_code is None else f" {end.exit_code}"
+    return f"{end.state}{code} ({end.reason}, {end.message!r})"

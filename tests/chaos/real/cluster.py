@@ -1,0 +1,260 @@
+"""The cluster under test: real daemons on loopback, and between any two of them a proxy.
+
+Rule: daemons know each other by the addresses of proxies only, followers and NOT_LEADER
+included, so that a cut is a cut; the checker alone asks masters directly.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import grpc.aio
+
+from croupier.model.errors import CroupierError
+from croupier.model.resources import Resources, total_of
+from croupier.rpc.transport import free_addresses, make_channel
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.chaos.real.daemon import Daemon
+from tests.chaos.real.disks import SlowDisk, SmallDisk
+from tests.harness.cluster import processes_with
+from tests.harness.eventually import eventually
+from tests.harness.proxy import Proxy
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+HAS = "cpus:8;mem:2GB;disk:1GB;ports:[31000-31999]"
+START_S = 30.0
+HEARTBEAT_S = 0.5
+AGENT_TIMEOUT_S = 5.0
+LEASE_S = 2
+SMALL = "24m"
+
+# How to start a master: its words up to the flags. Tests start one with a bug.
+MASTER = (sys.executable, "-m", "croupier.master")
+AGENT = (sys.executable, "-m", "croupier.agent")
+
+
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """How many of each there are.
+
+    Attributes:
+        masters: one keeps its records in SQLite, several in etcd.
+        most: tasks that each framework keeps going.
+        master, agent: the words that start one.
+    """
+
+    masters: int = 1
+    agents: int = 3
+    frameworks: int = 2
+    etcd: int = 0
+    most: int = 8
+    master: Sequence[str] = MASTER
+    agent: Sequence[str] = AGENT
+
+
+class Cluster:
+    """Every process, proxy and disk of one layout, from `start` to `stop`.
+
+    Attributes:
+        folder: holds logs, journals, the ledger and all that daemons keep.
+        slow: None where no compiler is.
+        disks: small ones, by the daemon that keeps its records there; not all have one.
+    """
+
+    def __init__(self, folder: Path, layout: Layout, seed: int) -> None:
+        """Nothing is opened before `start`."""
+        self.folder, self.layout, self._seed = folder, layout, seed
+        self.masters: dict[str, Daemon] = {}
+        self.agents: dict[str, Daemon] = {}
+        self.frameworks: dict[str, Daemon] = {}
+        self.etcd: dict[str, Daemon] = {}
+        self.proxies: dict[str, Proxy] = {}
+        self.disks: dict[str, SmallDisk] = {}
+        self.slow: SlowDisk | None = None
+        self._channels: dict[str, grpc.aio.Channel] = {}
+
+    @property
+    def total(self) -> Resources:
+        """What all agents have."""
+        return total_of(Resources.parse(HAS) for _ in self.agents)
+
+    def daemons(self) -> dict[str, Daemon]:
+        """All of them, by name."""
+        return {**self.etcd, **self.masters, **self.agents, **self.frameworks}
+
+    async def start(self) -> None:
+        """Start everything, and wait until agents and frameworks are connected."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "control").write_text("drain")
+        self.slow = SlowDisk.build(self.folder)
+        self._plan_etcd()
+        self._plan_masters()
+        self._plan_agents()
+        self._plan_frameworks()
+        for proxy in self.proxies.values():
+            await proxy.start()
+        for daemon in self.daemons().values():
+            daemon.start()
+        await self.whole(START_S)
+
+    async def stop(self) -> None:
+        """End every process and take away what was mounted."""
+        for daemon in reversed(self.daemons().values()):
+            if daemon.name in self.agents:
+                daemon.resume()
+            await asyncio.to_thread(daemon.end)
+        for pid in processes_with(str(self.folder)):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for proxy in self.proxies.values():
+            await proxy.stop()
+        for channel in self._channels.values():
+            await channel.close()
+        for disk in self.disks.values():
+            disk.unmount()
+
+    def control(self, told: str) -> None:
+        """Tell the frameworks to `run`, `drain` or `stop`."""
+        scratch = self.folder / "control.new"
+        scratch.write_text(told)
+        scratch.rename(self.folder / "control")
+
+    async def leader(self) -> str | None:
+        """Name of the master that leads, as it says itself; None if none does."""
+        for name, daemon in self.masters.items():
+            if not daemon.runs:
+                continue
+            try:
+                told = await self._operator(name).GetMaster(pb.GetMasterRequest(), timeout=1)
+            except grpc.aio.AioRpcError:
+                continue
+            if told.leader:
+                return name
+        return None
+
+    async def operator(self) -> OperatorServiceStub:
+        """The leader's answers to operators.
+
+        Raises:
+            CroupierError: if none leads.
+        """
+        name = await self.leader()
+        if name is None:
+            raise CroupierError("no master leads")
+        return self._operator(name)
+
+    async def whole(self, timeout_s: float) -> None:
+        """Wait until all agents and frameworks are connected to a master.
+
+        Raises:
+            AssertionError: if they are not in time.
+        """
+
+        async def is_whole() -> bool:
+            try:
+                operator = await self.operator()
+                agents = await operator.ListAgents(pb.ListAgentsRequest(), timeout=5)
+                frameworks = await operator.ListFrameworks(pb.ListFrameworksRequest(), timeout=5)
+            except (grpc.aio.AioRpcError, CroupierError):
+                return False
+            here = {view.agent.hostname for view in agents.agents if view.state == "connected"}
+            here |= {v.framework.name for v in frameworks.frameworks if v.state == "connected"}
+            return here >= {*self.agents, *self.frameworks}
+
+        await eventually(is_whole, timeout_s, "all agents and frameworks are connected")
+
+    def pids(self) -> Mapping[int, str]:
+        """Which daemon each process is."""
+        return {daemon.pid: daemon.name for daemon in self.daemons().values() if daemon.runs}
+
+    def _operator(self, master: str) -> OperatorServiceStub:
+        if master not in self._channels:
+            self._channels[master] = make_channel(self.proxies[master].server)
+        return OperatorServiceStub(self._channels[master])
+
+    def _plan_etcd(self) -> None:
+        names = [f"etcd{number}" for number in range(1, self.layout.etcd + 1)]
+        addresses = free_addresses(3 * len(names))
+        peers = dict(zip(names, addresses, strict=False))
+        together = ",".join(f"{name}=http://{peers[name]}" for name in names)
+        for number, name in enumerate(names):
+            client, front = addresses[len(names) + number], addresses[2 * len(names) + number]
+            self.proxies[name] = Proxy(client, front, self.pids)
+            self._add(
+                self.etcd, name,
+                ["etcd", "--name", name, "--data-dir", str(self.folder / name),
+                 "--listen-client-urls", f"http://{client}",
+                 "--advertise-client-urls", f"http://{client}",
+                 "--listen-peer-urls", f"http://{peers[name]}",
+                 "--initial-advertise-peer-urls", f"http://{peers[name]}",
+                 "--initial-cluster", together, "--initial-cluster-state", "new",
+                 "--log-level", "warn"],
+            )  # fmt: skip
+
+    def _plan_masters(self) -> None:
+        number = self.layout.masters
+        addresses = free_addresses(3 * number)
+        for index in range(number):
+            name = f"m{index + 1}"
+            listen, front, http = addresses[3 * index : 3 * index + 3]
+            self.proxies[name] = Proxy(listen, front, self.pids)
+            store = self.folder / "store"
+            flags = ["--store", f"sqlite:{store / 'master.db'}"]
+            if self.layout.etcd:
+                etcd = ",".join(str(self.proxies[member].address) for member in self.etcd)
+                flags = ["--store", f"etcd://{etcd}/chaos", "--advertise", str(front),
+                         "--lease", str(LEASE_S)]  # fmt: skip
+            else:
+                self._small(name, store)
+            self._add(
+                self.masters, name,
+                [*self.layout.master, "--listen", str(listen), "--http", str(http), *flags,
+                 "--heartbeat", str(HEARTBEAT_S), "--agent-timeout", str(AGENT_TIMEOUT_S),
+                 "--offer-lease", "3", "--log-format", "json"],
+            )  # fmt: skip
+
+    def _plan_agents(self) -> None:
+        for number in range(1, self.layout.agents + 1):
+            name = f"a{number}"
+            work_dir = self.folder / name
+            if number == 1:
+                self._small(name, work_dir)
+            self._add(
+                self.agents, name,
+                [*self.layout.agent, "--master", self._fronts(), "--http", "127.0.0.1:0",
+                 "--work-dir", str(work_dir), "--resources", HAS, "--hostname", name,
+                 "--log-format", "json"],
+            )  # fmt: skip
+
+    def _plan_frameworks(self) -> None:
+        for number in range(1, self.layout.frameworks + 1):
+            name = f"w{number}"
+            self._add(
+                self.frameworks, name,
+                [sys.executable, "-m", "tests.chaos.real.workload", str(self.folder), name,
+                 self._fronts(), str(self._seed), str(self.layout.most)],
+            )  # fmt: skip
+
+    def _fronts(self) -> str:
+        return ",".join(str(self.proxies[name].address) for name in self.masters)
+
+    def _small(self, name: str, folder: Path) -> None:
+        """Give a daemon a small disk, or an ordinary folder where that is not allowed."""
+        disk = SmallDisk.mount(folder, SMALL)
+        if disk is not None:
+            self.disks[name] = disk
+
+    def _add(self, daemons: dict[str, Daemon], name: str, argv: Sequence[str]) -> None:
+        paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
+        environment = {"PYTHONPATH": ":".join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
+        if self.slow is not None and daemons is not self.frameworks:
+            environment |= self.slow.environment(name)
+        daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)

@@ -1,0 +1,245 @@
+"""What is done to the cluster: each fault begins, lasts, and is undone.
+
+Rule: a fault names what it touches, so that no two of a round touch the same daemon; whatever
+it did is undone by `end`, which may be called however far `begin` came.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from tests.chaos.real.checker import Excuse
+from tests.chaos.real.cluster import Cluster
+from tests.chaos.real.daemon import Daemon
+from tests.chaos.real.ran import read_ran
+from tests.harness.proxy import Proxy
+
+SLOW_SYNC_MS = (20, 100, 400)
+LATE_S = (0.05, 0.2, 0.5)
+
+
+class Fault:
+    """One fault, done to the daemons it `touches`.
+
+    Attributes:
+        excuses: tasks that may end otherwise because of it.
+        full: agents whose tasks may not have been started because of it.
+    """
+
+    kind = ""
+
+    def __init__(self, cluster: Cluster, rng: random.Random, touches: Sequence[str]) -> None:
+        self.cluster, self.rng, self.touches = cluster, rng, tuple(touches)
+        self.excuses: dict[str, Excuse] = {}
+        self.full: set[str] = set()
+
+    def __str__(self) -> str:
+        return f"{self.kind} {'+'.join(self.touches)}"
+
+    def begin(self) -> None:
+        raise NotImplementedError
+
+    def end(self) -> None:
+        raise NotImplementedError
+
+    def daemons(self) -> list[Daemon]:
+        known = self.cluster.daemons()
+        return [known[name] for name in self.touches]
+
+
+class Kill(Fault):
+    """kill -9 at once, started again."""
+
+    kind = "kill"
+
+    def begin(self) -> None:
+        for daemon in self.daemons():
+            daemon.kill()
+
+    def end(self) -> None:
+        for daemon in self.daemons():
+            daemon.start()
+
+
+class Stop(Fault):
+    """SIGSTOP, SIGCONT."""
+
+    kind = "stop"
+
+    def begin(self) -> None:
+        for daemon in self.daemons():
+            daemon.stop()
+
+    def end(self) -> None:
+        for daemon in self.daemons():
+            daemon.resume()
+
+
+class Network(Fault):
+    """Something about the ways between clients and servers, which are (server, client)."""
+
+    def __init__(
+        self, cluster: Cluster, rng: random.Random, touches: Sequence[str], kind: str
+    ) -> None:
+        super().__init__(cluster, rng, touches)
+        self.kind = kind
+
+    def begin(self) -> None:
+        delay_s = self.rng.choice(LATE_S)
+        for proxy, client in self._ways():
+            match self.kind:
+                case "cut":
+                    proxy.cut(client)
+                case "black-hole":
+                    proxy.swallow(client)
+                case "late":
+                    proxy.slow_down(client, delay_s)
+                case "reset":
+                    proxy.reset(client)
+
+    def end(self) -> None:
+        for proxy, client in self._ways():
+            proxy.heal(client)
+
+    def _ways(self) -> Iterator[tuple[Proxy, str]]:
+        """From each daemon it touches to all servers that it uses."""
+        for client in self.touches:
+            servers = self.cluster.etcd if client in self.cluster.masters else self.cluster.masters
+            for server in servers:
+                yield self.cluster.proxies[server], client
+
+
+class Isolate(Network):
+    """A master that neither agents nor frameworks reach."""
+
+    def __str__(self) -> str:
+        return f"isolate({self.kind}) {'+'.join(self.touches)}"
+
+    def _ways(self) -> Iterator[tuple[Proxy, str]]:
+        for server in self.touches:
+            for client in (*self.cluster.agents, *self.cluster.frameworks):
+                yield self.cluster.proxies[server], client
+
+
+class LostOrders(Fault):
+    """Nothing reaches agents any more, and then the master is killed: it has answered ACCEPTs
+    whose tasks no agent has heard of."""
+
+    kind = "lost-orders"
+
+    def begin(self) -> None:
+        for agent in self.cluster.agents:
+            for master in self.cluster.masters:
+                self.cluster.proxies[master].swallow(agent)
+
+    def end(self) -> None:
+        masters = [daemon for daemon in self.daemons() if daemon.name in self.cluster.masters]
+        for daemon in masters:
+            daemon.kill()
+        for agent in self.cluster.agents:
+            for master in self.cluster.masters:
+                self.cluster.proxies[master].heal(agent)
+        for daemon in masters:
+            daemon.start()
+
+
+class FullDisk(Fault):
+    """No room where a daemon keeps its records."""
+
+    kind = "full-disk"
+
+    def begin(self) -> None:
+        for daemon in self.daemons():
+            daemon.may_end = True
+            self.cluster.disks[daemon.name].fill()
+        self.full = {name for name in self.touches if name in self.cluster.agents}
+
+    def end(self) -> None:
+        for daemon in self.daemons():
+            self.cluster.disks[daemon.name].free()
+            daemon.start()
+            daemon.may_end = False
+
+
+class SlowSync(Fault):
+    """Every fsync and fdatasync takes long."""
+
+    kind = "slow-fsync"
+
+    def begin(self) -> None:
+        assert self.cluster.slow is not None
+        for name in self.touches:
+            self.cluster.slow.slow(name, self.rng.choice(SLOW_SYNC_MS))
+
+    def end(self) -> None:
+        assert self.cluster.slow is not None
+        for name in self.touches:
+            self.cluster.slow.slow(name, 0)
+
+
+class KillShim(Fault):
+    """kill -9 of what watches over a task."""
+
+    kind = "kill-shim"
+
+    def begin(self) -> None:
+        for task_id, pid in some_shims(self.cluster, self.rng, 2):
+            self.excuses[task_id] = Excuse.SHIM_KILLED
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def end(self) -> None:
+        return
+
+
+class StopShim(Fault):
+    """SIGSTOP of what watches over a task."""
+
+    kind = "stop-shim"
+
+    def begin(self) -> None:
+        self._stopped = some_shims(self.cluster, self.rng, 2)
+        for _, pid in self._stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+
+    def end(self) -> None:
+        for _, pid in self._stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[str, int]]:
+    """Tasks that run, with the pid of the process that watches over each."""
+    running = sorted(read_ran(cluster.folder / "ran").running().items())
+    rng.shuffle(running)
+    daemons = {daemon.pid for daemon in cluster.daemons().values()}
+    found: list[tuple[str, int]] = []
+    for task_id, pid in running:
+        if len(found) == most:
+            break
+        shim = parent_of(pid) if is_task(pid, task_id) else None
+        if shim is not None and shim > 1 and shim not in daemons:
+            found.append((task_id, shim))
+    return found
+
+
+def is_task(pid: int, task_id: str) -> bool:
+    """Whether the process is that task, rather than another with the same number."""
+    try:
+        return task_id.encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+
+
+def parent_of(pid: int) -> int | None:
+    """Pid of the parent; None if there is no such process."""
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
+    except (FileNotFoundError, ProcessLookupError):
+        return None

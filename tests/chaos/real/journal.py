@@ -1,0 +1,144 @@
+"""What a framework wrote down of itself, line by line, before it went on.
+
+Rule: a line is written in one piece and is in the kernel's hands before anything follows from
+it, so that it outlives kill -9 of the framework. Half a last line is what a crash may leave;
+it counts as not written.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import IO, ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """The program was started."""
+
+    kind: ClassVar[str] = "begun"
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Subscribed:
+    """The master knows the framework by this id."""
+
+    kind: ClassVar[str] = "subscribed"
+    framework_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An ACCEPT with these tasks is about to be sent."""
+
+    kind: ClassVar[str] = "asked"
+    task_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """The master's verdict on one task, as of `time_s` since the epoch.
+
+    Attributes:
+        error: why it was refused; empty if it was launched.
+    """
+
+    kind: ClassVar[str] = "answered"
+    task_id: str
+    error: str
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Void:
+    """RECONCILE answered, for a task whose verdict was never heard, that there is none."""
+
+    kind: ClassVar[str] = "void"
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillAsked:
+    """A KILL is about to be sent."""
+
+    kind: ClassVar[str] = "kill_asked"
+    task_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class KillAnswered:
+    """The master's verdict on a KILL; `error` is empty if it was taken."""
+
+    kind: ClassVar[str] = "kill_answered"
+    task_id: str
+    error: str
+
+
+@dataclass(frozen=True, slots=True)
+class Update:
+    """A status update came to the handler.
+
+    Attributes:
+        handled: False: an earlier run of the program had handled it, so nothing was done.
+    """
+
+    kind: ClassVar[str] = "update"
+    task_id: str
+    agent_id: str
+    state: str
+    sequence: int
+    reason: str
+    exit_code: int | None
+    signal: int | None
+    pid: int
+    message: str
+    handled: bool
+
+
+Entry = Begun | Subscribed | Asked | Answered | Void | KillAsked | KillAnswered | Update
+_KINDS: dict[str, type[Entry]] = {
+    kind.kind: kind
+    for kind in (Begun, Subscribed, Asked, Answered, Void, KillAsked, KillAnswered, Update)
+}
+
+
+class Journal:
+    """A file to write entries to."""
+
+    def __init__(self, path: Path) -> None:
+        """Append to `path`; whatever half a line a crash left is ended first."""
+        torn = path.exists() and not path.read_bytes().endswith(b"\n")
+        self._file: IO[bytes] = path.open("ab", buffering=0)
+        if torn:
+            self._file.write(b"\n")
+
+    def write(self, entry: Entry) -> None:
+        """Have it outlive this process."""
+        self._file.write(json.dumps({"kind": entry.kind, **asdict(entry)}).encode() + b"\n")
+
+    def close(self) -> None:
+        """Write no more."""
+        self._file.close()
+
+
+def read_entries(path: Path) -> list[Entry]:
+    """All that was written to `path`."""
+    return parse_entries(path.read_text().split("\n")) if path.exists() else []
+
+
+def parse_entries(lines: Iterable[str]) -> list[Entry]:
+    """Entries from lines; what cannot be read was half written."""
+    entries = []
+    for line in lines:
+        try:
+            fields = json.loads(line)
+        except json.JSONDecodeError:
+            continue
+        entry = _KINDS[fields.pop("kind")]
+        if entry is Asked:
+            fields["task_ids"] = tuple(fields["task_ids"])
+        entries.append(entry(**fields))
+    return entries

@@ -1,0 +1,53 @@
+"""What the workload runs: tasks whose ends are known before they start. Pure.
+
+Rule: what a task is follows from its id and the seed alone, so that whoever checks it later
+knows how it must have ended.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+# The task writes to a ledger, in one write each, that it starts and that it is about to end.
+SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
+
+# Of tasks that are to be killed: longer than any round.
+ENDLESS_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One task.
+
+    Attributes:
+        seconds: how long it sleeps.
+        code: what it exits with.
+        kill_after_s: when its framework asks for its end, counted from RUNNING; None: never.
+    """
+
+    task_id: str
+    seconds: float
+    code: int
+    kill_after_s: float | None = None
+
+    def command(self, ledger: str) -> list[str]:
+        """What is run."""
+        return ["sh", "-c", SCRIPT, "task", self.task_id, ledger, f"{self.seconds:g}",
+                str(self.code)]  # fmt: skip
+
+
+def work_of(seed: int, framework: str, number: int) -> Work:
+    """The task of that number."""
+    rng = random.Random(f"{seed}/{framework}/{number}")
+    task_id = f"{framework}-{number}"
+    if rng.random() < 0.1:
+        return Work(task_id, ENDLESS_S, 0, round(rng.uniform(0.1, 3.0), 3))
+    code = 0 if rng.random() < 0.6 else rng.randint(1, 120)
+    return Work(task_id, round(rng.choice((0.0, 0.3, 1.0, 3.0)) * rng.random(), 3), code)
+
+
+def work_named(seed: int, task_id: str) -> Work:
+    """The task of that id."""
+    framework, _, number = task_id.rpartition("-")
+    return work_of(seed, framework, int(number))

@@ -1,0 +1,246 @@
+"""A framework whose every step is known: a program for the chaos suite.
+
+    python -m tests.chaos.real.workload FOLDER NAME MASTERS SEED MOST
+
+It keeps up to MOST tasks going while FOLDER/control says `run`, none new while that says `drain`,
+and ends with its tasks when it says `stop`. FOLDER/NAME.journal tells what it asked, what it was
+answered and what it was told; the tasks write to FOLDER/ran. It may be killed at any moment
+and started again: the journal says what it had begun, and RECONCILE what became of an ACCEPT
+that was under way.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import time
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+
+from croupier.rpc.logging import configure_logging
+from croupier.sdk import CroupierError, Framework, NotFound, Offer, Resources, Task, TaskState
+from croupier.sdk import TaskStatus as Status
+from tests.chaos.real.journal import (
+    Answered,
+    Asked,
+    Begun,
+    Entry,
+    Journal,
+    KillAnswered,
+    KillAsked,
+    Subscribed,
+    Update,
+    Void,
+    read_entries,
+)
+from tests.chaos.real.work import Work, work_named, work_of
+
+UNIT = Resources.parse("cpus:1;mem:64MB")
+REFUSE_S = 0.3
+CONTROL_S = 0.05
+SETTLE_S = 1.0
+
+
+class Memory:
+    """What the journal says: rebuilt by reading it, kept up by writing it."""
+
+    def __init__(self, entries: list[Entry]) -> None:
+        self.framework_id: str | None = None
+        self.unsettled: dict[str, None] = {}  # asked, and the verdict was never heard
+        self.open: dict[str, None] = {}  # launched, and the end was not told
+        self.handled: set[tuple[str, int]] = set()
+        self.kills: set[str] = set()  # asked for, and not refused
+        self.killed: set[str] = set()  # answered: the master keeps at it from there on
+        self.last = 0
+        for entry in entries:
+            self.take(entry)
+
+    def take(self, entry: Entry) -> None:
+        match entry:
+            case Subscribed(framework_id):
+                self.framework_id = framework_id
+            case Asked(task_ids):
+                self.unsettled.update(dict.fromkeys(task_ids))
+                self.last = max(self.last, *(int(t.rpartition("-")[2]) for t in task_ids))
+            case Answered(task_id, error):
+                # What was told of it before it was answered counts.
+                if self.unsettled.pop(task_id, task_id) is None and not error:
+                    self.open[task_id] = None
+            case Void(task_id):
+                self.unsettled.pop(task_id, None)
+            case KillAsked(task_id):
+                self.kills.add(task_id)
+            case KillAnswered(task_id):
+                self.killed.add(task_id)
+            case Update() if entry.handled:
+                self._told(entry)
+
+    def _told(self, entry: Update) -> None:
+        if entry.sequence == 0:
+            return
+        self.handled.add((entry.task_id, entry.sequence))
+        if TaskState[entry.state].is_terminal:
+            self.unsettled.pop(entry.task_id, None)
+            self.open.pop(entry.task_id, None)
+
+
+class Workload(Framework):
+    """Launches the tasks of `work_of`, one number after the other."""
+
+    def __init__(self, folder: Path, name: str, masters: str, seed: int, most: int) -> None:
+        path = folder / f"{name}.journal"
+        self._memory = Memory(read_entries(path))
+        super().__init__(
+            name=name, role=name, master=masters, demand=UNIT,
+            framework_id=self._memory.framework_id,
+        )  # fmt: skip
+        self._journal = Journal(path)
+        self._folder, self._seed, self._most = folder, seed, most
+        self._numbers = count(self._memory.last + 1)
+        self._inherited = list(self._memory.unsettled)
+        self._control = "drain"
+        self._background: set[asyncio.Task[None]] = set()
+        self._killing: set[str] = set()
+        self._write(Begun(os.getpid()))
+
+    async def serve(self) -> None:
+        """Run until told to stop."""
+        helpers = [asyncio.create_task(self._obey()), asyncio.create_task(self._settle())]
+        try:
+            await self.run()
+        finally:
+            for helper in [*helpers, *self._background]:
+                helper.cancel()
+            await asyncio.gather(*helpers, *self._background, return_exceptions=True)
+            self._journal.close()
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self._write(Subscribed(framework_id))
+        for task_id in list(self._memory.open):
+            work = work_named(self._seed, task_id)
+            if work.kill_after_s is not None and task_id not in self._memory.killed:
+                self._kill_after(work, 0 if task_id in self._memory.kills else work.kill_after_s)
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        if self._control != "run":
+            await self.decline(offers, REFUSE_S)
+            return
+        for offer in offers:
+            room = self._most - len(self._memory.open) - len(self._memory.unsettled)
+            chosen = list(self._next(offer, room))
+            if not chosen:
+                await self.decline(offer, REFUSE_S)
+                continue
+            await self._launch(offer, chosen)
+
+    async def on_update(self, status: Status) -> None:
+        key = status.task_id, status.sequence
+        handled = status.sequence == 0 or key not in self._memory.handled
+        self._write(_entry(status, handled))
+        task_id, state = status.task_id, status.state
+        if task_id in self._inherited and task_id in self._memory.unsettled:
+            if state is not TaskState.UNKNOWN:
+                self._write(Answered(task_id, "", time.time()))
+            elif status.decided_in_s is None:
+                self._write(Void(task_id))
+        work = work_named(self._seed, task_id)
+        if state is TaskState.RUNNING and work.kill_after_s is not None:
+            self._kill_after(work, work.kill_after_s)
+
+    def _next(self, offer: Offer, room: int) -> Iterator[Work]:
+        left = offer.resources
+        while room > 0 and left >= UNIT:
+            left, room = left - UNIT, room - 1
+            yield work_of(self._seed, self.name, next(self._numbers))
+
+    async def _launch(self, offer: Offer, chosen: list[Work]) -> None:
+        ledger = str(self._folder / "ran")
+        self._write(Asked(tuple(work.task_id for work in chosen)))
+        tasks = [
+            Task(work.command(ledger), resources=UNIT, task_id=work.task_id) for work in chosen
+        ]
+        for verdict in await self.accept(offer, tasks, REFUSE_S):
+            told = (
+                "" if verdict.error is None else f"{type(verdict.error).__name__}: {verdict.error}"
+            )
+            self._write(Answered(verdict.task_id, told, time.time()))
+
+    def _kill_after(self, work: Work, seconds: float) -> None:
+        if work.task_id not in self._killing:
+            self._killing.add(work.task_id)
+            task = asyncio.create_task(self._kill(work.task_id, seconds))
+            self._background.add(task)
+            task.add_done_callback(self._background.discard)
+
+    async def _kill(self, task_id: str, after_s: float) -> None:
+        await asyncio.sleep(after_s)
+        error = ""
+        try:
+            if task_id in self._memory.open:
+                self._write(KillAsked(task_id))
+                await self.kill(task_id)
+        except NotFound as refused:
+            error = str(refused)
+        except CroupierError:
+            return  # it was not answered in time, or the framework is over
+        finally:
+            self._killing.discard(task_id)
+        self._write(KillAnswered(task_id, error))
+
+    async def _obey(self) -> None:
+        """Do what the control file says."""
+        while True:
+            told = (self._folder / "control").read_text()
+            if told != self._control and self.framework_id is not None:
+                try:
+                    await self._change(told)
+                except CroupierError:
+                    pass  # asked again in a moment
+                else:
+                    self._control = told
+            await asyncio.sleep(CONTROL_S)
+
+    async def _change(self, told: str) -> None:
+        match told:
+            case "run":
+                await self.revive()
+            case "drain":
+                self._control = told
+                await self.suppress()
+            case "stop":
+                await self.stop(teardown=True)
+
+    async def _settle(self) -> None:
+        """Ask what became of the ACCEPTs of earlier runs until each is answered."""
+        while True:
+            await asyncio.sleep(SETTLE_S)
+            asked = [task for task in self._inherited if task in self._memory.unsettled]
+            if asked and self.framework_id is not None:
+                try:
+                    await self.reconcile(asked)
+                except CroupierError:
+                    continue
+
+    def _write(self, entry: Entry) -> None:
+        self._journal.write(entry)
+        self._memory.take(entry)
+
+
+def _entry(status: Status, handled: bool) -> Update:
+    return Update(
+        status.task_id, status.agent_id, status.state.name, status.sequence, status.reason.name,
+        status.exit_code, status.signal, status.pid, status.message, handled,
+    )  # fmt: skip
+
+
+def main(argv: list[str]) -> int:
+    folder, name, masters, seed, most = argv
+    configure_logging("json")
+    asyncio.run(Workload(Path(folder), name, masters, int(seed), int(most)).serve())
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,164 @@
+"""The checker of the real chaos suite finds each kind of violation in records that are made up."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.task import MASTER_SEQUENCE
+from tests.chaos.real.checker import Excuse, check_tasks, unsettled
+from tests.chaos.real.journal import (
+    Answered,
+    Asked,
+    Begun,
+    Entry,
+    KillAnswered,
+    KillAsked,
+    Update,
+    Void,
+)
+from tests.chaos.real.ran import Ran, parse_ran
+from tests.chaos.real.work import work_of
+
+SEED = 1
+
+
+def _first(wanted: str) -> str:
+    """Id of the first task that exits with 0, exits otherwise, or is to be killed."""
+    for number in range(1, 100):
+        work = work_of(SEED, "w", number)
+        kind = "kill" if work.kill_after_s is not None else "fails" if work.code else "ok"
+        if kind == wanted:
+            return work.task_id
+    raise AssertionError(wanted)
+
+
+OK, FAILS, ENDLESS = _first("ok"), _first("fails"), _first("kill")
+CODE = work_of(SEED, "w", int(FAILS.rpartition("-")[2])).code
+
+
+def told(
+    task_id: str, state: str, sequence: int, code: int | None = None, reason: str = "NONE",
+    handled: bool = True,
+) -> Update:  # fmt: skip
+    return Update(task_id, "a1", state, sequence, reason, code, None, 1, "", handled)
+
+
+def launched(task_id: str) -> list[Entry]:
+    return [Begun(1), Asked((task_id,)), Answered(task_id, "", 0.0)]
+
+
+def whole(task_id: str = OK) -> list[Entry]:
+    """A task's life without a fault."""
+    return [*launched(task_id), told(task_id, "RUNNING", 1), told(task_id, "FINISHED", 2, 0)]
+
+
+def found(entries: list[Entry], ran: str, excuses: dict[str, Excuse] | None = None) -> list[str]:
+    return [violation.kind for violation in check_tasks(SEED, {"w": entries}, log(ran), excuses)]
+
+
+def log(text: str) -> Ran:
+    return parse_ran(text.replace(";", "\n"))
+
+
+def test_a_life_without_fault_is_clean() -> None:
+    assert found(whole(), f"start {OK} 9;end {OK}") == []
+
+
+def test_a_refused_task_is_clean_and_settled() -> None:
+    entries: list[Entry] = [Begun(1), Asked((OK,)), Answered(OK, "Conflict: stale", 0.0)]
+    assert found(entries, "") == []
+    assert unsettled(entries) == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "ran", "kind"),
+    [
+        (launched(OK), f"start {OK} 9;end {OK}", "lost"),
+        (launched(OK), "", "lost"),
+        ([Begun(1), Asked((OK,))], "", "unanswered"),
+        (whole(), f"start {OK} 9;start {OK} 10;end {OK}", "ran_twice"),
+        ([Begun(1), Asked((OK,)), Answered(OK, "no", 0.0)], f"start {OK} 9", "ran_unasked"),
+        ([Begun(1), Asked((OK,)), Void(OK)], f"start {OK} 9", "ran_unasked"),
+        ([], f"start {OK} 9", "ran_unasked"),
+        ([Begun(1), Asked((OK,)), Void(OK), told(OK, "RUNNING", 1)], "", "told_of_refused"),
+        ([*whole(), Void(OK)], f"start {OK} 9;end {OK}", "two_verdicts"),
+        ([*whole(), told(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "told_twice"),
+        (
+            [*whole(), told(OK, "FINISHED", 2, 0, handled=False)],
+            f"start {OK} 9;end {OK}",
+            "told_twice",
+        ),
+        ([*whole(), told(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "told_after_end"),
+        (
+            [*launched(OK), told(OK, "FINISHED", 2, 0)],
+            f"start {OK} 9;end {OK}",
+            "skipped",
+        ),
+        (
+            [*launched(OK), told(OK, "RUNNING", 2), told(OK, "RUNNING", 1)],
+            f"start {OK} 9",
+            "out_of_order",
+        ),
+        (
+            [*launched(ENDLESS), KillAsked(ENDLESS), KillAnswered(ENDLESS, "no such task")],
+            f"start {ENDLESS} 9",
+            "forgotten",
+        ),
+    ],
+)
+def test_each_kind_is_found(entries: list[Entry], ran: str, kind: str) -> None:
+    assert kind in found(entries, ran)
+
+
+@pytest.mark.parametrize(
+    ("task_id", "end", "ran"),
+    [
+        (OK, told(OK, "FINISHED", 1, 0), f"start {OK} 9"),
+        (OK, told(OK, "FAILED", 1, 7), f"start {OK} 9;end {OK}"),
+        (FAILS, told(FAILS, "FINISHED", 1, 0), f"start {FAILS} 9;end {FAILS}"),
+        (FAILS, told(FAILS, "FINISHED", 1, CODE), f"start {FAILS} 9;end {FAILS}"),
+        (OK, told(OK, "KILLED", 1), f"start {OK} 9"),
+        (OK, told(OK, "GONE", MASTER_SEQUENCE), f"start {OK} 9"),
+        (OK, told(OK, "DROPPED", MASTER_SEQUENCE), ""),
+        (OK, told(OK, "LOST", 1), f"start {OK} 9;end {OK}"),
+        (OK, told(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED"), f"start {OK} 9"),
+    ],
+)
+def test_an_end_that_is_not_true_is_found(task_id: str, end: Update, ran: str) -> None:
+    assert found([*launched(task_id), end], ran) == ["wrong_end"]
+
+
+def test_a_task_that_was_killed_on_request_is_clean() -> None:
+    entries: list[Entry] = [
+        *launched(ENDLESS), told(ENDLESS, "RUNNING", 1), KillAsked(ENDLESS),
+        KillAnswered(ENDLESS, ""), told(ENDLESS, "KILLED", 2),
+    ]  # fmt: skip
+    assert found(entries, f"start {ENDLESS} 9") == []
+
+
+def test_a_kill_that_came_too_late_is_clean() -> None:
+    entries: list[Entry] = [*whole(), KillAsked(OK), KillAnswered(OK, "no such task")]
+    assert found(entries, f"start {OK} 9;end {OK}") == []
+
+
+def test_what_a_fault_explains_is_clean_and_nothing_more() -> None:
+    shim = {OK: Excuse.SHIM_KILLED}
+    ended: list[Entry] = [*launched(OK), told(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED")]
+    assert found(ended, f"start {OK} 9", shim) == []
+    assert found([*launched(OK), told(OK, "GONE", 1)], f"start {OK} 9", shim) == ["wrong_end"]
+    full = {OK: Excuse.DISK_FULL}
+    dropped: list[Entry] = [*launched(OK), told(OK, "DROPPED", MASTER_SEQUENCE)]
+    assert found(dropped, "", full) == []
+    assert found(dropped, f"start {OK} 9", full) == ["wrong_end"]
+
+
+def test_what_a_crash_repeats_is_clean() -> None:
+    """The program died between handling an update and acknowledging it."""
+    entries: list[Entry] = [*whole(), Begun(2), told(OK, "FINISHED", 2, 0, handled=False)]
+    assert found(entries, f"start {OK} 9;end {OK}") == []
+
+
+def test_an_accept_that_only_updates_tell_of_is_an_accepted_one() -> None:
+    entries: list[Entry] = [Begun(1), Asked((OK,)), Begun(2), told(OK, "RUNNING", 1)]
+    assert found(entries, f"start {OK} 9") == ["lost"]
+    assert unsettled(entries) == [OK]
