@@ -19,6 +19,7 @@ from croupier.master.core.records import (
     RoleRecord,
 )
 from croupier.master.store import SqliteStore
+from croupier.master.store.sqlite import APPLICATION_ID
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
@@ -125,27 +126,144 @@ async def test_a_record_that_cannot_be_read_is_refused(
     assert "cannot be read" in await refused(path)
 
 
-async def test_a_framework_of_before_there_were_several_roles_keeps_its_one(
-    tmp_path: Path,
-) -> None:
+def write_version_1(path: Path) -> None:
+    """A file as releases of schema 1 wrote it."""
+    old = sqlite3.connect(path)
+    old.execute("PRAGMA journal_mode = WAL")
+    old.execute(
+        "CREATE TABLE records (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL,"
+        " PRIMARY KEY (kind, id))"
+    )
+    bodies: list[tuple[str, str, dict[str, object]]] = [
+        ("master", "master", {"cluster": "abc", "epoch": 3}),
+        ("agent", "a1", {"agent_id": "a1", "hostname": "host1"}),
+        (
+            "framework",
+            "f1",
+            {
+                "framework_id": "f1",
+                "name": "of before there were several roles",
+                "role": "ads/prod",
+                "failover_timeout_s": 7.0,
+                "removed": False,
+            },
+        ),
+        (
+            "framework",
+            "f2",
+            {
+                "framework_id": "f2",
+                "name": "gone",
+                "roles": ["a", "b"],
+                "failover_timeout_s": 1.0,
+                "removed": True,
+            },
+        ),
+        (
+            "role",
+            "ads",
+            {
+                "role": "ads",
+                "settings": {
+                    "weight": 2500,
+                    "resource_weights": {},
+                    "guarantee": {"cpus": 4000},
+                    "limit": {},
+                    "preemption": None,
+                },
+            },
+        ),
+    ]
+    old.executemany(
+        "INSERT INTO records VALUES (?, ?, ?)",
+        [(kind, record_id, json.dumps(body)) for kind, record_id, body in bodies],
+    )
+    old.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    old.execute("PRAGMA user_version = 1")
+    old.commit()
+    old.close()
+
+
+async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_2(tmp_path: Path) -> None:
+    path = tmp_path / "master.db"
+    write_version_1(path)
+    for _ in range(2):
+        store = SqliteStore(path)
+        registry = await store.load()
+        await store.close()
+        assert registry.master == MasterRecord("abc", 3)
+        assert registry.agents == {"a1": AgentRecord(AgentId("a1"), "host1")}
+        assert list(registry.frameworks.values()) == [
+            FrameworkRecord(
+                FrameworkId("f1"), "of before there were several roles", (Role("ads/prod"),), 7.0
+            ),
+            FrameworkRecord(FrameworkId("f2"), "gone", (Role("a"), Role("b")), 1.0, removed=True),
+        ]
+        settings = RoleSettings(2500, guarantee={"cpus": 4000})
+        assert registry.roles == {"ads": RoleRecord(Role("ads"), settings)}
+    now = sqlite3.connect(path)
+    assert now.execute("PRAGMA user_version").fetchone() == (2,)
+    (body,) = now.execute("SELECT body FROM records WHERE id = 'f1'").fetchone()
+    now.close()
+    assert "roles" in json.loads(body)
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "master.db"
+    write_version_1(path)
+    old = sqlite3.connect(path)
+    old.execute("INSERT INTO records VALUES ('planet', 'x', '{}')")
+    old.commit()
+    old.close()
+    assert "'planet' are not known" in await refused(path)
+    old = sqlite3.connect(path)
+    assert old.execute("PRAGMA user_version").fetchone() == (1,)
+    old.close()
+
+
+async def test_the_file_is_its_owners_alone_and_synced(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
+    await store.commit(RECORDS)
+    connection = store._connection
+    assert connection is not None
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+    files = list(tmp_path.iterdir())
+    assert len(files) >= 2
+    assert {file.stat().st_mode & 0o777 for file in files} == {0o600}
     await store.close()
-    body = {
-        "framework_id": "f1", "name": "old", "role": "ads/prod", "failover_timeout_s": 7.0,
-        "removed": False,
-    }  # fmt: skip
-    old = sqlite3.connect(path)
-    old.execute("INSERT INTO records VALUES ('framework', 'f1', ?)", (json.dumps(body),))
-    old.commit()
-    old.close()
-    again = SqliteStore(path)
-    registry = await again.load()
+
+
+async def test_a_page_that_rotted_is_found_before_anything_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "master.db"
+    store = SqliteStore(path)
+    await store.load()
+    await store.commit([AgentRecord(AgentId(f"a{n}"), "x" * 300) for n in range(1000)])
+    await store.close()
+    raw = bytearray(path.read_bytes())
+    # Half a page in the middle, as a disk loses it.
+    middle = len(raw) // 2 // 4096 * 4096
+    raw[middle : middle + 2048] = bytes(2048)
+    path.write_bytes(raw)
+    told = await refused(path)
+    assert str(path) in told
+    assert "restore it from a backup" in told
+    assert len(told.splitlines()) == 1
+
+
+async def test_of_several_records_of_one_id_the_last_counts(tmp_path: Path) -> None:
+    store = SqliteStore(tmp_path / "master.db")
+    await store.load()
+    a1, a2 = AgentId("a1"), AgentId("a2")
+    await store.commit([AgentRecord(a1, "x"), ForgetAgent(a1), AgentRecord(a1, "y")])
+    await store.commit([ForgetAgent(a1), AgentRecord(a2, "z"), ForgetAgent(a2)])
+    await store.close()
+    again = SqliteStore(tmp_path / "master.db")
+    assert not (await again.load()).agents
     await again.close()
-    assert list(registry.frameworks.values()) == [
-        FrameworkRecord(FrameworkId("f1"), "old", (Role("ads/prod"),), 7.0)
-    ]
 
 
 async def test_a_second_master_on_the_same_file_is_refused(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ class SqliteStore:
     def _read(self, connection: sqlite3.Connection) -> Registry:
         faults = [row[0] for row in connection.execute("PRAGMA integrity_check(1)")]
         if faults != ["ok"]:
-            raise sqlite3.DatabaseError(faults[0])
+            raise sqlite3.DatabaseError(" ".join(faults[0].split()))
         registry = Registry()
         for record in self._records(connection):
             registry.apply(record)

@@ -1,0 +1,92 @@
+"""kill -9 while the store commits: what was answered is there, and nothing is there by half.
+
+The killed process tells of each commit once it has been answered, as a master would tell a
+framework; the next one must find all of that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import signal
+import sys
+from pathlib import Path
+
+from croupier.master.core.records import Registry
+from croupier.master.store import SqliteStore
+
+ROUNDS = 25
+# Records of one commit; more than a page of the file, so that a half could be there.
+PART = 40
+
+WRITER = f"""
+import asyncio, sys
+from pathlib import Path
+from croupier.master.core.records import AgentRecord, ForgetAgent
+from croupier.master.store import SqliteStore
+from croupier.model.ids import AgentId
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    number = 1 + max((int(a.hostname.split()[0]) for a in (await store.load()).agents.values()),
+                     default=0)
+    print("begins", flush=True)
+    while True:
+        # Each commit replaces all of the one before, adds one of its own, and takes one away.
+        records = [AgentRecord(AgentId(f"part-{{n}}"), f"{{number}} " + "x" * 200)
+                   for n in range({PART})]
+        records += [AgentRecord(AgentId(f"own-{{number}}"), str(number)),
+                    ForgetAgent(AgentId(f"own-{{number - 2}}"))]
+        await store.commit(records)
+        print(number, flush=True)
+        number += 1
+
+asyncio.run(main())
+"""
+
+
+async def killed(path: Path, after_s: float) -> int:
+    """Run a writer, kill it after so long at work; the last commit that was answered."""
+    writer = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE
+    )
+    assert writer.stdout is not None
+    assert await asyncio.wait_for(writer.stdout.readline(), 30) == b"begins\n"
+    await asyncio.sleep(after_s)
+    writer.send_signal(signal.SIGKILL)
+    said = (await asyncio.wait_for(writer.stdout.read(), 30)).decode()
+    await writer.wait()
+    whole = said[: said.rfind("\n") + 1].split()
+    return int(whole[-1]) if whole else 0
+
+
+def last_commit(registry: Registry) -> int:
+    """The number of the commit that the registry is of, all of it and nothing else."""
+    if not registry.agents:
+        return 0
+    parts = {
+        int(agent.hostname.split()[0])
+        for agent_id, agent in registry.agents.items()
+        if agent_id.startswith("part-")
+    }
+    assert len(parts) == 1, f"parts of several commits: {parts}"
+    (number,) = parts
+    own = {agent_id for agent_id in registry.agents if agent_id.startswith("own-")}
+    assert own == {f"own-{n}" for n in (number - 1, number) if n > 0}
+    assert len(registry.agents) == PART + len(own)
+    return number
+
+
+async def test_a_kill_loses_no_answered_commit_and_leaves_no_half_of_one(tmp_path: Path) -> None:
+    path = tmp_path / "master.db"
+    rng = random.Random(11)
+    before = 0
+    for _ in range(ROUNDS):
+        answered = await killed(path, rng.uniform(0.0, 0.15))
+        store = SqliteStore(path)
+        found = last_commit(await store.load())
+        await store.close()
+        # Of the one that was under way when the kill came, anything may be true.
+        assert max(answered, before) <= found <= max(answered, before) + 1
+        before = found
+    assert before > 100
