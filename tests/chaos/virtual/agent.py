@@ -1,0 +1,347 @@
+"""An agent process: the real core, and around it what its driver and its link do.
+
+Rule: as in the real driver, a batch is decided, then what must be durable is made so in one
+sync, then the rest is done. Records are appended in order: a crash keeps the first so many of
+those that were under way, and records that may wait are lost with the process.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import count
+from typing import Protocol
+
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.machine import Machine, Run
+from tests.chaos.virtual.master import Ordered
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
+
+from croupier.agent.core import events as ev
+from croupier.agent.core.effects import (
+    Adopt,
+    Checkpoint,
+    Dismiss,
+    Effect,
+    Force,
+    Introduce,
+    SendUpdates,
+    Signal,
+    Spawn,
+)
+from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import Place, Record, forgets, place_of
+from croupier.agent.core.recovery import recovered
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.core.tasks import Key
+from croupier.master.core import messages as to
+from croupier.master.core.events import AgentReported, AgentTask, Heard, Register
+from croupier.model.errors import NotLeader, Removed
+from croupier.model.resources import Resources
+from croupier.rpc.backoff import Backoff
+
+JOIN_S = 8.0
+SILENT_BEATS = 5
+SYNC_S = 0.002
+
+
+class Witness(Protocol):
+    """Who watches agents."""
+
+    def on_agent_step(
+        self, agent: AgentProcess, epoch: int | None, event: Event, effects: list[Effect]
+    ) -> None:
+        """The core was stepped; by an order of a master of that epoch, if it was one."""
+
+    def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
+        """All that was decided on words of masters up to that epoch is done."""
+
+
+class AgentProcess(Process):
+    """An agent.
+
+    Attributes:
+        slow_s: what each sync takes now, beyond what is usual.
+        forgets_last: for a mutant: a crash loses what the last sync has made durable.
+        heeds_epochs: for a mutant: False obeys any master.
+    """
+
+    forgets_last = False
+    heeds_epochs = True
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        network: Network,
+        seed: str,
+        masters: tuple[str, ...],
+        machine: Machine,
+        witness: Witness,
+    ) -> None:
+        """Not running yet."""
+        super().__init__(name, kernel, network, seed)
+        self.masters, self.machine, self.witness = masters, machine, witness
+        self.state = AgentState.of(Resources())
+        self.steps = 0
+        self.slow_s = 0.0
+        self._epoch = 0
+        self._lazy: list[Record] = []
+        self._syncing: tuple[list[Record], list[Effect]] | None = None
+        self._last_sync = 0
+        self._end: End | None = None
+        self._session = 0
+        self._sessions = count(1)
+        self._is_registered = False
+        self._heard_at = 0.0
+        self._heartbeat_s = 1.0
+        self._hops = 0
+        self._backoff = Backoff(0.1, 3.0, self.random)
+
+    # The life of the process.
+
+    def on_start(self) -> None:
+        """Take up what the machine has kept."""
+        if self.random.random() < 0.5:
+            self.machine.disk = compacted(self.machine.disk)
+        self.state = recovered(
+            self.machine.disk,
+            self.machine.total,
+            boot_id=self.machine.boot_id,
+            life=f"{self.name}.{self.life}",
+        )
+        self.state.check()
+        self.machine.watcher = self.put
+        self._hops, self._epoch, self._last_sync = 0, 0, 0
+        self._backoff = Backoff(0.1, 3.0, self.random)
+        self.put(ev.Begun())
+        self._connect(self.random.choice(self.masters))
+
+    def on_crash(self) -> None:
+        """Nobody watches the processes; what was on its way to the disk may be there or not."""
+        if self._syncing is not None:
+            records, _ = self._syncing
+            self.machine.disk += records[: self.random.randint(0, len(records))]
+        elif self.random.random() < 0.5:
+            self.machine.disk += self._lazy[: self.random.randint(0, len(self._lazy))]
+        elif self.forgets_last and self._last_sync:
+            del self.machine.disk[-self._last_sync :]
+        self._lazy, self._syncing = [], None
+        self.machine.unwatch()
+        self._end = None
+
+    # The link.
+
+    def _connect(self, master: str) -> None:
+        self._session = next(self._sessions)
+        self._end = self.network.connect(self.name, master, self)
+        self._is_registered = False
+        self._heard_at = self.kernel.now
+        self.put(ev.Connected(self._session))
+        session = self._session
+        self.later(JOIN_S, lambda: self._watch(session))
+
+    def _watch(self, session: int) -> None:
+        if session != self._session or self._end is None:
+            return
+        patience_s = SILENT_BEATS * self._heartbeat_s if self._is_registered else JOIN_S
+        if self.kernel.now - self._heard_at >= patience_s:
+            self._lost("")
+        else:
+            self.later(1.0, lambda: self._watch(session))
+
+    def _beat(self, session: int) -> None:
+        if session == self._session and self._end is not None:
+            self._end.send(partial(Heard))
+            self.later(self._heartbeat_s, lambda: self._beat(session))
+
+    def _lost(self, leader: str) -> None:
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+        self.put(ev.Disconnected(self._session))
+        session = self._session
+        if leader and self._hops < 3:
+            self._hops += 1
+            wait_s, master = 0.0, leader
+        else:
+            self._hops = 0
+            wait_s, master = self._backoff.next_s(), self.random.choice(self.masters)
+
+        def again() -> None:
+            if session == self._session:
+                self._connect(master)
+
+        self.later(wait_s, again)
+
+    def _on_message(self, message: object) -> list[Event]:
+        """What the core is told of a message."""
+        self._heard_at = self.kernel.now
+        if isinstance(message, Ended):
+            error = message.error
+            self._lost(error.leader if isinstance(error, NotLeader) else "")
+            return [ev.Removed()] if isinstance(error, Removed) else []
+        assert isinstance(message, Ordered)
+        if self.heeds_epochs:
+            if message.epoch < self.state.master_epoch:
+                self._lost("")
+                return []
+            if message.epoch > self.state.master_epoch:
+                return [ev.Heard(message.epoch), *self._on_order(message.message)]
+        return self._on_order(message.message)
+
+    def _on_order(self, order: to.ToAgent) -> list[Event]:
+        match order:
+            case to.Registered(agent_id, heartbeat_s):
+                self._hops, self._is_registered, self._heartbeat_s = 0, True, heartbeat_s
+                self._backoff.reset()
+                self._beat(self._session)
+                return [ev.Registered(agent_id)]
+            case to.LaunchTask(framework_id, task, role, epoch):
+                return [ev.Launch(framework_id, task, role, epoch)]
+            case to.KillTask(framework_id, task_id, grace_ms, reason, epoch):
+                return [ev.Kill(framework_id, task_id, grace_ms, reason, epoch)]
+            case to.AcknowledgeUpdate(framework_id, task_id, sequence):
+                return [ev.Acknowledge(framework_id, task_id, sequence)]
+            case to.ResendUpdates(framework_id):
+                return [ev.Resend(framework_id)]
+            case _:
+                return []
+
+    # The driver.
+
+    def turn(self) -> None:
+        """Decide a batch if no sync is under way."""
+        if self._syncing is not None:
+            return
+        effects: list[Effect] = []
+        for end, message in self.taken():
+            if end is None:
+                event = self._exited(message) if isinstance(message, Run) else message
+                effects += self._step(event, None)  # type: ignore[arg-type]
+            elif end is self._end:
+                epoch = message.epoch if isinstance(message, Ordered) else None
+                for told in self._on_message(message):
+                    effects += self._step(told, epoch)
+        deadline = self.state.next_deadline()
+        if deadline is not None and deadline <= self.kernel.now:
+            effects += self._step(ev.Due(), None)
+        self._sync(effects)
+
+    def _exited(self, run: Run) -> Event:
+        unknown = run.exit_code is None and run.signal is None
+        return ev.Exited(run.key, run.exit_code, run.signal, unknown)
+
+    def _step(self, event: Event, epoch: int | None) -> list[Effect]:
+        self.steps += 1
+        self._epoch = max(self._epoch, epoch or 0)
+        effects = step(self.state, event, Now(self.kernel.now, 0))
+        self.state.check()
+        self.witness.on_agent_step(self, epoch, event, effects)
+        return effects
+
+    def _sync(self, effects: list[Effect]) -> None:
+        records = [each for each in effects if isinstance(each, Checkpoint)]
+        self._lazy += [each.record for each in records]
+        if all(each.lazy for each in records):
+            self._perform_all(effects)
+            return
+        self._syncing = (self._lazy, effects)
+        self._lazy = []
+        self.later(SYNC_S + self.slow_s, self._synced)
+
+    def _synced(self) -> None:
+        assert self._syncing is not None
+        records, effects = self._syncing
+        self.machine.disk += records
+        self._last_sync = len(records)
+        self._syncing = None
+        self._perform_all(effects)
+        self.wake(self.kernel.now)
+
+    def _perform_all(self, effects: list[Effect]) -> None:
+        self.witness.on_obeyed(self, self._epoch)
+        for effect in effects:
+            self._perform(effect)
+        self.wake(self.state.next_deadline())
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Introduce(session):
+                self._introduce(session)
+            case SendUpdates(session, statuses):
+                if session == self._session and self._end is not None:
+                    self._end.send(partial(AgentReported, statuses=statuses))
+            case Spawn(key, run):
+                self._spawn(key, run)
+            case Adopt(key, run):
+                self._adopt(key, run)
+            case Signal(key, pid, force):
+                for live in self.machine.live:
+                    if live.key == key and live.pid == pid:
+                        self.machine.signal(live, force is Force.MAKE)
+            case Dismiss(_, run):
+                self.machine.dismiss(run)
+            case _:
+                pass
+
+    def _introduce(self, session: int) -> None:
+        if session != self._session or self._end is None:
+            return
+        listed = tuple(
+            AgentTask(
+                task.framework_id,
+                task.info,
+                task.status,
+                tuple(task.updates.waiting),
+                task.role,
+            )
+            for task in self.state.tasks.values()
+            if task.status is not None
+        )
+        self._end.send(
+            partial(
+                Register,
+                agent_id=self.state.agent_id,
+                hostname=self.name,
+                total=self.machine.total,
+                attributes={},
+                tasks=listed,
+                master_epoch=self.state.master_epoch,
+                incomplete=self.state.incomplete,
+            )
+        )
+
+    def _spawn(self, key: Key, run: str) -> None:
+        if self.state.wants_process(key):
+            made = self.machine.spawn(key, run, self.state.tasks[key].info)
+            self.put(ev.Started(key, made.pid))
+        else:
+            self.put(ev.NotStarted(key))
+
+    def _adopt(self, key: Key, name: str) -> None:
+        run = self.machine.runs.get(name)
+        if run is None:
+            self.put(ev.Vanished(key, "there is no trace of it", never_started=True))
+        elif run.lives:
+            run.is_watched = True
+            self.put(ev.Adopted(key, run.pid))
+        elif run.vanished:
+            self.put(ev.Vanished(key, "its shim is gone"))
+        else:
+            self.put(ev.Exited(key, run.exit_code, run.signal))
+
+
+def compacted(records: list[Record]) -> list[Record]:
+    """The same, without what later records have replaced."""
+    kept: dict[Place, Record] = {}
+    for record in records:
+        place = place_of(record)
+        if forgets(record):
+            for each in [each for each in kept if each[0] == place[0]]:
+                del kept[each]
+        else:
+            kept.pop(place, None)
+            kept[place] = record
+    return list(kept.values())

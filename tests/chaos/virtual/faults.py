@@ -1,0 +1,83 @@
+"""What goes wrong in a world, and when: a list drawn from the seed, of which any part can be left out.
+
+Rule: a fault says of itself whom it strikes and for how long, so that leaving one out changes
+nothing about the others.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from random import Random
+
+# How often each kind comes up, in relation to the others.
+WEIGHTS = {
+    "master_crash": 8,
+    "master_pause": 6,
+    "agent_crash": 8,
+    "agent_pause": 4,
+    "framework_crash": 6,
+    "framework_pause": 3,
+    "framework_deaf": 3,
+    "shim_kill": 2,
+    "reboot": 2,
+    "cut": 5,
+    "cut_one_way": 5,
+    "cut_registry": 4,
+    "slow": 3,
+    "reset": 6,
+    "half_reset": 4,
+    "hang": 4,
+    "slow_registry": 3,
+    "operator": 5,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that goes wrong.
+
+    Attributes:
+        at: virtual seconds.
+        who, other: whom it strikes, modulo how many there are.
+        lasts: seconds.
+        salt: for whatever else is to be chosen.
+    """
+
+    at: float
+    kind: str
+    who: int
+    other: int
+    lasts: float
+    salt: int
+
+    def __str__(self) -> str:
+        return (
+            f"{self.at:8.3f} {self.kind} who={self.who} other={self.other}"
+            f" lasts={self.lasts:.3f} salt={self.salt}"
+        )
+
+
+def drawn(random: Random, until: float) -> list[Fault]:
+    """The faults of one world, in order."""
+    number = random.choice((2, 4, 8, 12, 20))
+    kinds = random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=number)
+    if random.random() < 0.3:
+        # Of two kinds only, so that each kind is met by every other, many times.
+        few = random.sample(sorted(set(kinds)), min(2, len(set(kinds))))
+        kinds = [random.choice(few) for _ in kinds]
+    faults = []
+    at = 0.0
+    for kind in kinds:
+        # Some come at once one after the other, while what the first did is under way.
+        at = random.uniform(0.5, until) if random.random() < 0.5 else at + random.uniform(0, 0.5)
+        faults.append(
+            Fault(
+                min(at, until),
+                kind,
+                random.randrange(60),
+                random.randrange(60),
+                random.choice((0.01, 0.3, 1.5, 4.0, 9.0, 20.0)) * random.uniform(0.5, 1.5),
+                random.randrange(1 << 30),
+            )
+        )
+    return sorted(faults, key=lambda fault: fault.at)

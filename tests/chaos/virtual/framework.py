@@ -1,0 +1,368 @@
+"""A framework: a well-written program on what the SDK keeps for it.
+
+It uses the SDK's own ledger of calls and book of updates. It accepts offers with tasks of its
+own numbering, declines, kills, asks how tasks stand, handles updates now at once and now after
+a while, and remembers over its own crashes only its id and which tasks it has named.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from functools import partial
+from typing import Protocol
+
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
+
+from croupier.master.core import calls
+from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
+from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated, Verdict
+from croupier.master.core.settings import Settings
+from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
+from croupier.rpc.backoff import Backoff
+from croupier.sdk.core.calls import CallLedger
+from croupier.sdk.core.updates import Judgement, UpdateBook
+
+SUBSCRIBE_TIMEOUT_S = 6.0
+# A task that runs until it is killed.
+FOR_EVER_S = 1e9
+SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a framework behaves.
+
+    Attributes:
+        tasks: how many it launches in all.
+        endless: the fraction of them that run until they are killed.
+        stubborn: the fraction that do not heed SIGTERM.
+        kills: the fraction that it kills some time.
+        reconciles_s: how often it asks how everything stands; 0 is never.
+        fails: the fraction of updates that its handler fails to take the first time.
+    """
+
+    role: Role
+    tasks: int
+    endless: float
+    stubborn: float
+    kills: float
+    reconciles_s: float
+    fails: float
+    failover_timeout_s: float
+
+
+class Witness(Protocol):
+    """Who watches frameworks."""
+
+    def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
+        """A call was made for the first time."""
+
+    def on_answered(self, framework: FrameworkProcess, call: calls.Call, verdict: Verdict) -> None:
+        """A verdict arrived for the first time."""
+
+    def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
+        """The handler of updates has returned."""
+
+    def on_new_identity(self, framework: FrameworkProcess) -> None:
+        """The framework was removed, and begins anew without an id."""
+
+
+class FrameworkProcess(Process):
+    """A framework's program.
+
+    Attributes:
+        framework_id: kept over crashes; empty before the first SUBSCRIBED.
+        named: how many tasks it has named so far; kept over crashes.
+        is_launching: whether it still takes offers.
+        deaf_until: it handles no updates before then.
+        will_kill: tasks that it wants ended and has not been told that they have.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        network: Network,
+        seed: str,
+        settings: Settings,
+        masters: tuple[str, ...],
+        habits: Habits,
+        witness: Witness,
+    ) -> None:
+        """Not running yet."""
+        super().__init__(name, kernel, network, seed)
+        self.settings, self.masters, self.habits, self.witness = settings, masters, habits, witness
+        self.framework_id = FrameworkId("")
+        self.named = 0
+        self.is_launching = True
+        self.deaf_until = 0.0
+        self.endless: set[TaskId] = set()
+        self._forget()
+
+    def _forget(self) -> None:
+        """What a crash loses."""
+        self.ledger: CallLedger[calls.Call] = CallLedger(512)
+        self.updates = UpdateBook()
+        self.queue: deque[TaskStatus] = deque()
+        self.ended: set[TaskId] = set()
+        self.offers: dict[OfferId, tuple[Offered, float]] = {}
+        self.is_subscribed = False
+        self._acks: dict[TaskId, tuple[AgentId, int]] = {}
+        self._end: End | None = None
+        self._heard_at = 0.0
+        self._stream = 0
+        self._hops = 0
+        self._backoff = Backoff(0.1, 3.0, self.random)
+
+    @property
+    def client_id(self) -> str:
+        """This run of the program."""
+        return f"{self.name}-c{self.life}"
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether it waits for nothing."""
+        return self.is_subscribed and not len(self.ledger) and not self._acks and not self.queue
+
+    # Its life.
+
+    def on_start(self) -> None:
+        """Connect."""
+        self._forget()
+        self._connect(self.random.choice(self.masters))
+        if self.habits.reconciles_s:
+            self.later(self.habits.reconciles_s, self._reconcile)
+
+    def _connect(self, master: str) -> None:
+        if self._end is not None:
+            self._end.close()
+        self._end = self.network.connect(self.name, master, self)
+        self._stream += 1
+        self._heard_at = self.kernel.now
+        self.is_subscribed = False
+        self._end.send(
+            partial(
+                Subscribe,
+                framework_id=self.framework_id,
+                name=self.name,
+                roles=(self.habits.role,),
+                client_id=self.client_id,
+                failover_timeout_s=self.habits.failover_timeout_s,
+                suppressed=not self.is_launching,
+            )
+        )
+        stream = self._stream
+        self.later(SUBSCRIBE_TIMEOUT_S, lambda: self._watch(stream))
+
+    def _watch(self, stream: int) -> None:
+        """Give a silent master up."""
+        if stream != self._stream or self._end is None:
+            return
+        silence_s = 5 * self.settings.heartbeat_s if self.is_subscribed else SUBSCRIBE_TIMEOUT_S
+        if self.kernel.now - self._heard_at >= silence_s:
+            self._lost("")
+        else:
+            if self.is_subscribed:
+                self._send(partial(Heard, verdicts_seen=self.ledger.seen))
+            self.later(self.settings.heartbeat_s, lambda: self._watch(stream))
+
+    def _lost(self, leader: str) -> None:
+        """The stream is over: another one."""
+        if self._end is not None:
+            self._end.close()
+            self._end = None
+        self.is_subscribed = False
+        self._stream += 1
+        self.offers.clear()
+        stream = self._stream
+        if leader and self._hops < 3:
+            self._hops += 1
+            wait_s, master = 0.0, leader
+        else:
+            self._hops = 0
+            wait_s, master = self._backoff.next_s(), self.random.choice(self.masters)
+
+        def again() -> None:
+            if stream == self._stream:
+                self._connect(master)
+
+        self.later(wait_s, again)
+
+    # What comes.
+
+    def turn(self) -> None:
+        """Take what has come, and handle what is to be handled."""
+        for end, message in self.taken():
+            if end is self._end:
+                self._heard_at = self.kernel.now
+                self._take(message)
+        self._handle()
+        self._flush()
+
+    def _take(self, message: object) -> None:
+        match message:
+            case Ended(error):
+                self._on_ended(error)
+            case Subscribed(framework_id):
+                self.framework_id = framework_id
+                self.is_subscribed = True
+                self._hops = 0
+                self._backoff.reset()
+                for entry in self.ledger.carry(self._stream):
+                    self._send(partial(FrameworkCalled, seq=entry.seq, call=entry.call))
+            case Offered():
+                self.offers[message.offer_id] = (message, self.kernel.now + message.lease_s)
+                think_s = self.random.choice((0.001, 0.01, 0.05, 1.0))
+                offer_id = message.offer_id
+                self.later(think_s, lambda: self._answer(offer_id))
+            case Rescinded(offer_id):
+                self.offers.pop(offer_id, None)
+            case Verdict(seq):
+                entry = self.ledger.close(seq)
+                if entry is not None:
+                    self.witness.on_answered(self, entry.call, message)
+            case Updated(statuses):
+                self.queue.extend(statuses)
+
+    def _on_ended(self, error: CroupierError) -> None:
+        if isinstance(error, Removed):
+            self.kernel.trace(f"{self.name} was removed as {self.framework_id}")
+            self.witness.on_new_identity(self)
+            self.framework_id = FrameworkId("")
+            self.endless.clear()
+            self.life += 1
+            self._forget()
+            self._lost("")
+        elif isinstance(error, FailedOver):
+            # There is no other run of this program: an older stream of ours has come late.
+            self._lost("")
+        else:
+            self._lost(error.leader if isinstance(error, NotLeader) else "")
+
+    # Updates.
+
+    def _handle(self) -> None:
+        if self.deaf_until > self.kernel.now:
+            self.wake(self.deaf_until)
+            return
+        while self.queue:
+            status = self.queue.popleft()
+            judgement = self.updates.judge(status)
+            if judgement is Judgement.SHOW:
+                if status.needs_acknowledgement and self.random.random() < self.habits.fails:
+                    self.updates.on_failed(status)
+                    continue
+                self.witness.on_handled(self, status)
+                self.updates.on_handled(status)
+                if status.state.is_terminal:
+                    self.ended.add(status.task_id)
+                    self.endless.discard(status.task_id)
+            if judgement is not Judgement.HOLD and status.needs_acknowledgement:
+                _, sequence = self._acks.get(status.task_id, ("", 0))
+                self._acks[status.task_id] = (status.agent_id, max(sequence, status.sequence))
+        self.updates.check()
+
+    def _flush(self) -> None:
+        if self._acks and self.ledger.has_room(internal=True):
+            acks = tuple((agent, task, seq) for task, (agent, seq) in self._acks.items())
+            self._acks.clear()
+            self._call(calls.Acknowledge(acks), internal=True)
+
+    # Calls.
+
+    def _send(self, message: object) -> None:
+        if self._end is not None:
+            self._end.send(message)
+
+    def _call(self, call: calls.Call, internal: bool = False) -> None:
+        if not self.ledger.has_room(internal):
+            return
+        entry = self.ledger.open(call, internal=internal)
+        self.witness.on_called(self, entry.seq, call)
+        self.ledger.check()
+        if self.is_subscribed:
+            entry.stream = self._stream
+            self._send(partial(FrameworkCalled, seq=entry.seq, call=call))
+
+    def _answer(self, offer_id: OfferId) -> None:
+        """Take an offer, or pass."""
+        offered, until = self.offers.pop(offer_id, (None, 0.0))
+        if offered is None or until <= self.kernel.now or not self.is_subscribed:
+            return
+        left = self.habits.tasks - self.named
+        if left <= 0 or not self.is_launching:
+            self._call(calls.Decline((offer_id,), self.random.choice((5.0, 30.0))))
+            return
+        if self.random.random() < 0.1:
+            self._call(calls.Decline((offer_id,), self.random.choice((None, 0.0, 2.0))))
+            return
+        tasks = self._tasks(offered.resources, self.random.randint(1, min(left, 4)))
+        if tasks:
+            self._call(calls.Accept((offer_id,), tasks, self.random.choice((None, 0.0, 1.0))))
+        else:
+            self._call(calls.Decline((offer_id,), 1.0))
+
+    def _tasks(self, room: Resources, most: int) -> tuple[TaskInfo, ...]:
+        tasks = []
+        for _ in range(most):
+            size = Resources.parse(self.random.choice(SIZES))
+            if not size <= room:
+                continue
+            room = room - size
+            tasks.append(self._task(size))
+        return tuple(tasks)
+
+    def _task(self, size: Resources) -> TaskInfo:
+        self.named += 1
+        task_id = TaskId(f"{self.name[0]}{self.name[-1]}.{self.life}.{self.named}")
+        habits, random = self.habits, self.random
+        lasts = random.choice((0.0, 0.05, 0.5, 3.0, 10.0, 25.0)) * random.uniform(0.5, 1.5)
+        if random.random() < habits.endless:
+            lasts = FOR_EVER_S
+            self.endless.add(task_id)
+        code = random.choice((0, 0, 0, 1, 7))
+        heeds = 0 if random.random() < habits.stubborn else 1
+        if random.random() < habits.kills:
+            self.later(random.uniform(0.0, 15.0), lambda: self.kill(task_id))
+        command = Command(shell=f"{lasts:.3f} {code} {heeds}")
+        grace_ms = random.choice((0, 200, 3000))
+        return TaskInfo(task_id, command, size, grace_ms=grace_ms)
+
+    def kill(self, task_id: TaskId) -> None:
+        """Want a task ended, if it is not known to have."""
+        if task_id not in self.ended:
+            self._call(calls.Kill(task_id, self.random.choice((None, 0, 500))))
+
+    def end_endless(self) -> None:
+        """Have everything ended that would never end by itself."""
+        for task_id in sorted(self.endless):
+            self.kill(task_id)
+
+    def _reconcile(self) -> None:
+        if self.is_subscribed and len(self.ledger) < 50:
+            self._call(calls.Reconcile(()))
+        self.later(self.habits.reconciles_s, self._reconcile)
+
+    def settle(self) -> None:
+        """Take no more offers."""
+        self.is_launching = False
+        self.deaf_until = 0.0
+        self._call(calls.Suppress(()))
+        self.wake(self.kernel.now)
+
+    @property
+    def is_waiting_for(self) -> list[str]:
+        """What keeps it from being settled, for people."""
+        waits = [f"call {e.seq} {calls.call_name(e.call)}" for e in self.ledger.open_calls()]
+        return waits + [f"update of {s.task_id}" for s in self.queue]
+
+
+def is_end(status: TaskStatus) -> bool:
+    """Whether an update tells of a task's end, in earnest: one that is sent until it is heard."""
+    return status.state.is_terminal and status.state is not TaskState.UNKNOWN

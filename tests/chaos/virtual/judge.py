@@ -1,0 +1,298 @@
+"""Who sees everything, and says what must never be.
+
+It knows what was called and answered, which processes ran and how they truly ended, what was
+durable when something was said, and what each framework's handler was told.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.framework import FrameworkProcess
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.machine import Machine, Run
+from tests.chaos.virtual.master import Term
+
+from croupier.agent.core import effects as fx
+from croupier.agent.core.events import Event as AgentEvent
+from croupier.master.core import calls
+from croupier.master.core.effects import Effect, Send, SessionId
+from croupier.master.core.events import Event, Subscribe
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    LaunchTask,
+    Subscribed,
+    ToAgent,
+    ToFramework,
+    Verdict,
+)
+from croupier.master.core.records import Record, Registry, TaskRecord, task_key
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.resources import total_of
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+
+
+class Violation(AssertionError):
+    """Something was that must never be."""
+
+
+@dataclass(slots=True)
+class Fate:
+    """What is known of one task.
+
+    Attributes:
+        framework_id: whose it was when it was named.
+        accepted, refused: what a master has said of it.
+        run: its process, once there was one.
+        killers: who wanted it ended.
+        kill_told: a master has said that it will be.
+        ends: ends that the handler was told, with the life of the framework that was.
+        end_acknowledged: a master has said that it knows that the handler was told.
+        excused: its framework was removed: nobody waits for its end.
+    """
+
+    owner: FrameworkProcess
+    framework_id: FrameworkId
+    accepted: bool = False
+    refused: bool = False
+    recorded: bool = False
+    run: Run | None = None
+    machine: Machine | None = None
+    killers: set[str] = field(default_factory=set)
+    kill_told: bool = False
+    sequences: dict[str, int] = field(default_factory=dict)
+    ends: list[tuple[str, TaskStatus]] = field(default_factory=list)
+    end_acknowledged: bool = False
+    excused: bool = False
+
+
+class Judge:
+    """Everything that happened, as far as it matters."""
+
+    def __init__(self, kernel: Kernel) -> None:
+        """Nothing has happened yet."""
+        self.kernel = kernel
+        self.fates: dict[TaskId, Fate] = {}
+        self.seen: Counter[str] = Counter()
+        self.obeyed: dict[str, int] = {}
+        self.gone: set[str] = set()
+        self.drained: set[str] = set()
+        self.killed_by_operators: set[TaskId] = set()
+        self.registry: Callable[[], Registry] = Registry
+        self.leads: Callable[[Term], bool] = lambda _: False
+        self._calls: dict[tuple[str, int], calls.Call] = {}
+        self._told: dict[tuple[str, int], Verdict] = {}
+
+    def must(self, condition: bool, message: str) -> None:
+        """Raise if `condition` does not hold."""
+        if not condition:
+            raise Violation(message)
+
+    # Masters.
+
+    def on_term(self, master: str, epoch: int) -> None:
+        """A master begins to lead."""
+        self.seen["terms"] += 1
+
+    def on_commit(self, record: Record) -> None:
+        """A record has become durable."""
+        if isinstance(record, TaskRecord) and record.info.task_id in self.fates:
+            self.fates[record.info.task_id].recorded = True
+
+    def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
+        """Remember who speaks on which session."""
+        if isinstance(event, Subscribe):
+            peer = term.state.peers.get(event.session)
+            if isinstance(peer, Framework):
+                term.who[event.session] = (peer.framework_id, peer.client_id)
+
+    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
+        """A message leaves a master: what it promises is durable."""
+        match message:
+            case Verdict():
+                self._on_verdict(term, session, message)
+            case LaunchTask(_, task):
+                fate = self.fates.get(task.task_id)
+                self.must(
+                    fate is not None and fate.recorded,
+                    f"{task.task_id} is launched before its record is durable",
+                )
+            case AcknowledgeUpdate(framework_id, task_id, sequence):
+                self._on_acknowledging(term, framework_id, task_id, sequence)
+            case Subscribed(framework_id):
+                known = framework_id in self.registry().frameworks or not self.leads(term)
+                self.must(known, f"{framework_id} is subscribed and not durable")
+            case _:
+                pass
+
+    def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
+        _, client_id = term.who[session]
+        call = self._calls[client_id, verdict.seq]
+        before = self._told.setdefault((client_id, verdict.seq), verdict)
+        match call:
+            case calls.Accept():
+                for old, new in zip(before.tasks, verdict.tasks, strict=True):
+                    same = (old.error is None) == (new.error is None)
+                    self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
+                for told in verdict.tasks:
+                    fate = self.fates[told.task_id]
+                    if told.error is not None:
+                        fate.refused = True
+                        self.must(fate.run is None, f"{told.task_id} ran and is refused")
+                        continue
+                    self.must(fate.recorded, f"{told.task_id} is taken and not durable")
+                    fate.accepted = True
+            case calls.Kill(task_id):
+                fate = self.fates[task_id]
+                fate.kill_told = fate.kill_told or verdict.error is None
+            case calls.Acknowledge(updates) if verdict.error is None:
+                for _, task_id, _ in updates:
+                    fate = self.fates[task_id]
+                    fate.end_acknowledged = fate.end_acknowledged or bool(fate.ends)
+            case _:
+                pass
+
+    def _on_acknowledging(
+        self, term: Term, framework_id: FrameworkId, task_id: TaskId, sequence: int
+    ) -> None:
+        fate = self.fates.get(task_id)
+        if fate is None or fate.run is None or not self.leads(term):
+            return
+        ended = any(status.sequence <= sequence for _, status in fate.ends)
+        record = self.registry().tasks.get(task_key(framework_id, task_id))
+        kept = record is not None and not record.done
+        self.must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
+
+    # Agents.
+
+    def on_agent_step(
+        self,
+        agent: AgentProcess,
+        epoch: int | None,
+        event: AgentEvent,
+        effects: list[fx.Effect],
+    ) -> None:
+        """The core was stepped."""
+        if epoch is not None and epoch < self.obeyed.get(agent.name, 0):
+            kinds = fx.Spawn | fx.Signal | fx.Forget | fx.Checkpoint
+            done = [each for each in effects if isinstance(each, kinds)]
+            self.must(not done, f"{agent.name} obeys {event} of epoch {epoch}: {done}")
+
+    def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
+        """All that was decided on words of masters up to that epoch is done."""
+        self.obeyed[agent.name] = max(epoch, self.obeyed.get(agent.name, 0))
+
+    def on_process(self, machine: Machine, run: Run) -> None:
+        """A process was started."""
+        _, task_id = run.key
+        fate = self.fates[task_id]
+        self.seen["processes"] += 1
+        self.must(fate.run is None, f"{task_id} is started twice")
+        self.must(not fate.refused, f"{task_id} was refused and is started")
+        self.must(not fate.ends, f"{task_id} is started after its end was told")
+        fate.run, fate.machine = run, machine
+        held = total_of(each.resources for each in machine.live)
+        self.must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
+
+    def on_process_end(self, machine: Machine, run: Run) -> None:
+        """A process has ended."""
+
+    # Frameworks.
+
+    def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
+        """A call was made for the first time."""
+        self._calls[framework.client_id, seq] = call
+        self.seen["calls"] += 1
+        match call:
+            case calls.Accept(_, tasks):
+                for task in tasks:
+                    self.fates[task.task_id] = Fate(framework, framework.framework_id)
+            case calls.Kill(task_id):
+                self.fates[task_id].killers.add("framework")
+            case _:
+                pass
+
+    def on_answered(self, framework: FrameworkProcess, call: calls.Call, verdict: Verdict) -> None:
+        """A verdict arrived for the first time."""
+
+    def on_new_identity(self, framework: FrameworkProcess) -> None:
+        """A framework was removed: its tasks are to be killed, and nobody waits for them."""
+        self.seen["removed frameworks"] += 1
+        self.excuse(framework.framework_id)
+
+    def excuse(self, framework_id: FrameworkId) -> None:
+        """A framework was removed."""
+        for fate in self.fates.values():
+            if fate.framework_id == framework_id:
+                fate.excused = True
+                fate.killers.add("removal")
+
+    def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
+        """The handler of updates was called, and has returned."""
+        fate = self.fates[status.task_id]
+        self.seen["updates"] += 1
+        if status.state.is_terminal:
+            self._check_truth(fate, status)
+        if not status.needs_acknowledgement:
+            return
+        shown = f"{status.task_id} {status.state.name} {status.sequence}"
+        client, number = framework.client_id, status.sequence
+        last = fate.sequences.get(client)
+        if last is not None:
+            follows = number == last + 1 or number == MASTER_SEQUENCE != last
+            self.must(follows, f"{client} is shown {shown} after {last}")
+        fate.sequences[client] = number
+        self.must(not fate.end_acknowledged, f"{shown} is told though its end was acknowledged")
+        mine = [end for whose, end in fate.ends if whose == client]
+        self.must(not mine, f"{client} is shown {shown} after the task's end")
+        if status.state.is_terminal:
+            fate.ends.append((client, status))
+            first = fate.ends[0][1]
+            same = (first.state, first.exit_code) == (status.state, status.exit_code)
+            self.must(same, f"{shown} was told before as {first.state.name} {first.exit_code}")
+
+    def _check_truth(self, fate: Fate, status: TaskStatus) -> None:
+        run, state = fate.run, status.state
+        told = f"{status.task_id} is said to be {state.name} {status.reason.name}"
+        told += f" ({status.message}), code {status.exit_code}"
+        if state is TaskState.GONE_BY_OPERATOR:
+            known = fate.machine is None or fate.machine.name in self.gone
+            self.must(known, f"{told}, but nobody said so")
+            return
+        self.must(run is None or not run.lives, f"{told}, but it runs")
+        if run is None:
+            never = {TaskState.KILLED, TaskState.DROPPED, TaskState.GONE, TaskState.FAILED}
+            self.must(state in never, f"{told}, but never ran")
+            return
+        truth = f"{told}, but it ended with {run.exit_code}, signal {run.signal}"
+        self.must(state is not TaskState.DROPPED, truth)
+        if run.vanished:
+            self.must(state in (TaskState.FAILED, TaskState.GONE, TaskState.KILLED), truth)
+            return
+        self.must((status.exit_code, status.signal) == (run.exit_code, run.signal), truth)
+        match state:
+            case TaskState.FINISHED:
+                self.must(run.exit_code == 0, truth)
+            case TaskState.FAILED:
+                self.must(run.exit_code != 0, truth)
+            case TaskState.KILLED:
+                wanted = fate.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
+                self.must(bool(wanted), f"{told}, but nobody asked for it")
+            case _:
+                self.must(False, truth)
+
+    # The end.
+
+    def unfinished(self) -> list[str]:
+        """What accepted tasks have not come to the end that they must come to."""
+        left = []
+        for task_id, fate in self.fates.items():
+            if fate.run is not None and fate.run.lives:
+                left.append(f"{task_id} still runs")
+            elif fate.accepted and not fate.ends and not fate.excused:
+                left.append(f"{task_id} was accepted, and its framework never heard how it ended")
+        return left

@@ -1,0 +1,358 @@
+"""A master process: the real core, and around it what its driver and its terms do.
+
+Rule: as in the real driver, a batch is decided, then committed, then performed; nothing is
+decided while a commit is under way. A term ends when the lease cannot be proven, when a
+commit fails or is fenced, and when the core says that it is deposed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import count
+from typing import Protocol
+
+from tests.chaos.virtual import registry as reg
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
+
+from croupier.master.allocator import Allocator
+from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AllocationDue, Event, SessionEnded, TimePassed
+from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
+from croupier.master.core.records import MasterRecord, Registry
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.step import step
+from croupier.model.errors import CroupierError, NotLeader
+
+COMMIT_TIMEOUT_S = 4.0
+PASS_BUDGET = 1000
+
+MakeEvent = Callable[[SessionId], Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A message of a master's, with the number of its leadership."""
+
+    epoch: int
+    message: ToAgent
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator's question, and who wants the answer."""
+
+    make_event: Callable[[int], Event]
+    answered: Callable[[object], None]
+
+
+class Witness(Protocol):
+    """Who watches masters."""
+
+    def on_term(self, master: str, epoch: int) -> None:
+        """A master begins to lead."""
+
+    def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
+        """The core was stepped."""
+
+    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
+        """A message leaves a master."""
+
+
+class Term:
+    """One leadership.
+
+    Attributes:
+        sessions: the streams that stand.
+        peers: the same, by stream.
+        who: which framework speaks on a session, and as which run of its program.
+    """
+
+    def __init__(self, master: str, epoch: int, revision: int, state: State) -> None:
+        """Nobody is connected yet."""
+        self.master, self.epoch, self.revision, self.state = master, epoch, revision, state
+        self.sessions: dict[SessionId, End] = {}
+        self.peers: dict[End, SessionId] = {}
+        self.who: dict[SessionId, tuple[str, str]] = {}
+
+
+class MasterProcess(Process):
+    """A master.
+
+    Attributes:
+        term: while it believes to lead.
+        commits_first: for a mutant: False performs a batch before it is durable.
+        allocator: makes the allocator of a term.
+    """
+
+    commits_first = True
+
+    def __init__(
+        self,
+        name: str,
+        kernel: Kernel,
+        network: Network,
+        seed: str,
+        settings: Settings,
+        ttl_s: float,
+        witness: Witness,
+    ) -> None:
+        """With `ttl_s` of 0 it is the only one."""
+        super().__init__(name, kernel, network, seed)
+        self.settings, self.ttl_s, self.witness = settings, ttl_s, witness
+        self.term: Term | None = None
+        self.leader = ""
+        self.steps = 0
+        self._registry: End | None = None
+        self._alive_until = 0.0
+        self._beats: dict[int, float] = {}
+        self._numbers = count(1)
+        self._session_numbers = count(1)
+        self._commit: tuple[int, list[Effect]] | None = None
+        self._asked: dict[int, Callable[[object], None]] = {}
+
+    # The life of the process.
+
+    def on_start(self) -> None:
+        """Ask to lead."""
+        self._reach_registry()
+        if self.ttl_s:
+            self._keep_alive()
+
+    def on_crash(self) -> None:
+        """All is lost that was not durable."""
+        self.term, self._commit, self._registry = None, None, None
+        self.leader = ""
+        self._asked.clear()
+
+    def ask(self, make_event: Callable[[int], Event], answered: Callable[[object], None]) -> None:
+        """Put an operator's question."""
+        self.put(Asked(make_event, answered))
+
+    # Leading.
+
+    def _reach_registry(self) -> None:
+        self._registry = self.network.connect(self.name, reg.NAME, self)
+        self._registry.send(reg.Campaign(self._candidate))
+
+    def _keep_alive(self) -> None:
+        number = next(self._numbers)
+        self._beats[number] = self.kernel.now
+        if self._registry is not None:
+            self._registry.send(reg.KeepAlive(self._candidate, number))
+        self.later(self.ttl_s / 3, self._keep_alive)
+
+    @property
+    def _candidate(self) -> str:
+        """What this run of the program is known as in the election."""
+        return f"{self.name}/{self.life}"
+
+    def _lease_holds(self) -> bool:
+        return not self.ttl_s or self.kernel.now < self._alive_until
+
+    def _on_registry(self, message: object) -> None:
+        match message:
+            case Ended():
+                self._end_term("the registry has hung up")
+                self._reach_registry()
+            case reg.KeepAlive(_, number):
+                sent_at = self._beats.pop(number)
+                self._alive_until = max(self._alive_until, sent_at + 0.8 * self.ttl_s)
+            case reg.LeaderIs(name):
+                self.leader = name
+                if self.term is not None and name != self.name:
+                    self._end_term(f"{name} leads")
+            case reg.Elected(revision, known):
+                self._on_elected(revision, known)
+            case reg.Committed(number, is_fenced):
+                self._on_committed(number, is_fenced)
+
+    def _on_elected(self, revision: int, known: Registry) -> None:
+        self.leader = self.name
+        assert self._registry is not None
+        if not self._lease_holds():
+            self._registry.send(reg.Resign(revision))
+            self._registry.send(reg.Campaign(self._candidate))
+            return
+        last = known.master or MasterRecord("c", 0)
+        record = MasterRecord(last.cluster, last.epoch + 1)
+        state = recovered(known, record, self.settings, self.kernel.now)
+        self.kernel.trace(f"{self.name} leads as {record.master_id}")
+        self.term = Term(self.name, record.epoch, revision, state)
+        self._begin_commit([Save(record)])
+
+    def _end_term(self, why: str) -> None:
+        if self.term is None:
+            return
+        self.kernel.trace(f"{self.name} leads no more: {why}")
+        term, self.term, self._commit = self.term, None, None
+        self._asked.clear()
+        leader = "" if self.leader == self.name else self.leader
+        for end in list(term.sessions.values()):
+            end.close(NotLeader(why, leader))
+        if self._registry is not None:
+            self._registry.send(reg.Resign(term.revision))
+            self._registry.send(reg.Campaign(self._candidate))
+
+    # Deciding.
+
+    def turn(self) -> None:
+        """Take news of the leadership, and decide a batch if no commit is under way."""
+        items = self.taken()
+        own = [message for end, message in items if end is not None and end is self._registry]
+        others = [
+            (end, message)
+            for end, message in items
+            if end is None or (end is not self._registry and end.peer_name != reg.NAME)
+        ]
+        # Which task of a real master gets on first is chance.
+        news_first = self.random.random() < 0.5
+        if news_first:
+            self._take_news(own)
+        if self._commit is not None:
+            self._inbox = others + self._inbox
+        else:
+            self._decide(others)
+        if not news_first:
+            self._take_news(own)
+
+    def _take_news(self, messages: list[object]) -> None:
+        for message in messages:
+            self._on_registry(message)
+        if self.term is not None and not self._lease_holds():
+            self._end_term("the lease cannot be proven")
+
+    def _decide(self, items: list[tuple[End | None, object]]) -> None:
+        term = self.term
+        if term is None:
+            for end, message in items:
+                if end is not None and not isinstance(message, Ended):
+                    end.close(NotLeader("another master leads", self.leader))
+            return
+        effects: list[Effect] = []
+        deadline = term.state.next_deadline()
+        if deadline is not None and deadline <= self.kernel.now:
+            effects += self._step(term, TimePassed())
+        for end, message in items:
+            event = self._event_of(term, end, message)
+            if event is not None:
+                effects += self._step(term, event)
+        if term.state.allocator.is_unsettled:
+            effects += self._step(term, AllocationDue(PASS_BUDGET))
+        if any(isinstance(effect, Deposed) for effect in effects):
+            self._end_term("an agent has heard of a newer master")
+            return
+        self._begin_commit(effects)
+
+    def _event_of(self, term: Term, end: End | None, message: object) -> Event | None:
+        if end is None:
+            assert isinstance(message, Asked)
+            request = next(self._numbers)
+            self._asked[request] = message.answered
+            return message.make_event(request)
+        session = term.peers.get(end)
+        if isinstance(message, Ended):
+            if session is None:
+                return None
+            self._drop(term, session)
+            return SessionEnded(session, str(message.error))
+        if session is None:
+            if not end.is_open:
+                return None
+            session = SessionId(next(self._session_numbers))
+            term.peers[end], term.sessions[session] = session, end
+            self._beat(term, session)
+        assert callable(message)
+        event: Event = message(session)
+        return event
+
+    def _drop(self, term: Term, session: SessionId) -> None:
+        end = term.sessions.pop(session, None)
+        if end is not None:
+            del term.peers[end]
+
+    def _step(self, term: Term, event: Event) -> list[Effect]:
+        self.steps += 1
+        effects = step(term.state, event, self.kernel.now)
+        term.state.check()
+        self.witness.on_decided(term, event, effects)
+        return effects
+
+    def _begin_commit(self, effects: list[Effect]) -> None:
+        assert self.term is not None
+        records = tuple(effect.record for effect in effects if isinstance(effect, Save))
+        if not records or not self.commits_first:
+            self._perform(effects)
+        if records:
+            number = next(self._numbers)
+            self._commit = (number, effects if self.commits_first else [])
+            assert self._registry is not None
+            self._registry.send(reg.Commit(self.term.revision, number, records))
+            self.later(COMMIT_TIMEOUT_S, lambda: self._on_slow_commit(number))
+
+    def _on_slow_commit(self, number: int) -> None:
+        if self._commit is not None and self._commit[0] == number:
+            self._end_term("a commit was not confirmed in time")
+
+    def _on_committed(self, number: int, is_fenced: bool) -> None:
+        if self._commit is None or self._commit[0] != number:
+            return
+        effects, self._commit = self._commit[1], None
+        if is_fenced:
+            self._end_term("a commit was fenced off")
+            return
+        if not self._lease_holds() and self.random.random() < 0.8:
+            # Else the process stood still between this look and what it does next.
+            self._end_term("the lease cannot be proven")
+            return
+        self._perform(effects)
+        self.wake(self.kernel.now)
+
+    def _perform(self, effects: list[Effect]) -> None:
+        term = self.term
+        assert term is not None
+        for effect in effects:
+            match effect:
+                case Send(session, message):
+                    self._tell(term, session, message)
+                case Close(session, error):
+                    self._close(term, session, error)
+                case Answer(request, result):
+                    answered = self._asked.pop(request, None)
+                    if answered is not None:
+                        answered(result)
+                case Save(record):
+                    if isinstance(record, MasterRecord):
+                        self.witness.on_term(self.name, record.epoch)
+                case Happened() | Deposed():
+                    pass
+        wait = term.state.next_deadline()
+        self.wake(self.kernel.now if term.state.allocator.is_unsettled else wait)
+
+    def _tell(self, term: Term, session: SessionId, message: ToAgent | ToFramework) -> None:
+        end = term.sessions.get(session)
+        if end is None:
+            return
+        self.witness.on_told(term, session, message)
+        is_agent = end.peer_name.startswith("agent")
+        end.send(Ordered(term.epoch, message) if is_agent else message)  # type: ignore[arg-type]
+
+    def _close(self, term: Term, session: SessionId, error: CroupierError | None) -> None:
+        end = term.sessions.get(session)
+        if end is not None:
+            end.close(error)
+            self._drop(term, session)
+
+    def _beat(self, term: Term, session: SessionId) -> None:
+        if self.term is term and session in term.sessions:
+            self._tell(term, session, Heartbeat())
+            self.later(self.settings.heartbeat_s, lambda: self._beat(term, session))
+
+
+def recovered(known: Registry, record: MasterRecord, settings: Settings, now: float) -> State:
+    """What a new leader begins with."""
+    return State.recovered(known, record.master_id, settings, Allocator(), now)

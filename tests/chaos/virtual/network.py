@@ -1,0 +1,224 @@
+"""Streams between processes: in order, late, cut, reset, or silent for ever.
+
+Rule: what one side sends on a stream arrives in order and once, or not at all from some
+point on. A side that has closed its end hears nothing more on it; the other may well hear
+what was sent before.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import count
+from random import Random
+from typing import Protocol
+
+from tests.chaos.virtual.kernel import Kernel
+
+from croupier.model.errors import CroupierError, Unavailable
+
+# Between two machines; seconds.
+FASTEST_S, SLOWEST_S = 0.001, 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The other side has closed the stream, or the network has: nothing more will come."""
+
+    error: CroupierError
+
+
+class Host(Protocol):
+    """A process that others may connect to."""
+
+    def on_arrival(self, end: End, message: object) -> None:
+        """Something came on a stream that the process has not closed; `Ended` is the last."""
+        ...
+
+    @property
+    def is_up(self) -> bool:
+        """Whether there is a process that listens."""
+        ...
+
+
+@dataclass(eq=False, slots=True)
+class End:
+    """One side of a stream; what it sends comes out at `peer`.
+
+    Attributes:
+        owner: who holds this end; None for a side that does not exist any more.
+        tag: for the owner's own use: which session this is.
+    """
+
+    network: Network
+    number: int
+    name: str
+    peer_name: str
+    owner: Host | None
+    tag: int = 0
+    is_open: bool = True
+    is_accepted: bool = True
+    _flying: deque[tuple[float, object]] = field(default_factory=deque)
+    _other: list[End] = field(default_factory=list)
+
+    @property
+    def peer(self) -> End:
+        """The other side."""
+        return self._other[0]
+
+    def send(self, message: object) -> None:
+        """Have the other side told, unless the stream breaks first."""
+        if self.is_open:
+            self.network.carry(self, message)
+
+    def close(self, error: CroupierError | None = None) -> None:
+        """Hear nothing more; the other side hears what was sent, and then that it is over."""
+        if self.is_open:
+            self.network.carry(self, Ended(error or Unavailable("the stream ended")))
+            self.end()
+
+    def end(self) -> None:
+        """Hear nothing more."""
+        self.is_open = False
+        self.network.tidy(self)
+
+    def __str__(self) -> str:
+        return f"{self.name}>{self.peer_name}#{self.number}"
+
+
+class Network:
+    """All streams, and what is wrong between whom."""
+
+    def __init__(self, kernel: Kernel, random: Random) -> None:
+        """Everybody reaches everybody."""
+        self.kernel, self._random = kernel, random
+        self._hosts: dict[str, Host] = {}
+        self._cuts: dict[tuple[str, str], int] = {}
+        self._slow: dict[str, float] = {}
+        self._hung: set[int] = set()
+        self._broken: set[int] = set()
+        self._live: dict[int, End] = {}
+        self._numbers = count(1)
+
+    def add(self, name: str, host: Host) -> None:
+        """Let others connect to a process."""
+        self._hosts[name] = host
+
+    def connect(self, client: str, server: str, owner: Host) -> End:
+        """A new stream; the server hears of it by the first message."""
+        number = next(self._numbers)
+        mine = End(self, number, client, server, owner)
+        theirs = End(self, number, server, client, self._hosts[server], is_accepted=False)
+        mine._other.append(theirs)
+        theirs._other.append(mine)
+        self._live[number] = mine
+        return mine
+
+    def carry(self, end: End, message: object) -> None:
+        """Put a message on its way."""
+        if end.number in self._broken:
+            return
+        kernel, flying = self.kernel, end._flying
+        slow = max(self._slow.get(end.name, 1.0), self._slow.get(end.peer_name, 1.0))
+        due = kernel.now + self._random.uniform(FASTEST_S, SLOWEST_S) * slow
+        if flying:
+            due = max(due, flying[-1][0])
+        flying.append((due, message))
+        kernel.at(due, lambda: self._pump(end))
+
+    def crash(self, name: str, loses: bool) -> None:
+        """A process is no more: its streams end, and what it has sent may never arrive."""
+        for each in self.streams_of(name):
+            end = each if each.name == name else each.peer
+            if loses:
+                end._flying.clear()
+            end.close(Unavailable("the connection was reset"))
+            end.owner = None
+
+    def reset(self, end: End, loses: bool, told: tuple[bool, bool]) -> None:
+        """Break a stream: `loses` what is in flight; a side that is not `told` hears nothing."""
+        for sender, hears in zip((end.peer, end), told, strict=True):
+            if loses:
+                sender._flying.clear()
+            if hears:
+                self.carry(sender, Ended(Unavailable("the connection was reset")))
+        self._broken.add(end.number)
+
+    def hang(self, end: End) -> None:
+        """Have nothing arrive on a stream any more, without a word."""
+        self._hung.add(end.number)
+
+    def tidy(self, end: End) -> None:
+        """Forget a stream that nothing can come of any more."""
+        peer = end.peer
+        waits = (end._flying or peer._flying) and end.number not in self._hung
+        if not end.is_open and not peer.is_open and not waits:
+            self._live.pop(end.number, None)
+            self._hung.discard(end.number)
+            self._broken.discard(end.number)
+
+    def cut(self, source: str, target: str) -> None:
+        """Let nothing pass from one to the other; it waits."""
+        self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
+
+    def heal(self, source: str, target: str) -> None:
+        """Undo one cut."""
+        self._cuts[source, target] -= 1
+        if not self._cuts[source, target]:
+            del self._cuts[source, target]
+            self._pump_all()
+
+    def slow(self, name: str, factor: float) -> None:
+        """Make everything to and from a process so many times later; 1 is as usual."""
+        self._slow[name] = factor
+
+    def heal_all(self) -> None:
+        """Nothing is wrong any more, but for streams that hang."""
+        self._cuts.clear()
+        self._slow.clear()
+        self._pump_all()
+
+    def streams_of(self, name: str) -> list[End]:
+        """One end each of the streams that a process has."""
+        return [end for end in self._live.values() if name in (end.name, end.peer_name)]
+
+    def _pump_all(self) -> None:
+        for end in list(self._live.values()):
+            self._pump(end)
+            self._pump(end.peer)
+
+    def _pump(self, end: End) -> None:
+        """Deliver what has come to its time."""
+        if end.number in self._hung or (end.name, end.peer_name) in self._cuts:
+            return
+        now, peer = self.kernel.now, end.peer
+        while end._flying and end._flying[0][0] <= now:
+            _, message = end._flying.popleft()
+            self._deliver(peer, message)
+        self.tidy(end)
+
+    def _deliver(self, end: End, message: object) -> None:
+        owner = end.owner
+        if not end.is_open or owner is None:
+            end.is_open = end.is_open and not isinstance(message, Ended)
+            return
+        if not end.is_accepted:
+            end.is_accepted = True
+            if not owner.is_up:
+                end.close(Unavailable("connection refused"))
+                return
+        if isinstance(message, Ended):
+            end.end()
+        if self.kernel.is_traced:
+            self.kernel.trace(f"{end.peer} {_shown(message)}")
+        owner.on_arrival(end, message)
+
+
+def _shown(message: object) -> str:
+    func: Callable[..., object] | None = getattr(message, "func", None)
+    if func is None:
+        return str(message)
+    args = [str(each) for each in getattr(message, "args", ())]
+    args += [f"{k}={v}" for k, v in getattr(message, "keywords", {}).items()]
+    return f"{getattr(func, '__name__', func)}({', '.join(args)})"

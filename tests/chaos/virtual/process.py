@@ -1,0 +1,128 @@
+"""A process: it takes what has come, in turns, while it is up and not paused.
+
+Rule: whatever was put on the agenda by an earlier life of the process does nothing to a later
+one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Network
+
+# From the arrival of something to the turn that takes it: the loop of the process.
+TURN_S = 0.0005
+
+
+class Process:
+    """What masters, agents and frameworks have in common.
+
+    Attributes:
+        life: which run of the program this is, from 1; 0 before the first.
+        paused: stopped by SIGSTOP: it does nothing, and time goes on.
+    """
+
+    def __init__(self, name: str, kernel: Kernel, network: Network, seed: str) -> None:
+        """Not running yet; all that it draws comes from `seed`."""
+        self.name, self.kernel, self.network = name, kernel, network
+        self.random = Random(f"{seed} {name}")
+        self.life = 0
+        self.paused = False
+        self._up = False
+        self._inbox: list[tuple[End | None, object]] = []
+        self._next_turn: float | None = None
+        network.add(name, self)
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the program runs, paused or not."""
+        return self._up
+
+    def start(self) -> None:
+        """Run the program."""
+        if self._up:
+            return
+        self.life += 1
+        self._up, self.paused = True, False
+        self.kernel.trace(f"{self.name} starts, life {self.life}")
+        self.on_start()
+
+    def crash(self, loses: bool) -> None:
+        """End the program at once; `loses` what its connections hold."""
+        if not self._up:
+            return
+        self.kernel.trace(f"{self.name} is killed")
+        self._up = self.paused = False
+        self._inbox.clear()
+        self._next_turn = None
+        self.network.crash(self.name, loses)
+        self.on_crash()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = True
+        self.kernel.trace(f"{self.name} is paused")
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self.paused:
+            self.paused = False
+            self.kernel.trace(f"{self.name} goes on")
+            if self._up:
+                self._next_turn = None
+                self.wake(self.kernel.now)
+
+    def on_arrival(self, end: End, message: object) -> None:
+        """Queue what came; the coming turn takes it."""
+        self._inbox.append((end, message))
+        self.wake(self.kernel.now + TURN_S)
+
+    def put(self, message: object) -> None:
+        """Queue something of the process's own."""
+        self._inbox.append((None, message))
+        self.wake(self.kernel.now + TURN_S)
+
+    def later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have this life of the process do something in so many seconds, once it is not paused."""
+        life = self.life
+
+        def act() -> None:
+            if self._up and self.life == life:
+                if self.paused:
+                    self.kernel.after(0.1, act)
+                else:
+                    action()
+
+        self.kernel.after(seconds, act)
+
+    def wake(self, at: float | None) -> None:
+        """Have a turn at a time, or earlier."""
+        if at is None or not self._up or (self._next_turn is not None and self._next_turn <= at):
+            return
+        at = max(at, self.kernel.now)
+        self._next_turn = at
+        life = self.life
+
+        def turn() -> None:
+            if self.life == life and self._next_turn == at and self._up and not self.paused:
+                self._next_turn = None
+                self.turn()
+
+        self.kernel.at(at, turn)
+
+    def taken(self) -> list[tuple[End | None, object]]:
+        """All that has come since the last turn; what came on closed ends is left out."""
+        taken, self._inbox = self._inbox, []
+        return taken
+
+    def on_start(self) -> None:
+        """The program begins."""
+
+    def on_crash(self) -> None:
+        """The program was killed: forget all that was not durable."""
+
+    def turn(self) -> None:
+        """Take what has come."""
+        raise NotImplementedError

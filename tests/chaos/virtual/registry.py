@@ -1,0 +1,212 @@
+"""The durable registry that all masters share, and the lease by which one of them leads.
+
+Rule: a commit is made whole or not at all, and only if it comes from the leadership that
+holds now: each has a number of its own, the revision under which its key was written.
+A lease runs out if its holder is not heard of for `ttl_s`. The registry never dies; what
+is asked of it travels on streams that are cut, late and lost like all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Ended, Network
+
+from croupier.master.core.records import Record, Registry
+
+NAME = "registry"
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Let me lead as soon as nobody else does; a lease belongs to one run of a program."""
+
+    candidate: str
+
+
+@dataclass(frozen=True, slots=True)
+class KeepAlive:
+    """I am there; answered in kind."""
+
+    candidate: str
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
+class Elected:
+    """You lead, under this revision; and what is known so far."""
+
+    revision: int
+    registry: Registry
+
+
+@dataclass(frozen=True, slots=True)
+class LeaderIs:
+    """Who leads now; empty if nobody does."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """Make these durable, if I still lead under this revision."""
+
+    revision: int
+    number: int
+    records: tuple[Record, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What came of it."""
+
+    number: int
+    is_fenced: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Resign:
+    """I lead no more."""
+
+    revision: int
+
+
+class SharedRegistry:
+    """The store and the election.
+
+    Attributes:
+        durable: what a new leader would find.
+        leader: the candidate that leads, as far as the lease goes.
+        revision: of that leadership; it only grows.
+        slow_s: what each commit takes now.
+        commits, refused: how many commits were made, and how many were fenced off.
+        forgets_last: for a mutant: a crash loses the last commit that was told to be durable.
+        is_fencing: for a mutant: False takes what deposed leaders commit.
+        on_commit: told of each record that has become durable.
+    """
+
+    forgets_last = False
+    is_fencing = True
+
+    def __init__(
+        self, kernel: Kernel, network: Network, ttl_s: float, on_commit: Callable[[Record], None]
+    ) -> None:
+        """`ttl_s` of 0: leases never run out, as with one master on a local file."""
+        self.kernel, self.network, self.ttl_s, self.on_commit = kernel, network, ttl_s, on_commit
+        self.durable = Registry()
+        self.leader = ""
+        self.revision = 0
+        self.slow_s = 0.0
+        self.commits = self.refused = 0
+        self._before: Registry | None = None
+        self._ends: dict[End, str] = {}
+        self._heard: dict[str, float] = {}
+        self._waiting: list[str] = []
+        network.add(NAME, self)
+
+    @property
+    def is_up(self) -> bool:
+        """It always is."""
+        return True
+
+    def on_arrival(self, end: End, message: object) -> None:
+        """A master asks for something."""
+        if isinstance(message, Ended):
+            candidate = self._ends.pop(end, "")
+            if candidate in self._waiting:
+                self._waiting.remove(candidate)
+            return
+        match message:
+            case Campaign(candidate):
+                self._heard[candidate] = self.kernel.now
+                self._ends[end] = candidate
+                if self.leader == candidate:
+                    # Its word that it leads no more was lost.
+                    self._vacate()
+                if candidate not in self._waiting:
+                    self._waiting.append(candidate)
+                end.send(LeaderIs(name_of(self.leader)))
+                self._elect()
+            case KeepAlive(candidate):
+                self._heard[candidate] = self.kernel.now
+                self._elect()
+                end.send(message)
+            case Commit():
+                self.kernel.after(self.slow_s, lambda: self._commit(end, message))
+            case Resign(revision):
+                if revision == self.revision and self.leader:
+                    self._vacate()
+
+    def crashed(self, name: str) -> None:
+        """A master on a local file was killed: the file is free at once."""
+        if self.forgets_last and self._before is not None and name_of(self.leader) == name:
+            self.durable, self._before = self._before, None
+        if not self.ttl_s and name_of(self.leader) == name:
+            self._vacate()
+
+    def _commit(self, end: End, asked: Commit) -> None:
+        fenced = self.is_fencing and asked.revision != self.revision
+        if fenced:
+            self.refused += 1
+        else:
+            self.commits += 1
+            if self.forgets_last:
+                self._before = copied(self.durable)
+            for record in asked.records:
+                self.durable.apply(record)
+                self.on_commit(record)
+        end.send(Committed(asked.number, fenced))
+
+    def _vacate(self) -> None:
+        self.leader = ""
+        self.revision += 1
+        self._elect()
+
+    def _elect(self) -> None:
+        """Let the first who waits lead, if nobody does."""
+        alive_since = self.kernel.now - (self.ttl_s or float("inf"))
+        alive = [name for name in self._waiting if self._heard[name] > alive_since]
+        if self.leader or not alive:
+            return
+        self.leader = alive[0]
+        self._waiting.remove(self.leader)
+        self.revision += 1
+        self.kernel.trace(f"registry: {self.leader} leads, revision {self.revision}")
+        if self.ttl_s:
+            self._watch(self.leader, self.revision)
+        for end, candidate in self._ends.items():
+            if candidate == self.leader:
+                end.send(Elected(self.revision, copied(self.durable)))
+            else:
+                end.send(LeaderIs(name_of(self.leader)))
+
+    def _watch(self, name: str, revision: int) -> None:
+        """End the leadership when its lease has run out."""
+        until = self._heard[name] + self.ttl_s
+
+        def look() -> None:
+            if self.revision != revision or self.leader != name:
+                return
+            if self._heard[name] + self.ttl_s <= self.kernel.now:
+                self.kernel.trace(f"registry: the lease of {name} has run out")
+                self._vacate()
+            else:
+                self._watch(name, revision)
+
+        self.kernel.at(until, look)
+
+
+def name_of(candidate: str) -> str:
+    """Which process a candidate is a run of."""
+    return candidate.partition("/")[0]
+
+
+def copied(registry: Registry) -> Registry:
+    """The same records in a registry of their own."""
+    made = Registry()
+    for each in fields(registry):
+        value = getattr(registry, each.name)
+        setattr(made, each.name, dict(value) if isinstance(value, dict) else value)
+    return made

@@ -1,0 +1,325 @@
+"""One world: masters, agents, frameworks, what goes wrong between them, and how it ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from random import Random
+
+from tests.chaos.virtual import registry as reg
+from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.faults import Fault, drawn
+from tests.chaos.virtual.framework import FrameworkProcess, Habits
+from tests.chaos.virtual.judge import Judge, Violation
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.machine import Machine
+from tests.chaos.virtual.master import MasterProcess, Term
+from tests.chaos.virtual.network import Network
+from tests.chaos.virtual.process import Process
+
+from croupier.master.core.settings import Settings
+from croupier.model.ids import Role
+from croupier.model.resources import Resources
+
+LEASE_S = 3.0
+# After everything is healed, all must be over within this time.
+SETTLE_S = 900.0
+TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
+ROLES = ("a", "a/x", "b")
+SETTINGS = Settings(
+    heartbeat_s=3.0, agent_timeout_s=12.0, return_timeout_s=25.0, offer_lease_s=4.0, resend_s=5.0
+)
+
+
+class World:
+    """Everything that follows from one seed.
+
+    Attributes:
+        faults: what goes wrong; all that the seed says, unless fewer were asked for.
+        struck: how many faults of each kind did strike somebody.
+    """
+
+    def __init__(
+        self, seed: int, faults: Sequence[Fault] | None = None, traced: bool = False
+    ) -> None:
+        """`faults` in place of those that the seed says."""
+        self.seed = seed
+        random = Random(f"{seed} world")
+        self.until = random.choice((10.0, 20.0, 40.0))
+        drawn_faults = drawn(Random(f"{seed} faults"), self.until)
+        self.faults = list(drawn_faults if faults is None else faults)
+        self.struck: Counter[str] = Counter()
+        self.kernel = Kernel(traced)
+        self.network = Network(self.kernel, Random(f"{seed} network"))
+        self.judge = Judge(self.kernel)
+        self.is_healed = False
+        masters = random.choice((1, 2, 3))
+        ttl_s = LEASE_S if masters > 1 else 0.0
+        self.registry = reg.SharedRegistry(self.kernel, self.network, ttl_s, self.judge.on_commit)
+        self.judge.registry = lambda: self.registry.durable
+        self.judge.leads = self._leads
+        names = tuple(f"master-{n}" for n in range(1, masters + 1))
+        common = (self.kernel, self.network, str(seed))
+        self.masters = [MasterProcess(name, *common, SETTINGS, ttl_s, self.judge) for name in names]
+        self.machines = [
+            Machine(f"agent-{n}", self.kernel, Resources.parse(random.choice(TOTALS)), self.judge)
+            for n in range(1, random.choice((1, 2, 2, 3)) + 1)
+        ]
+        self.agents = [
+            AgentProcess(machine.name, *common, names, machine, self.judge)
+            for machine in self.machines
+        ]
+        self.frameworks = [
+            FrameworkProcess(
+                f"framework-{n}", *common, SETTINGS, names, _habits(random), self.judge
+            )
+            for n in range(1, random.choice((1, 2, 2, 3)) + 1)
+        ]
+
+    @property
+    def processes(self) -> list[Process]:
+        """Everybody."""
+        return [*self.masters, *self.agents, *self.frameworks]
+
+    @property
+    def steps(self) -> int:
+        """How often a core was stepped."""
+        return sum(each.steps for each in self.masters) + sum(each.steps for each in self.agents)
+
+    def run(self) -> None:
+        """Live from the beginning to the end.
+
+        Raises:
+            AssertionError: if something was that must never be.
+        """
+        for process in self.processes:
+            process.start()
+        for fault in self.faults:
+            self.kernel.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+        self.kernel.run(self.until)
+        self._heal()
+        self._settle()
+
+    def _leads(self, term: Term) -> bool:
+        return term.revision == self.registry.revision
+
+    # Faults.
+
+    def _strike(self, fault: Fault) -> None:
+        self.kernel.trace(f"fault: {fault}")
+        strike: Callable[[Fault], bool] = getattr(self, f"_on_{fault.kind}")
+        if strike(fault):
+            self.struck[fault.kind] += 1
+
+    def _later(self, seconds: float, action: Callable[[], None]) -> None:
+        """Have something done, unless everything is healed by then."""
+        self.kernel.after(seconds, lambda: None if self.is_healed else action())
+
+    def _crash(self, process: Process, fault: Fault) -> bool:
+        if not process.is_up:
+            return False
+        process.crash(bool(fault.salt & 1))
+        self._later(fault.lasts, process.start)
+        return True
+
+    def _pause(self, process: Process, fault: Fault) -> bool:
+        if not process.is_up or process.paused:
+            return False
+        process.pause()
+        self._later(fault.lasts, process.resume)
+        return True
+
+    def _on_master_crash(self, fault: Fault) -> bool:
+        master = self._master(fault)
+        struck = self._crash(master, fault)
+        self.registry.crashed(master.name)
+        return struck
+
+    def _master(self, fault: Fault) -> MasterProcess:
+        """The leader more often than others."""
+        leader = [each for each in self.masters if each.name == reg.name_of(self.registry.leader)]
+        if leader and fault.who % 3:
+            return leader[0]
+        return self.masters[fault.who % len(self.masters)]
+
+    def _on_master_pause(self, fault: Fault) -> bool:
+        return self._pause(self._master(fault), fault)
+
+    def _on_agent_crash(self, fault: Fault) -> bool:
+        return self._crash(self.agents[fault.who % len(self.agents)], fault)
+
+    def _on_agent_pause(self, fault: Fault) -> bool:
+        return self._pause(self.agents[fault.who % len(self.agents)], fault)
+
+    def _on_framework_crash(self, fault: Fault) -> bool:
+        return self._crash(self.frameworks[fault.who % len(self.frameworks)], fault)
+
+    def _on_framework_pause(self, fault: Fault) -> bool:
+        return self._pause(self.frameworks[fault.who % len(self.frameworks)], fault)
+
+    def _on_framework_deaf(self, fault: Fault) -> bool:
+        framework = self.frameworks[fault.who % len(self.frameworks)]
+        framework.deaf_until = self.kernel.now + fault.lasts
+        return True
+
+    def _on_shim_kill(self, fault: Fault) -> bool:
+        machine = self.machines[fault.who % len(self.machines)]
+        live = machine.live
+        if live:
+            machine.kill_shim(live[fault.other % len(live)])
+        return bool(live)
+
+    def _on_reboot(self, fault: Fault) -> bool:
+        agent = self.agents[fault.who % len(self.agents)]
+        agent.crash(loses=True)
+        agent.machine.reboot()
+        self._later(fault.lasts, agent.start)
+        return True
+
+    def _on_cut(self, fault: Fault) -> bool:
+        one, two = self._pair(fault)
+        self._cut(one, two, fault.lasts)
+        self._cut(two, one, fault.lasts)
+        return True
+
+    def _on_cut_one_way(self, fault: Fault) -> bool:
+        one, two = self._pair(fault)
+        if fault.salt & 1:
+            one, two = two, one
+        self._cut(one, two, fault.lasts)
+        return True
+
+    def _on_cut_registry(self, fault: Fault) -> bool:
+        if len(self.masters) == 1:
+            return False
+        name = self._master(fault).name
+        if fault.salt % 3 != 0:
+            self._cut(name, reg.NAME, fault.lasts)
+        if fault.salt % 3 != 1:
+            self._cut(reg.NAME, name, fault.lasts)
+        return True
+
+    def _pair(self, fault: Fault) -> tuple[str, str]:
+        """A master and one of the others."""
+        others = [each.name for each in (*self.agents, *self.frameworks)]
+        return self._master(fault).name, others[fault.other % len(others)]
+
+    def _cut(self, source: str, target: str, lasts: float) -> None:
+        self.network.cut(source, target)
+        self._later(lasts, lambda: self.network.heal(source, target))
+
+    def _on_slow(self, fault: Fault) -> bool:
+        process = self.processes[fault.who % len(self.processes)]
+        self.network.slow(process.name, float(2 + fault.salt % 100))
+        self._later(fault.lasts, lambda: self.network.slow(process.name, 1.0))
+        return True
+
+    def _on_slow_registry(self, fault: Fault) -> bool:
+        self.registry.slow_s = (fault.salt % 50) / 10
+
+        def heal() -> None:
+            self.registry.slow_s = 0.0
+
+        self._later(fault.lasts, heal)
+        return True
+
+    def _on_reset(self, fault: Fault) -> bool:
+        return self._break(fault, (True, True))
+
+    def _on_half_reset(self, fault: Fault) -> bool:
+        return self._break(fault, ((True, False), (False, True))[fault.salt & 1])  # type: ignore[arg-type]
+
+    def _break(self, fault: Fault, told: tuple[bool, bool]) -> bool:
+        process = self.processes[fault.who % len(self.processes)]
+        streams = self.network.streams_of(process.name)
+        if not streams:
+            return False
+        end = streams[fault.other % len(streams)]
+        if reg.NAME in (end.name, end.peer_name):
+            told = (True, True)
+        self.network.reset(end, bool(fault.salt & 2), told)
+        return True
+
+    def _on_hang(self, fault: Fault) -> bool:
+        process = self.processes[fault.who % len(self.processes)]
+        streams = [
+            end
+            for end in self.network.streams_of(process.name)
+            if reg.NAME not in (end.name, end.peer_name)
+        ]
+        if streams:
+            self.network.hang(streams[fault.other % len(streams)])
+        return bool(streams)
+
+    def _on_operator(self, fault: Fault) -> bool:
+        return False
+
+    # The end.
+
+    def _heal(self) -> None:
+        """Undo every fault, and have frameworks come to their end."""
+        self.kernel.trace("everything is healed")
+        self.is_healed = True
+        self.registry.slow_s = 0.0
+        self.network.heal_all()
+        for process in self.processes:
+            process.resume()
+            process.start()
+        for framework in self.frameworks:
+            framework.settle()
+
+    def _settle(self) -> None:
+        """Let time pass until all is quiet.
+
+        Raises:
+            Violation: if it never is.
+        """
+        limit = self.kernel.now + SETTLE_S
+        while True:
+            self.kernel.run(self.kernel.now + 1.0)
+            left = self._unsettled()
+            if not left:
+                return
+            if self.kernel.now > limit:
+                raise Violation("never quiet: " + "; ".join(left[:12]))
+            for framework in self.frameworks:
+                framework.end_endless()
+
+    def _unsettled(self) -> list[str]:
+        """What is not as it must be in the end, for people."""
+        left = self.judge.unfinished()
+        for framework in self.frameworks:
+            if not framework.is_settled:
+                left.append(f"{framework.name} waits: {framework.is_waiting_for}")
+        terms = [each.term for each in self.masters if each.term and self._leads(each.term)]
+        if not terms:
+            left.append("nobody leads")
+        for term in terms:
+            state = term.state
+            left += [
+                f"the master has task {task.task_id} {task.state.name}"
+                for each in state.frameworks.values()
+                for task in each.tasks.values()
+            ]
+            for known in state.agents.values():
+                if not known.in_pool or state.allocator.free(known.agent_id) != known.total:
+                    left.append(f"not all of {known.agent_id} is free")
+        for agent in self.agents:
+            left += [f"{agent.name} has task {key}" for key in agent.state.tasks]
+            if agent.state.free != agent.state.total:
+                left.append(f"not all of {agent.name} is free")
+        left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
+        return left
+
+
+def _habits(random: Random) -> Habits:
+    return Habits(
+        role=Role(random.choice(ROLES)),
+        tasks=random.choice((2, 5, 10, 20)),
+        endless=random.choice((0.0, 0.2)),
+        stubborn=random.choice((0.0, 0.3)),
+        kills=random.choice((0.0, 0.3)),
+        reconciles_s=random.choice((0.0, 3.0, 10.0)),
+        fails=random.choice((0.0, 0.1)),
+        failover_timeout_s=random.choice((600.0, 600.0, 600.0, 5.0)),
+    )
