@@ -1,0 +1,328 @@
+"""The agent's memory on disk: a log of records, `checkpoint.log`, that only grows at its end.
+
+Rule: what `commit` has returned from is durable. One thread writes, a whole batch at a time;
+whatever it cannot write leaves the log as it was, or ends the agent. The log is written anew,
+without what has been replaced, once that is most of it: its size is bounded by what is known.
+
+Beside it lies `checkpoint.reserve`: room that is given up when the disk is full, so that ends
+and acknowledgements can still be written while no new task is taken on.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, NamedTuple
+
+from croupier.agent.core.records import Record, forgets, place_of
+from croupier.agent.record_lines import (
+    Damaged,
+    TooNew,
+    body_in,
+    body_of,
+    heading,
+    line,
+    read_lines,
+)
+from croupier.model.errors import InvalidRequest, Unavailable
+
+Recover = Literal["strict", "best-effort"]
+
+NAME = "checkpoint.log"
+RESERVE_NAME = "checkpoint.reserve"
+RESERVE_BYTES = 1024 * 1024
+# Of replaced records, before the log is written anew.
+SLACK_BYTES = 4 * 1024 * 1024
+# Of lazy records that wait for others, and how long they do.
+MOST_LAZY = 1000
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
+
+
+class _Span(NamedTuple):
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class _Kept:
+    """Where the records are that count, by subject and then by place, oldest first."""
+
+    spans: dict[str, dict[str, _Span]] = field(default_factory=dict)
+    size: int = 0
+
+    def add(self, record: Record, span: _Span) -> None:
+        subject, part = place_of(record)
+        if forgets(record):
+            gone = self.spans.pop(subject, {})
+            self.size -= sum(end - begin for begin, end in gone.values())
+            return
+        parts = self.spans.setdefault(subject, {})
+        before = parts.pop(part, None)
+        if before is not None:
+            self.size -= before.end - before.begin
+        # At the end: what replaces another is as new as it is.
+        parts[part] = span
+        self.size += span.end - span.begin
+
+    def all(self) -> Iterable[_Span]:
+        return (span for parts in self.spans.values() for span in parts.values())
+
+
+@dataclass(slots=True)
+class Loaded:
+    """What an earlier life has left.
+
+    Attributes:
+        records: in order; none if this is the first life.
+        damaged: what was left out of them, in words.
+    """
+
+    records: list[Record]
+    damaged: list[str]
+
+
+class Checkpoint:
+    """The log, open for writing. All but `open` and `close` is for the loop."""
+
+    def __init__(self, path: Path, fd: int) -> None:
+        """Use `open` instead."""
+        self.path, self._fd = path, fd
+        self._reserve = path.with_name(RESERVE_NAME)
+        self._kept = _Kept()
+        self._size = self._lines = 0
+        self._rewrite_at = SLACK_BYTES
+        self._lazy: list[Record] = []
+        self._thread = ThreadPoolExecutor(1, "checkpoint")
+        self.has_room = True
+        """Whether the disk has room for more than what must be written."""
+
+    @classmethod
+    def open(cls, directory: Path, recover: Recover = "strict") -> tuple[Checkpoint, Loaded]:
+        """Read what is there, make it whole, and be ready to go on. The directory is locked.
+
+        Raises:
+            InvalidRequest: if it is damaged, and that is not to be passed over, or of a
+                later format.
+            Unavailable: if it cannot be read or written.
+        """
+        path = directory / NAME
+        try:
+            if not path.exists():
+                _create(path)
+            self = cls(path, os.open(path, _APPEND))
+        except OSError as error:
+            raise Unavailable(f"cannot use {path}: {error.strerror}") from error
+        try:
+            loaded = self._load(lenient=recover == "best-effort")
+            self._keep_reserve()
+        except OSError as error:
+            self.close()
+            raise Unavailable(f"cannot use {path}: {error.strerror}") from error
+        except BaseException:
+            self.close()
+            raise
+        return self, loaded
+
+    @property
+    def has_lazy(self) -> bool:
+        """Whether something waits that `commit` would write."""
+        return bool(self._lazy)
+
+    def put_off(self, records: Iterable[Record]) -> None:
+        """Write these before any others, but not now."""
+        self._lazy.extend(records)
+
+    @property
+    def is_urgent(self) -> bool:
+        """Whether so much was put off that it is to be written."""
+        return len(self._lazy) >= MOST_LAZY
+
+    async def commit(self, records: Sequence[Record] = ()) -> int:
+        """Make what was put off, and then these, durable; how many bytes that took.
+
+        Raises:
+            Unavailable: if that cannot be done: what has become of them is not known, and
+                the agent must end.
+        """
+        batch, self._lazy = [*self._lazy, *records], []
+        if not batch:
+            return 0
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._commit, batch)
+
+    def close(self) -> None:
+        """Let go of the file; what was put off and not committed is lost."""
+        self._thread.shutdown()
+        os.close(self._fd)
+
+    def _load(self, *, lenient: bool) -> Loaded:
+        data = self.path.read_bytes()
+        try:
+            reading = read_lines(data, lenient=lenient)
+        except Damaged as error:
+            raise InvalidRequest(
+                f"{self.path} is damaged: {error}. To go on without what is lost, start with"
+                " --recover=best-effort; to end all tasks of this agent and forget it, run"
+                " with --recover=cleanup"
+            ) from None
+        except TooNew as error:
+            raise InvalidRequest(
+                f"{self.path} is of another version of croupier-agent: {error}"
+            ) from None
+        for found in reading.found:
+            self._kept.add(found.record, _Span(found.begin, found.end))
+        self._size = len(data)
+        self._lines = len(reading.found) + 1
+        if reading.damaged:
+            self._rewrite()
+        elif len(data) != reading.size or not reading.is_ended:
+            os.ftruncate(self._fd, reading.size - 1)
+            _write(self._fd, b"\n")
+            os.fsync(self._fd)
+            self._size = reading.size
+        return Loaded(
+            [found.record for found in reading.found], [str(each) for each in reading.damaged]
+        )
+
+    def _commit(self, batch: list[Record]) -> int:
+        lines = [line(self._lines + n, body_of(each)) for n, each in enumerate(batch, start=1)]
+        data = b"".join(lines)
+        try:
+            self._append(data)
+            os.fdatasync(self._fd)
+        except OSError as error:
+            with suppress(OSError):
+                os.ftruncate(self._fd, self._size)
+            raise Unavailable(
+                f"cannot write {self.path}: {error.strerror}; the tasks run on, and the next"
+                " agent on this work dir takes them over"
+            ) from error
+        begin = self._size
+        for record, text in zip(batch, lines, strict=True):
+            self._kept.add(record, _Span(begin, begin + len(text) - 1))
+            begin += len(text)
+        self._size = begin
+        self._lines += len(batch)
+        if not self.has_room:
+            self._keep_reserve()
+        if self._size >= self._rewrite_at + 2 * self._kept.size:
+            self._try_to_rewrite()
+        return len(data)
+
+    def _append(self, data: bytes) -> None:
+        try:
+            _write(self._fd, data)
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self.has_room = False
+            self._reserve.unlink(missing_ok=True)
+            os.ftruncate(self._fd, self._size)
+            _write(self._fd, data)
+
+    def _keep_reserve(self) -> None:
+        """Take the reserve if there is room for it."""
+        try:
+            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+            self.has_room = True
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise
+            self._reserve.unlink(missing_ok=True)
+            self.has_room = False
+
+    def _try_to_rewrite(self) -> None:
+        """Write the log anew if there is room; if not, later."""
+        try:
+            self._rewrite()
+            self._rewrite_at = SLACK_BYTES
+        except OSError as error:
+            if error.errno not in _FULL:
+                raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
+            self._rewrite_at += SLACK_BYTES
+
+    def _rewrite(self) -> None:
+        """Replace the log by one that has only what counts."""
+        scratch = self.path.with_suffix(".new")
+        fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            kept, lines, size = self._copy(fd)
+            os.fsync(fd)
+            scratch.replace(self.path)
+            _sync_directory(self.path.parent)
+        except BaseException:
+            os.close(fd)
+            with suppress(FileNotFoundError):
+                scratch.unlink()
+            raise
+        os.close(self._fd)
+        self._fd, self._kept, self._lines, self._size = fd, kept, lines, size
+
+    def _copy(self, fd: int) -> tuple[_Kept, int, int]:
+        kept, lines, text = _Kept(), 1, heading()
+        size, pending = len(text), [text]
+        for subject, parts in self._kept.spans.items():
+            copied: dict[str, _Span] = {}
+            for part, (begin, end) in parts.items():
+                lines += 1
+                text = line(lines, body_in(os.pread(self._fd, end - begin, begin)))
+                copied[part] = _Span(size, size + len(text) - 1)
+                size += len(text)
+                kept.size += len(text) - 1
+                pending.append(text)
+            kept.spans[subject] = copied
+            if len(pending) >= 100:
+                _write(fd, b"".join(pending))
+                pending = []
+        _write(fd, b"".join(pending))
+        return kept, lines, size
+
+
+def clear(directory: Path) -> None:
+    """Forget everything; the directory is locked.
+
+    Raises:
+        OSError: if it cannot be removed.
+    """
+    for name in (NAME, RESERVE_NAME):
+        (directory / name).unlink(missing_ok=True)
+    _sync_directory(directory)
+
+
+def _create(path: Path) -> None:
+    """Make an empty log, whole or not at all."""
+    scratch = path.with_suffix(".new")
+    fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        _write(fd, heading())
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    scratch.replace(path)
+    _sync_directory(path.parent)
+
+
+def _write(fd: int, data: bytes) -> None:
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def _sync_directory(path: Path) -> None:
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)

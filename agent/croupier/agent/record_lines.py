@@ -1,0 +1,164 @@
+"""Records as lines of a log, and back.
+
+Rule: a line says its own checksum and its own number, and the first says the format. So one
+that is damaged, missing or out of place is known, and a half one at the end, which is what
+the death of a writer leaves, can be told from damage by what it lacks: its end.
+
+    CRC32 NUMBER JSON
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from zlib import crc32
+
+from croupier.agent.core.records import Record
+from croupier.model.codec import Codec, Undecodable
+from croupier.model.errors import CroupierError
+
+FORMAT = 1
+_HEADING = b'{"croupier-agent-checkpoint":%d}'
+
+_codec = Codec()
+_encode = _codec.encoder(Record)
+_decode = _codec.decoder(Record)
+# An id in two records is one string; blanks would only cost.
+_to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+class Damaged(CroupierError):
+    """A line is not what was written."""
+
+    def __init__(self, number: int, why: str) -> None:
+        """`number` counts lines from 1."""
+        super().__init__(f"line {number} {why}")
+        self.number, self.why = number, why
+
+
+class TooNew(CroupierError):
+    """The log is of a later format."""
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A record, and where its bytes are."""
+
+    record: Record
+    begin: int
+    end: int
+
+
+@dataclass(slots=True)
+class Reading:
+    """What a log says.
+
+    Attributes:
+        found: the records, in order.
+        size: of what is worth keeping, in bytes; what follows was never finished.
+        is_ended: whether the last line has its end; if not it has to be added.
+        damaged: what could not be read; empty but for a lenient reading.
+    """
+
+    found: list[Found] = field(default_factory=list)
+    size: int = 0
+    is_ended: bool = True
+    damaged: list[Damaged] = field(default_factory=list)
+
+
+def heading() -> bytes:
+    """The first line."""
+    return line(1, _HEADING % FORMAT)
+
+
+def body_of(record: Record) -> bytes:
+    """The record without a line around it."""
+    return _to_json(_encode(record)).encode()
+
+
+def line(number: int, body: bytes) -> bytes:
+    """The line of that number in its file, counted from 1."""
+    counted = b"%d %s" % (number, body)
+    return b"%08x %s\n" % (crc32(counted), counted)
+
+
+def body_in(text: bytes) -> bytes:
+    """The body of a line that is known to be whole."""
+    return text.split(b" ", 2)[2].removesuffix(b"\n")
+
+
+def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
+    """Read a whole log; a `lenient` reading leaves out what is damaged, and says so.
+
+    Raises:
+        Damaged: if anything is, and the reading is not lenient.
+        TooNew: if it is of a later format.
+    """
+    reading = Reading()
+
+    def damage(number: int, why: str) -> None:
+        error = Damaged(number, why)
+        if not lenient:
+            raise error
+        reading.damaged.append(error)
+
+    expected, has_heading = 1, False
+    for number, (begin, text, is_whole) in enumerate(_split(data), start=1):
+        told = _checked(text)
+        if told is None and not is_whole:
+            # Its end may be all that is wrong with it.
+            told = _checked(text[:-1])
+            if told is None:
+                break
+            text = text[:-1]
+        reading.size = begin + len(text) + 1
+        reading.is_ended = is_whole
+        if told is None:
+            damage(number, "is damaged")
+            expected += 1
+            continue
+        if told[0] != expected:
+            damage(number, f"has the number {told[0]} and not {expected}")
+        expected = told[0] + 1
+        if told[0] == 1:
+            has_heading = True
+            _check_format(told[1])
+            continue
+        try:
+            record = _decode(json.loads(told[1]))
+        except (Undecodable, ValueError, RecursionError) as error:
+            damage(number, f"is of no known form: {str(error)[:200]}")
+        else:
+            reading.found.append(Found(record, begin, begin + len(text)))
+    if not has_heading:
+        damage(1, "is not that of a checkpoint")
+    return reading
+
+
+def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
+    """Each line: where it begins, its text, and whether it has its end."""
+    begin = 0
+    while begin < len(data):
+        end = data.find(b"\n", begin)
+        if end < 0:
+            yield begin, data[begin:], False
+            return
+        yield begin, data[begin:end], True
+        begin = end + 1
+
+
+def _checked(text: bytes) -> tuple[int, bytes] | None:
+    """Number and body of a line; None if it is damaged."""
+    parts: Sequence[bytes] = text.split(b" ", 2)
+    if len(parts) != 3 or text[:9] != b"%08x " % crc32(text[9:]) or not parts[1].isdigit():
+        return None
+    return int(parts[1]), parts[2]
+
+
+def _check_format(body: bytes) -> None:
+    known = _HEADING % FORMAT
+    if body != known:
+        raise TooNew(
+            f"it was written as {body[:80].decode(errors='replace')}, not {known.decode()}"
+        )

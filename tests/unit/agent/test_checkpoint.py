@@ -1,0 +1,308 @@
+"""What is durable comes back, and what is damaged is refused; nothing is lost in silence."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from croupier.agent import checkpoint as module
+from croupier.agent.checkpoint import NAME, RESERVE_NAME, Checkpoint, Recover, clear
+from croupier.agent.core.records import (
+    AcknowledgedRecord,
+    AgentRecord,
+    ForgetTask,
+    FrameworkRecord,
+    KillRecord,
+    Record,
+    TaskRecord,
+    UpdateRecord,
+    VoidRecord,
+)
+from croupier.agent.record_lines import body_of, heading, line
+from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
+
+F = FrameworkId("F1")
+
+
+def status(task_id: str, sequence: int, state: TaskState) -> TaskStatus:
+    return TaskStatus(F, TaskId(task_id), AgentId("A1"), state, sequence=sequence, time_ms=5)
+
+
+def launched(task_id: str, words: str = "true") -> TaskRecord:
+    info = TaskInfo(
+        TaskId(task_id),
+        Command((words,), environment={"X": "ü\udcff"}),
+        Resources.parse("cpus:1;ports:[1-2,5]"),
+        labels=(("a", "b"),),
+    )
+    return TaskRecord(info, Role("r"), f"1-{task_id}", status(task_id, 1, TaskState.STARTING))
+
+
+def ended(task_id: str) -> UpdateRecord:
+    return UpdateRecord(status(task_id, 2, TaskState.FINISHED))
+
+
+EVERYTHING: list[Record] = [
+    AgentRecord(AgentId("A1"), "boot", 3),
+    FrameworkRecord(F, 2),
+    launched("t1"),
+    launched("t2"),
+    KillRecord(F, TaskId("t2"), 500, Reason.KILLED_BY_FRAMEWORK),
+    ended("t1"),
+    AcknowledgedRecord(F, TaskId("t1"), 1),
+    VoidRecord(F, TaskId("t2")),
+]
+
+
+def opened(path: Path, recover: Recover = "strict") -> tuple[list[Record], list[str]]:
+    """What a new agent finds there."""
+    checkpoint, loaded = Checkpoint.open(path, recover)
+    checkpoint.close()
+    return loaded.records, loaded.damaged
+
+
+async def kept(path: Path, *batches: Sequence[Record]) -> None:
+    checkpoint, _ = Checkpoint.open(path)
+    for batch in batches:
+        await checkpoint.commit(batch)
+    checkpoint.close()
+
+
+def written(records: Sequence[Record]) -> bytes:
+    return heading() + b"".join(line(n, body_of(each)) for n, each in enumerate(records, 2))
+
+
+async def test_what_was_committed_comes_back_in_order(tmp_path: Path) -> None:
+    await kept(tmp_path, EVERYTHING[:3], EVERYTHING[3:])
+    assert opened(tmp_path) == (EVERYTHING, [])
+    await kept(tmp_path, [ForgetTask(F, TaskId("t1"))])
+    assert opened(tmp_path) == ([*EVERYTHING, ForgetTask(F, TaskId("t1"))], [])
+
+
+async def test_what_was_put_off_is_written_before_what_comes_next(tmp_path: Path) -> None:
+    checkpoint, _ = Checkpoint.open(tmp_path)
+    checkpoint.put_off(EVERYTHING[:2])
+    assert (checkpoint.has_lazy, checkpoint.is_urgent) == (True, False)
+    assert opened(tmp_path)[0] == []
+    assert await checkpoint.commit(EVERYTHING[2:3]) > 0
+    assert (checkpoint.has_lazy, checkpoint.is_urgent) == (False, False)
+    assert await checkpoint.commit() == 0
+    checkpoint.put_off(EVERYTHING[3:])
+    checkpoint.close()
+    assert opened(tmp_path)[0] == EVERYTHING[:3]
+
+
+def test_any_byte_that_is_wrong_is_refused_or_does_no_harm(tmp_path: Path) -> None:
+    whole = written(EVERYTHING)
+    for at in range(len(whole)):
+        for flip in (0x01, 0x80, 0x2A):
+            damaged = bytearray(whole)
+            damaged[at] ^= flip
+            (tmp_path / NAME).write_bytes(damaged)
+            try:
+                records, _ = opened(tmp_path)
+            except InvalidRequest as error:
+                assert NAME in str(error)  # noqa: PT017 - either of the two is right
+            else:
+                assert records == EVERYTHING, f"byte {at}"
+                assert at == len(whole) - 1
+
+
+def test_a_log_that_was_cut_gives_what_was_whole(tmp_path: Path) -> None:
+    whole = written(EVERYTHING)
+    ends = [i for i, byte in enumerate(whole) if byte == ord("\n")]
+    for size in range(len(whole)):
+        (tmp_path / NAME).write_bytes(whole[:size])
+        if size < ends[0]:
+            with pytest.raises(InvalidRequest, match="line 1 is not that of a checkpoint"):
+                opened(tmp_path)
+            continue
+        records, _ = opened(tmp_path)
+        assert records == EVERYTHING[: sum(end <= size for end in ends) - 1]
+        assert opened(tmp_path)[0] == records
+        assert (tmp_path / NAME).read_bytes() == written(records)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_lines_that_are_missing_doubled_or_swapped_are_refused(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
+) -> None:
+    lines = written(EVERYTHING).splitlines(keepends=True)
+    at = data.draw(st.integers(0, len(lines) - 2))
+    match data.draw(st.sampled_from(["missing", "doubled", "swapped"])):
+        case "missing":
+            del lines[at]
+        case "doubled":
+            lines.insert(at, lines[at])
+        case _:
+            lines[at], lines[at + 1] = lines[at + 1], lines[at]
+    path = tmp_path_factory.mktemp("log")
+    (path / NAME).write_bytes(b"".join(lines))
+    with pytest.raises(InvalidRequest, match="--recover=best-effort"):
+        opened(path)
+
+
+def test_best_effort_leaves_out_what_is_damaged_and_says_so(tmp_path: Path) -> None:
+    lines = written(EVERYTHING).splitlines(keepends=True)
+    lines[3] = b"x" + lines[3][1:]
+    (tmp_path / NAME).write_bytes(b"".join(lines))
+    expected = EVERYTHING[:2] + EVERYTHING[3:]
+    records, damaged = opened(tmp_path, "best-effort")
+    assert (records, damaged) == (expected, ["line 4 is damaged"])
+    # The log is whole again.
+    again, damaged = opened(tmp_path)
+    assert sorted(map(repr, again)) == sorted(map(repr, expected))
+    assert not damaged
+
+
+@pytest.mark.parametrize("size", [0, 5])
+def test_best_effort_takes_what_is_no_log_for_an_empty_one(tmp_path: Path, size: int) -> None:
+    (tmp_path / NAME).write_bytes(heading()[:size])
+    assert opened(tmp_path, "best-effort")[0] == []
+    assert opened(tmp_path) == ([], [])
+
+
+@pytest.mark.parametrize("recover", ["strict", "best-effort"])
+def test_a_later_format_is_refused_whatever_is_asked_for(tmp_path: Path, recover: Recover) -> None:
+    (tmp_path / NAME).write_bytes(line(1, b'{"croupier-agent-checkpoint":2}'))
+    with pytest.raises(InvalidRequest, match="of another version of croupier-agent"):
+        opened(tmp_path, recover)
+
+
+def test_a_record_of_no_known_form_is_damage(tmp_path: Path) -> None:
+    (tmp_path / NAME).write_bytes(heading() + line(2, b'{"kind":"Wish"}'))
+    with pytest.raises(InvalidRequest, match="line 2 is of no known form"):
+        opened(tmp_path)
+
+
+async def test_the_log_does_not_grow_with_what_is_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "SLACK_BYTES", 20_000)
+    checkpoint, _ = Checkpoint.open(tmp_path)
+    checkpoint._rewrite_at = 20_000
+    await checkpoint.commit(EVERYTHING)
+    largest = 0
+    for number in range(500):
+        name = f"x{number}"
+        await checkpoint.commit([launched(name), ended(name)])
+        await checkpoint.commit([ForgetTask(F, TaskId(name)), FrameworkRecord(F, number + 3)])
+        largest = max(largest, (tmp_path / NAME).stat().st_size)
+    checkpoint.close()
+    assert largest < 30_000
+    records, _ = opened(tmp_path)
+    assert FrameworkRecord(F, 502) in records
+    for record in EVERYTHING:
+        assert isinstance(record, FrameworkRecord) or record in records
+
+
+class TestAFullDisk:
+    async def test_gives_up_its_reserve_for_what_must_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        full = Full(tmp_path, monkeypatch)
+        checkpoint, _ = Checkpoint.open(tmp_path)
+        rooms = [checkpoint.has_room]
+        assert (tmp_path / RESERVE_NAME).stat().st_size == module.RESERVE_BYTES
+        await checkpoint.commit(EVERYTHING[:2])
+        full.fill()
+        await checkpoint.commit(EVERYTHING[2:5])
+        rooms.append(checkpoint.has_room)
+        await checkpoint.commit(EVERYTHING[5:])
+        full.free()
+        await checkpoint.commit([FrameworkRecord(F, 9)])
+        assert [*rooms, checkpoint.has_room] == [True, False, True]
+        checkpoint.close()
+        assert opened(tmp_path)[0] == [*EVERYTHING, FrameworkRecord(F, 9)]
+
+    async def test_without_a_reserve_ends_the_agent_and_keeps_what_was_durable(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        full = Full(tmp_path, monkeypatch)
+        checkpoint, _ = Checkpoint.open(tmp_path)
+        await checkpoint.commit(EVERYTHING[:2])
+        (tmp_path / RESERVE_NAME).unlink()
+        full.fill()
+        with pytest.raises(Unavailable, match=r"No space left on device; the tasks run on"):
+            await checkpoint.commit(EVERYTHING[2:])
+        checkpoint.close()
+        full.free()
+        assert opened(tmp_path)[0] == EVERYTHING[:2]
+
+
+class Full:
+    """A disk that can be full: it takes ten bytes more, and what the reserve took if that goes."""
+
+    def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._reserve = path / RESERVE_NAME
+        self._room: int | None = None
+        self._was_reserved = False
+        write, allocate = os.write, os.posix_fallocate
+
+        def limited(fd: int, data: bytes) -> int:
+            if self._room is None:
+                return write(fd, data)
+            if self._was_reserved and not self._reserve.exists():
+                self._was_reserved = False
+                self._room += module.RESERVE_BYTES
+            if not self._room:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            done = write(fd, bytes(data)[: self._room])
+            self._room -= done
+            return done
+
+        def refuse(fd: int, offset: int, size: int) -> None:
+            if self._room is not None:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            allocate(fd, offset, size)
+
+        monkeypatch.setattr(os, "write", limited)
+        monkeypatch.setattr(os, "posix_fallocate", refuse)
+
+    def fill(self) -> None:
+        """Leave room for ten bytes."""
+        self._was_reserved = self._reserve.exists()
+        self._room = 10
+
+    def free(self) -> None:
+        """Have room for everything."""
+        self._room = None
+
+
+async def test_a_commit_does_not_hold_up_the_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    checkpoint, _ = Checkpoint.open(tmp_path)
+    turns = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    released = asyncio.run_coroutine_threadsafe
+
+    def slow(fd: int) -> None:
+        released(turns.wait(), loop).result(timeout=10)
+
+    monkeypatch.setattr(os, "fdatasync", slow)
+    commit = asyncio.create_task(checkpoint.commit(EVERYTHING))
+    await asyncio.sleep(0)
+    assert not commit.done()
+    turns.set()
+    await commit
+    checkpoint.close()
+
+
+async def test_what_is_cleared_is_forgotten(tmp_path: Path) -> None:
+    await kept(tmp_path, EVERYTHING)
+    clear(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+    clear(tmp_path)
+    assert opened(tmp_path) == ([], [])
