@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
+from croupier.agent.account import Account
 from croupier.agent.core.tasks import Key
 from croupier.model.errors import NotFound
 from croupier.model.ids import check_id
@@ -24,14 +25,6 @@ STREAMS: tuple[Stream, ...] = get_args(Stream)
 _WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 # A pipe in place of the file must not hold the agent up.
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-
-
-@dataclass(frozen=True, slots=True)
-class Owner:
-    """Whose a sandbox is, where that is not the agent's own account."""
-
-    uid: int
-    gid: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +56,7 @@ class Sandboxes:
         return f"{self._root}/{framework_id}/{task_id}"
 
     @contextmanager
-    def create(self, key: Key, owner: Owner | None = None) -> Iterator[Sandbox]:
+    def create(self, key: Key, owner: Account | None = None) -> Iterator[Sandbox]:
         """Make a task's sandbox, with its output empty and open for as long as the context.
 
         Raises:

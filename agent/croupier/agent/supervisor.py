@@ -1,128 +1,407 @@
-"""The processes of tasks: started, signalled, waited for.
+"""The processes of tasks: each under a shim, which is started, signalled and waited for.
 
-Rule: a process is reaped only after its group was killed and its session struck off the
-watchdog's list. Until it is reaped its number is nobody else's, so no signal can hit a
-stranger.
+Rule: the agent signals shims alone, and each through a pidfd that was opened while the shim
+was known to live: as a child that is not reaped, or as the holder of its run file's lock.
 
-Popen stays on vfork with the arguments that are used here. With preexec_fn, user or group
-it would fork for real, and gRPC's threads crash the child before it gets to exec.
+A task's process is started by its shim and ends with no help of the agent; so it outlives
+the agent, and the next one on the work dir adopts it.
+
+`posix_spawn` does not fork for real, as `preexec_fn`, user or group would: with those,
+gRPC's threads crash the child before it gets to exec.
 """
 
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import os
-import subprocess
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import signal
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
-from signal import SIGKILL, Signals
-from typing import Protocol
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGTERM, SIGUSR1, Signals
 
-from croupier.agent.core.events import Exited
+import structlog
+
+from croupier.agent.account import Account
+from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
-from croupier.agent.sandbox import Sandbox
+from croupier.agent.sandbox import Sandbox, Sandboxes
+from croupier.agent.shim import run_file
+from croupier.agent.shim.build import Shim
+from croupier.agent.shim.objection import objection
+from croupier.agent.shim.remains import PREFIX, VARIABLE, Remains, sweep
+from croupier.agent.shim.run_file import RunRecord
+from croupier.model.errors import InvalidRequest
 
+_log = structlog.get_logger("croupier.agent")
 
-class SessionWatch(Protocol):
-    """Who wants to know which sessions the tasks lead."""
+Report = Started | LaunchFailed | Exited
 
-    def note_started(self, pid: int) -> None:
-        """A session began."""
-
-    def note_ended(self, pid: int) -> None:
-        """Its leader has ended."""
+# A shim that holds its lock says within this who it is; one that was stopped does not.
+ADOPT_S = 2.0
+_ADOPT_POLL_S = 0.001
+_NEWS_BYTES = 65536
+# The shim's descriptors are 0 to 4; none that it is given may be overwritten by another.
+_LEAST_FD = 10
+_ALL_SIGNALS = signal.valid_signals()
+_TO_DEFAULT = _ALL_SIGNALS - {SIGKILL, signal.SIGSTOP}
 
 
 @dataclass(slots=True)
 class _Running:
-    process: subprocess.Popen[bytes]
+    """A shim that is watched.
+
+    Attributes:
+        program: for the words of a failure; empty if it was adopted.
+        is_child: whether it has to be reaped.
+        pid: of the task's process; 0 until it has started.
+        failed: whether it was reported that the process could not be started.
+    """
+
+    run: str
+    shim: int
     pidfd: int
+    program: str = ""
+    is_child: bool = True
+    pid: int = 0
+    failed: bool = False
 
 
 class Supervisor:
-    """Every process that the agent started for a task and that has not been reaped."""
+    """Every shim that was started or adopted and has not ended."""
 
-    def __init__(self, watch: SessionWatch, on_exit: Callable[[Exited], None]) -> None:
-        """Tell `on_exit`, in the loop, of each end."""
-        self._watch, self._on_exit = watch, on_exit
+    def __init__(
+        self,
+        runs: Path,
+        sandboxes: Sandboxes,
+        shim: Shim,
+        report: Callable[[Report], None],
+        failed: Callable[[str], None],
+    ) -> None:
+        """Keep run files in `runs`, and tell `report`, in the loop, what becomes of each.
+
+        A process that was asked for is answered with `Started` or `LaunchFailed`, and each
+        that was started or adopted with `Exited`. `failed` is told of the step that failed.
+
+        Raises:
+            OSError: if `runs` cannot be made, or there are no descriptors left.
+        """
+        runs.mkdir(mode=0o700, exist_ok=True)
+        self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
+        self._report, self._failed = report, failed
         self._running: dict[Key, _Running] = {}
-        self._null = os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC)
+        self._keys: dict[int, Key] = {}
+        self._rest = b""
+        self._null = _high(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        reading, writing = os.pipe()
+        self._news, self._news_end = _high(reading), _high(writing)
+        os.set_blocking(self._news, False)
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._news, self._on_news)
+        self._sweeper = ThreadPoolExecutor(1, "sweeper")
+        self._sweeping = 0
+        self._all_ended = asyncio.Event()
+        self._all_ended.set()
 
-    def pids(self) -> Iterable[int]:
-        """The sessions that live."""
-        return [running.process.pid for running in self._running.values()]
+    def __len__(self) -> int:
+        return len(self._running)
 
     def spawn(
         self,
         key: Key,
+        run: str,
         argv: Sequence[str],
         environment: Mapping[str, str],
         sandbox: Sandbox,
-    ) -> int:
-        """Start a process that leads a session and group of its own; its pid.
+        account: Account | None = None,
+    ) -> None:
+        """Start a shim that starts the process; what comes of it is reported.
+
+        The process leads a session and group of its own. Takes about a third of a millisecond.
 
         Raises:
-            OSError: if the program cannot be run, or there is no room for a process.
+            OSError: if there is no room for the run file or for a process.
+            ValueError: if a word or variable cannot be given to any process.
         """
-        process = subprocess.Popen(
-            argv,
-            stdin=self._null,
-            stdout=sandbox.stdout,
-            stderr=sandbox.stderr,
-            cwd=sandbox.path,
-            env=environment,
-            start_new_session=True,
-            close_fds=True,
-        )
-        self._watch.note_started(process.pid)
+        path = self._path(run)
+        fd = _high(run_file.create(path))
         try:
-            pidfd = os.pidfd_open(process.pid)
-        except OSError:
-            self._end_group(process.pid, SIGKILL)
-            self._watch.note_ended(process.pid)
-            process.wait()
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            given = {PREFIX + name: value for name, value in environment.items()}
+            given[f"{PREFIX}{VARIABLE}"] = str(path)
+            pid = os.posix_spawn(
+                self._shim.argv[0],
+                [*self._shim.argv, sandbox.path, str(account or "-"), *argv],
+                given,
+                file_actions=[
+                    (os.POSIX_SPAWN_DUP2, self._null, 0),
+                    (os.POSIX_SPAWN_DUP2, sandbox.stdout, 1),
+                    (os.POSIX_SPAWN_DUP2, sandbox.stderr, 2),
+                    (os.POSIX_SPAWN_DUP2, fd, 3),
+                    (os.POSIX_SPAWN_DUP2, self._news_end, 4),
+                ],
+                setsid=True,
+                setsigmask=_ALL_SIGNALS,
+                setsigdef=_TO_DEFAULT,
+            )
+        except BaseException:
+            path.unlink(missing_ok=True)
             raise
-        self._running[key] = _Running(process, pidfd)
-        asyncio.get_running_loop().add_reader(pidfd, self._on_readable, key)
-        return process.pid
+        finally:
+            os.close(fd)
+        try:
+            pidfd = os.pidfd_open(pid)
+        except OSError:
+            # It has no task yet that could outlive it, or the kernel ends that with it.
+            os.kill(pid, SIGKILL)
+            os.waitpid(pid, 0)
+            path.unlink(missing_ok=True)
+            raise
+        self._watch(key, _Running(run, pid, pidfd, argv[0]))
+
+    def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
+        """Find out what became of a run of an earlier agent on this work dir.
+
+        What lives is watched from now on, and its end is reported. Of what has vanished,
+        nothing is left. Takes up to 2 s if the shim was stopped just as it began, and up to
+        10 s if what it left cannot be killed.
+
+        Raises:
+            OSError: if the run file cannot be read, or there are no descriptors left.
+        """
+        path = self._path(run)
+        try:
+            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return Vanished(key, "it was never started", never_started=True)
+        try:
+            record = self._hold(key, run, fd)
+        finally:
+            os.close(fd)
+        if key in self._running:
+            return Adopted(key, self._running[key].pid)
+        if record.end is not None:
+            return Exited(key, record.end.exit_code, record.end.signal)
+        if record.error is not None and record.is_whole:
+            return LaunchFailed(key, objection("", record.error))
+        if record.shim is None and record.is_whole:
+            return Vanished(key, "it was never started", never_started=True)
+        if not sweep(self._remains(key, run)) and not path.stat().st_size:
+            return Vanished(key, "it was never started", never_started=True)
+        if record.is_whole:
+            return Vanished(key, "what watched over it was killed")
+        return Vanished(key, f"its run file {path} is damaged")
 
     def signal(self, key: Key, number: Signals) -> None:
-        """Signal the task's process group; nothing happens if it has ended."""
+        """SIGTERM the task's process group, or SIGKILL all that descends from it.
+
+        Nothing happens if it has ended.
+        """
         running = self._running.get(key)
-        if running is not None:
-            self._end_group(running.process.pid, number)
+        if running is None:
+            return
+        with suppress(ProcessLookupError):
+            signal.pidfd_send_signal(running.pidfd, SIGTERM if number == SIGTERM else SIGUSR1)
+            if number != SIGTERM:
+                # One that somebody has stopped would not hear it.
+                signal.pidfd_send_signal(running.pidfd, SIGCONT)
+
+    def forget(self, run: str) -> None:
+        """Remove what is kept of a run that is over.
+
+        Raises:
+            OSError: if the disk does not let us.
+        """
+        self._path(run).unlink(missing_ok=True)
+
+    def forget_strays(self, known: Collection[str]) -> int:
+        """End and forget the runs in the directory that are not `known`; how many lived.
+
+        Such are left by an agent that was killed before it forgot them, or whose records were lost.
+        Blocks for up to 10 s where something lives and cannot be killed.
+
+        Raises:
+            OSError: if they cannot be read.
+        """
+        ended = 0
+        for path in self._runs.iterdir():
+            if path.name not in known and path.is_file() and not path.is_symlink():
+                if _is_locked(path):
+                    sweep(Remains(str(path), ""))
+                    ended += 1
+                path.unlink(missing_ok=True)
+        return ended
+
+    async def end(self, timeout_s: float) -> int:
+        """SIGKILL all tasks, and wait for the end of their shims; how many are left then."""
+        for key in list(self._running):
+            self.signal(key, SIGKILL)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._all_ended.wait()
+        return len(self._running)
 
     def close(self) -> None:
-        """Kill what still runs, and let go of everything; what was killed is reaped."""
-        for key, running in list(self._running.items()):
-            self._end_group(running.process.pid, SIGKILL)
-            try:
-                running.process.wait(timeout=1.0)
-            except subprocess.TimeoutExpired:
-                # It hangs in the kernel: the watchdog has it on its list.
-                self._release(key)
-            else:
-                self._watch.note_ended(running.process.pid)
-                self._release(key)
-        os.close(self._null)
+        """Let go of all shims; they and their tasks run on."""
+        for key in list(self._running):
+            self._release(key)
+        self._loop.remove_reader(self._news)
+        for fd in (self._news, self._news_end, self._null):
+            os.close(fd)
+        self._sweeper.shutdown(wait=False, cancel_futures=True)
 
-    def _on_readable(self, key: Key) -> None:
-        running = self._running[key]
-        pid = running.process.pid
-        self._end_group(pid, SIGKILL)
-        self._watch.note_ended(pid)
-        code = running.process.poll()
-        assert code is not None
-        self._release(key)
-        self._on_exit(Exited(key, signal=-code) if code < 0 else Exited(key, exit_code=code))
+    def _path(self, run: str) -> Path:
+        if not run or "/" in run or run.startswith("."):
+            raise InvalidRequest(f"{run!r} is not the name of a run")
+        return self._runs / run
+
+    def _remains(self, key: Key, run: str, *sessions: int) -> Remains:
+        return Remains(str(self._path(run)), self._sandboxes.path_of(key), sessions)
+
+    def _hold(self, key: Key, run: str, fd: int) -> RunRecord:
+        """Watch the shim that holds the run file's lock; what is written if none does."""
+        deadline = time.monotonic() + ADOPT_S
+        while True:
+            # Tried before the reading: what a shim that is gone has written is then final.
+            is_over = _try_lock(fd)
+            record = run_file.read(fd)
+            if is_over or time.monotonic() >= deadline:
+                return record
+            if record.task is not None and record.shim is not None:
+                with suppress(ProcessLookupError):
+                    pidfd = os.pidfd_open(record.shim.pid)
+                    if record.shim.is_of_that_start():
+                        self._watch(
+                            key,
+                            _Running(
+                                run, record.shim.pid, pidfd, is_child=False, pid=record.task.pid
+                            ),
+                        )
+                        return record
+                    os.close(pidfd)
+            time.sleep(_ADOPT_POLL_S)
+
+    def _watch(self, key: Key, running: _Running) -> None:
+        self._running[key] = running
+        self._keys[running.shim] = key
+        self._all_ended.clear()
+        self._loop.add_reader(running.pidfd, self._on_shim_ended, key)
 
     def _release(self, key: Key) -> None:
         running = self._running.pop(key)
-        asyncio.get_running_loop().remove_reader(running.pidfd)
+        del self._keys[running.shim]
+        self._loop.remove_reader(running.pidfd)
         os.close(running.pidfd)
 
-    def _end_group(self, pid: int, number: Signals) -> None:
-        # It is empty, or all that is left of it has become somebody else, as by sudo.
-        with suppress(ProcessLookupError, PermissionError):
-            os.killpg(pid, number)
+    def _on_news(self) -> None:
+        """Read what shims say about starts: `SHIM task PID START` or `SHIM error STEP ERRNO`."""
+        with suppress(BlockingIOError):
+            while chunk := os.read(self._news, _NEWS_BYTES):
+                *lines, self._rest = (self._rest + chunk).split(b"\n")
+                for line in lines:
+                    shim, _, said = line.partition(b" ")
+                    key = self._keys.get(int(shim))
+                    if key is not None:
+                        self._on_start(key, run_file.parse_start(said + b"\n"))
+                if len(chunk) < _NEWS_BYTES:
+                    return
+
+    def _on_start(self, key: Key, start: run_file.Process | run_file.StartError | None) -> None:
+        running = self._running[key]
+        if running.pid or running.failed or start is None:
+            return
+        if isinstance(start, run_file.Process):
+            running.pid = start.pid
+            self._report(Started(key, start.pid))
+            return
+        running.failed = True
+        self._failed(start.step)
+        self._report(LaunchFailed(key, objection(running.program, start)))
+
+    def _on_shim_ended(self, key: Key) -> None:
+        # What it said before comes first.
+        self._on_news()
+        running = self._running[key]
+        self._release(key)
+        if running.is_child:
+            os.waitpid(running.shim, 0)
+        record = self._read(running.run)
+        if not running.failed and record.end is not None and running.pid:
+            self._report(Exited(key, record.end.exit_code, record.end.signal))
+        elif not running.failed:
+            _log.error("shim_killed", run=running.run, shim=running.shim, pid=running.pid)
+            self._sweep(key, running)
+        self._note_ended()
+
+    def _read(self, run: str) -> RunRecord:
+        try:
+            fd = os.open(self._path(run), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except OSError as error:
+            _log.error("run_file_unreadable", run=run, error=str(error))
+            return RunRecord()
+        try:
+            return run_file.read(fd)
+        finally:
+            os.close(fd)
+
+    def _sweep(self, key: Key, running: _Running) -> None:
+        """End what a shim that was killed has left, off the loop; then report the end."""
+
+        def tell(future: Future[int]) -> None:
+            if future.cancelled():
+                return
+            error = future.exception()
+            if error is not None:
+                _log.error("sweep_failed", run=running.run, error=repr(error))
+            with suppress(RuntimeError):
+                # The loop may be over by now: the next agent looks again.
+                self._loop.call_soon_threadsafe(self._on_swept, end)
+
+        if running.pid:
+            end: Exited | LaunchFailed = Exited(key, unknown=True)
+            sessions = [running.pid]
+        else:
+            end = LaunchFailed(key, "what was to watch over it was killed")
+            sessions = []
+        remains = self._remains(key, running.run, *sessions)
+        self._sweeping += 1
+        self._sweeper.submit(sweep, remains).add_done_callback(tell)
+
+    def _on_swept(self, end: Report) -> None:
+        self._sweeping -= 1
+        self._report(end)
+        self._note_ended()
+
+    def _note_ended(self) -> None:
+        if not self._running and not self._sweeping:
+            self._all_ended.set()
+
+
+def _try_lock(fd: int) -> bool:
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _is_locked(path: Path) -> bool:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return not _try_lock(fd)
+    finally:
+        os.close(fd)
+
+
+def _high(fd: int) -> int:
+    """The same file under a number that the shim has no use for; `fd` may be closed."""
+    if fd >= _LEAST_FD:
+        return fd
+    try:
+        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
+    finally:
+        os.close(fd)

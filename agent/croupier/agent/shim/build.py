@@ -1,0 +1,133 @@
+"""The shim's program: compiled once where there is a C compiler, else interpreted.
+
+Both keep the same protocol (shim.c tells it). The compiled one starts in well under a
+millisecond and holds about 70 KB; the interpreted one takes about 10 ms and 3 MB for each task.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import structlog
+
+_log = structlog.get_logger("croupier.agent")
+
+COMPILERS = ("cc", "gcc", "clang", "tcc")
+COMPILE_S = 20.0
+_CHECK_S = 5.0
+_SAYS = b"croupier-shim 1\n"
+_SOURCE = Path(__file__).with_name("shim.c")
+_FALLBACK = Path(__file__).with_name("fallback.py")
+# A static program needs no linking at each start; not every machine has the library for it.
+_FLAGS = (("-O2", "-s", "-static"), ("-O2", "-s"), ())
+
+
+@dataclass(frozen=True, slots=True)
+class Shim:
+    """A program that watches over one task.
+
+    Attributes:
+        kind: whether it was compiled or is interpreted.
+        argv: the words to start it with, before its own.
+    """
+
+    kind: Literal["c", "python"]
+    argv: tuple[str, ...]
+
+
+def interpreted_shim() -> Shim:
+    """The one that needs no compiler."""
+    return Shim("python", (sys.executable, "-S", "-E", "-I", str(_FALLBACK)))
+
+
+def prepare_shim(directory: Path) -> Shim:
+    """The best shim that this machine can have; blocks for as long as it takes to compile.
+
+    That is once for each version of the source: it is kept in `directory`, and older ones are
+    removed.
+    """
+    source = _SOURCE.read_bytes()
+    name = hashlib.sha256(source + platform.machine().encode()).hexdigest()[:16]
+    path = directory / f"shim-{name}"
+    if not _is_ours(path) or not _works(path):
+        why = _compile(path)
+        if why:
+            _log.warning("shim_not_compiled", reason=why)
+            return interpreted_shim()
+    for other in directory.glob("shim-*"):
+        if other != path:
+            other.unlink(missing_ok=True)
+    return Shim("c", (str(path),))
+
+
+def _compile(path: Path) -> str:
+    """Make the program at `path`, whole or not at all; if that fails, why."""
+    compilers = [found for name in COMPILERS if (found := shutil.which(name))]
+    why = "no C compiler was found"
+    for compiler in compilers:
+        for flags in _FLAGS:
+            try:
+                with tempfile.TemporaryDirectory(prefix="shim-new-", dir=path.parent) as scratch:
+                    made = Path(scratch) / path.name
+                    words = [compiler, "-std=gnu11", *flags, "-o", str(made), str(_SOURCE)]
+                    why = _run(words)
+                    if not why and _works(made):
+                        made.rename(path)
+                        _log.info("shim_compiled", compiler=compiler, flags=list(flags))
+                        return ""
+                    why = why or f"what {compiler} made does not run there"
+            except OSError as error:
+                why = str(error)
+    return why
+
+
+def _run(words: list[str]) -> str:
+    """Run a compiler; empty if it succeeds, else the end of what it says."""
+    try:
+        done = subprocess.run(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=COMPILE_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{words[0]} took more than {COMPILE_S:.0f} s"
+    said = done.stdout.decode(errors="replace").strip()[-500:]
+    return said or f"{words[0]} failed" if done.returncode else ""
+
+
+def _is_ours(path: Path) -> bool:
+    """Whether nobody else can have put it there or changed it."""
+    try:
+        found = path.lstat()
+    except OSError:
+        return False
+    writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not writable
+
+
+def _works(path: Path) -> bool:
+    """Whether it can be executed there and says what it should."""
+    try:
+        done = subprocess.run(
+            [str(path)],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_CHECK_S,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return done.stdout == _SAYS

@@ -1,0 +1,260 @@
+"""The shim for machines without a C compiler: the same protocol, slower and larger.
+
+    python -S -E -I fallback.py DIRECTORY ACCOUNT PROGRAM [ARGUMENT...]
+
+See shim.c beside this for what it is given, what it writes and why; each function here has
+its counterpart there. It is a program of its own and imports little, for it starts with
+each task.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import signal
+import sys
+import time
+from select import poll
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PROTOCOL = "croupier-shim 1"
+PREFIX = b"T."
+RUN_FILE, NEWS, FIRST_UNKNOWN = 3, 4, 5
+SHIM_LINE, TASK_LINE, END_LINE = 64, 128, 192
+PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+SWEEP_S = 10.0
+_AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
+
+
+class Failed(Exception):
+    """The step at which the task could not be started, and the error's number."""
+
+    def __init__(self, step: str, number: int) -> None:
+        super().__init__(step, number)
+        self.step, self.number = step, number
+
+
+def attempt(call: Callable[..., object], *arguments: object) -> None:
+    """Make a system call where there is nobody to tell if it fails."""
+    try:
+        call(*arguments)
+    except OSError:
+        return
+
+
+def write_line(at: int, text: str) -> None:
+    """Write one line of the run file."""
+    attempt(os.pwrite, RUN_FILE, text.encode(), at)
+
+
+def tell(text: str) -> None:
+    """Send news to the agent, if it is still there."""
+    attempt(os.write, NEWS, f"{os.getpid()} {text}".encode())
+
+
+def stat_field(pid: int, number: int) -> int:
+    """A field of /proc/PID/stat, numbered as in proc(5); 0 if there is no such process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - spares the import
+            return int(file.read().rpartition(b")")[2].split()[number - 3])
+    except (OSError, IndexError):
+        return 0
+
+
+def read_account(text: str) -> tuple[int, int, list[int]] | None:
+    """Read UID:GID[:GROUP,GROUP...]."""
+    if text == "-":
+        return None
+    uid, gid, *groups = text.split(":")
+    return int(uid), int(gid), [int(group) for group in "".join(groups).split(",") if group]
+
+
+def prctl(option: int, value: int) -> None:
+    """The system call of that name, which Python has none for."""
+    ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
+
+
+def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
+    """Turn into the program; the error's number if that fails."""
+    program = argv[0]
+    directories = [b""]
+    if b"/" not in program:
+        directories = environment.get(b"PATH", b"/bin:/usr/bin").split(b":")
+    first = 0
+    for directory in directories:
+        path = directory + b"/" + program if directory else program
+        try:
+            os.execve(path, argv, environment)  # noqa: S606 - no shell is wanted
+        except OSError as error:
+            if b"/" in program:
+                return error.errno or errno.EINVAL
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR):
+                first = first or error.errno or errno.EINVAL
+    return first or errno.ENOENT
+
+
+def become(
+    shim: int,
+    directory: str,
+    account: tuple[int, int, list[int]] | None,
+    argv: list[bytes],
+    environment: dict[bytes, bytes],
+) -> Failed:
+    """In the child: become the task; what is returned says why that failed."""
+    step = "sandbox"
+    try:
+        os.setsid()
+        os.chdir(directory)
+        step = "user"
+        if account is not None:
+            uid, gid, groups = account
+            os.setgroups(groups)
+            os.setgid(gid)
+            os.setuid(uid)
+    except OSError as error:
+        return Failed(step, error.errno or errno.EINVAL)
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != shim:
+        os._exit(1)
+    signal.pthread_sigmask(signal.SIG_SETMASK, ())
+    return Failed("exec", execute(argv, environment))
+
+
+def start(directory: str, account: str, words: list[str]) -> int:
+    """Start the task; its pid.
+
+    Raises:
+        Failed: if it cannot be started.
+    """
+    argv = [os.fsencode(word) for word in words]
+    # Python may have added a variable of its own, for its locale.
+    environment = {
+        name.removeprefix(PREFIX): value
+        for name, value in os.environb.items()
+        if name.startswith(PREFIX)
+    }
+    other = read_account(account)
+    shim = os.getpid()
+    prctl(PR_SET_CHILD_SUBREAPER, 1)
+    reading, writing = os.pipe()
+    try:
+        task = os.fork()
+    except OSError as error:
+        raise Failed("exec", error.errno or errno.EAGAIN) from None
+    if task == 0:
+        try:
+            failed = become(shim, directory, other, argv, environment)
+            os.write(writing, f"{failed.step} {failed.number}".encode())
+        finally:
+            os._exit(1)
+    os.close(writing)
+    # The writing end is closed when the child turns into the program.
+    said = os.read(reading, 64).decode()
+    os.close(reading)
+    if said:
+        step, number = said.split()
+        raise Failed(step, int(number))
+    return task
+
+
+def find_children() -> list[int]:
+    """This process's children."""
+    try:
+        with open("/proc/thread-self/children", "rb") as file:  # noqa: PTH123 - as above
+            return [int(pid) for pid in file.read().split()]
+    except OSError:
+        pids = [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208
+        return [pid for pid in pids if stat_field(pid, 4) == os.getpid()]
+
+
+def end_children(spared: int) -> int:
+    """SIGKILL every child but `spared`, reap those that have ended; how many may yet end."""
+    left = 0
+    for pid in find_children():
+        if pid == spared:
+            continue
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0] == 0:
+                os.kill(pid, signal.SIGKILL)
+                left += 1
+        except OSError:
+            # What has become somebody else, as by sudo, is not ours to end.
+            continue
+    return left
+
+
+def end_group(task: int, number: int) -> None:
+    """Signal the task's process group."""
+    attempt(os.killpg, task, number)
+
+
+def sweep(task: int) -> None:
+    """The first process has ended, but is not reaped: end all that descends from it."""
+    deadline = time.monotonic() + SWEEP_S
+    end_group(task, signal.SIGKILL)
+    while end_children(task) and time.monotonic() < deadline:
+        signal.sigtimedwait({signal.SIGCHLD}, 0.002)
+
+
+def wait_for_end(task: int) -> str:
+    """Wait until the first process has ended, and say how. It is not reaped; orphans are."""
+    while True:
+        while end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
+            if end.si_pid == task:
+                how = "exit" if end.si_code == os.CLD_EXITED else "signal"
+                return f"{how} {end.si_status}\n"
+            os.waitpid(end.si_pid, 0)
+        number = signal.sigwait(_AWAITED)
+        if number == signal.SIGTERM:
+            end_group(task, signal.SIGTERM)
+        elif number == signal.SIGUSR1:
+            end_group(task, signal.SIGKILL)
+            end_children(task)
+
+
+def is_agent_gone() -> bool:
+    """Whether nobody reads the news any more."""
+    news = poll()
+    news.register(NEWS, 0)
+    return bool(news.poll(0))
+
+
+def main() -> int:
+    """Watch over one task."""
+    if len(sys.argv) < 4:
+        print(PROTOCOL)
+        return 0 if len(sys.argv) == 1 else 2
+    signal.pthread_sigmask(signal.SIG_SETMASK, signal.valid_signals())
+    # Python ignores these, and a program inherits that.
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+    os.set_inheritable(RUN_FILE, False)
+    os.set_inheritable(NEWS, False)
+    os.closerange(FIRST_UNKNOWN, 65536)
+    own = os.getpid()
+    write_line(SHIM_LINE, f"shim {own} {stat_field(own, 22)}\n")
+    try:
+        task = start(sys.argv[1], sys.argv[2], sys.argv[3:])
+    except Failed as failed:
+        line = f"error {failed.step} {failed.number}\n"
+        write_line(TASK_LINE, line)
+        tell(line)
+        return 0
+    line = f"task {task} {stat_field(task, 22)}\n"
+    write_line(TASK_LINE, line)
+    tell(line)
+    end = wait_for_end(task)
+    sweep(task)
+    write_line(END_LINE, end)
+    if is_agent_gone():
+        attempt(os.fdatasync, RUN_FILE)
+    os.waitpid(task, 0)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

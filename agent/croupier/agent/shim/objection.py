@@ -1,0 +1,32 @@
+"""Why a task has no process, in words for its framework."""
+
+from __future__ import annotations
+
+import errno
+import os
+
+from croupier.agent.shim.run_file import StartError
+
+_WHY = {
+    errno.ENOENT: "no such program, or its interpreter is missing",
+    errno.ENOEXEC: "exec format error: neither a program of this machine nor a script with #!",
+    errno.EACCES: "permission denied: it is not executable",
+}
+
+
+def objection(program: str, error: StartError) -> str:
+    """What to tell the framework of a task whose shim could not start `program`.
+
+    `program` is empty if nobody knows it any more.
+    """
+    if error.step == "exec":
+        return cannot_run(program, error.number)
+    if error.step == "user":
+        return f"cannot become the task's user: {os.strerror(error.number)}"
+    return f"cannot enter the sandbox: {os.strerror(error.number)}"
+
+
+def cannot_run(program: str, number: int) -> str:
+    """The words for the system's error `number` of an exec."""
+    what = repr(program) if program else "its program"
+    return f"cannot run {what}: {_WHY.get(number) or os.strerror(number)}"
