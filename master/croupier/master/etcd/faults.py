@@ -13,7 +13,15 @@ _BAD_LOGIN = ("authentication failed", "invalid user ID or password")
 _NOT_ASKED_FOR = "authentication is not enabled"
 _LOGIN_WANTED = "user name is empty"
 _FULL = "database space exceeded"
-_TLS = ("CERTIFICATE_VERIFY_FAILED", "SSL_ERROR", "Ssl handshake", "Peer name", "hostname")
+_TLS = (
+    "CERTIFICATE_VERIFY_FAILED",
+    "SSL_ERROR",
+    "Peer name",
+    # What is left of its alert when it does not take ours.
+    "TSI_DATA_CORRUPTED",
+    # Our certificate and key do not belong together.
+    "security handshaker",
+)
 
 
 class StaleLogin(CroupierError):
@@ -58,7 +66,7 @@ def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> Croupi
         case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
             return Full(f"{said}: compact and defragment it, then disarm the alarm")
         case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
-            return Untrusted(said)
+            return Untrusted(f"{said}: TLS fails; are ca, certificate and key the right files?")
         case _:
             return Unavailable(said)
 
@@ -67,4 +75,4 @@ def _words(error: grpc.aio.AioRpcError) -> str:
     details = error.details() or ""
     if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED:
         return "no answer in time"
-    return f"{details.removeprefix('etcdserver: ')[:300]}" or error.code().name
+    return details.removeprefix("etcdserver: ")[:300] or error.code().name

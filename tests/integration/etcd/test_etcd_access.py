@@ -1,0 +1,112 @@
+"""Certificates and passwords: with the right ones it works, with wrong ones it says so once."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+from structlog.testing import capture_logs
+
+from croupier.master.core.records import MasterRecord
+from croupier.master.etcd import EtcdAccess, EtcdClient, EtcdElection
+from croupier.master.store.etcd import EtcdStore
+from croupier.model.errors import InvalidRequest
+from tests.harness.etcd import PASSWORD, USER, Etcd, make_certificates, running_etcd
+from tests.integration.etcd.conftest import Masters
+
+
+@pytest.fixture(scope="module")
+def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    directory = tmp_path_factory.mktemp("tls")
+    certificates = make_certificates(directory / "certificates")
+    with running_etcd(directory, certificates=certificates) as etcd:
+        yield etcd
+
+
+@pytest.fixture(scope="module")
+def with_users(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
+    with running_etcd(tmp_path_factory.mktemp("users")) as etcd:
+        etcd.enable_users("croupier")
+        yield etcd
+
+
+async def use(etcd: Etcd, access: EtcdAccess, prefix: str = "croupier") -> None:
+    """Lead, commit and load with `access`."""
+    async with AsyncExitStack() as stack:
+        client = EtcdClient(etcd.addresses, access)
+        stack.push_async_callback(client.close)
+        election = EtcdElection(client, prefix, "a:1", 5)
+        stack.push_async_callback(election.close)
+        await election.win()
+        store = EtcdStore(client, prefix, election)
+        await store.load()
+        await store.commit([MasterRecord("c", 1)])
+        # A token that is good no more is renewed.
+        if client._token:
+            client._token = "nonsense"
+        assert (await store.load()).master == MasterRecord("c", 1)
+        assert election.is_won
+
+
+async def refusal(etcd: Etcd, access: EtcdAccess, prefix: str = "croupier") -> str:
+    with pytest.raises(InvalidRequest) as refused:
+        await use(etcd, access, prefix)
+    assert "\n" not in str(refused.value)
+    return str(refused.value)
+
+
+async def test_with_certificates_it_works(guarded: Etcd) -> None:
+    await use(guarded, guarded.access())
+
+
+async def test_a_wrong_authority_is_named(guarded: Etcd, tmp_path: Path) -> None:
+    others = make_certificates(tmp_path)
+    access = dataclasses.replace(guarded.access(), ca=others.ca.read_bytes())
+    assert "CERTIFICATE_VERIFY_FAILED" in await refusal(guarded, access)
+
+
+async def test_without_a_certificate_of_its_own_it_is_refused(guarded: Etcd) -> None:
+    access = EtcdAccess(ca=guarded.access().ca)
+    assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
+
+
+async def test_a_key_of_another_certificate_is_refused(guarded: Etcd, tmp_path: Path) -> None:
+    others = make_certificates(tmp_path)
+    access = dataclasses.replace(guarded.access(), key=others.client_key.read_bytes())
+    assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
+
+
+async def test_with_a_password_it_works(with_users: Etcd) -> None:
+    await use(with_users, with_users.access(USER, PASSWORD))
+
+
+async def test_a_wrong_password_is_named(with_users: Etcd) -> None:
+    text = await refusal(with_users, with_users.access(USER, "wrong"))
+    assert "authentication failed" in text
+    assert repr(USER) in text
+    assert "wrong" not in text
+
+
+async def test_no_user_where_one_is_wanted_is_refused(with_users: Etcd) -> None:
+    assert "it wants a user" in await refusal(with_users, with_users.access())
+
+
+async def test_a_user_without_rights_is_told_what_he_lacks(with_users: Etcd) -> None:
+    text = await refusal(with_users, with_users.access(USER, PASSWORD), prefix="elsewhere")
+    assert "must be granted" in text
+
+
+async def test_a_user_where_there_are_none_is_refused(masters: Masters) -> None:
+    assert "not enabled" in await refusal(masters.etcd, masters.etcd.access(USER, PASSWORD))
+
+
+async def test_an_unsound_release_is_warned_of(
+    masters: Masters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.master.etcd.client.SOUND", {(3, 4): 99, (3, 5): 6})
+    with capture_logs() as logs:
+        await masters.client().check()
+    assert [entry["event"] for entry in logs] == ["etcd_release_unsound"]

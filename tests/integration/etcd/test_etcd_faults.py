@@ -1,0 +1,178 @@
+"""Members of etcd that die, freeze and return: what is told was kept, and two never lead."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from croupier.master.core.records import AgentRecord, MasterRecord
+from croupier.master.etcd import EtcdElection
+from croupier.master.store.etcd import EtcdStore
+from croupier.model.errors import CroupierError, FailedOver, Unavailable
+from croupier.model.ids import AgentId
+from tests.harness.eventually import eventually
+from tests.integration.etcd.conftest import Masters
+
+LEASE_S = 5.0
+
+
+class Writer:
+    """Commits one record after another.
+
+    Attributes:
+        kept: how many commits were said to be durable.
+        slowest_s: the longest that one took.
+    """
+
+    def __init__(self, store: EtcdStore) -> None:
+        self._store = store
+        self.kept = 0
+        self.slowest_s = 0.0
+
+    async def run(self) -> None:
+        while True:
+            began = time.monotonic()
+            await self._store.commit([AgentRecord(AgentId(f"A{self.kept}"), "h")])
+            self.slowest_s = max(self.slowest_s, time.monotonic() - began)
+            self.kept += 1
+            await asyncio.sleep(0.01)
+
+    async def goes_on(self) -> None:
+        kept = self.kept
+        await eventually(lambda: self.kept > kept + 5)
+
+
+@asynccontextmanager
+async def writing(store: EtcdStore) -> AsyncIterator[Writer]:
+    writer = Writer(store)
+    task = asyncio.create_task(writer.run())
+    try:
+        await writer.goes_on()
+        yield writer
+        assert not task.done(), "a commit failed"
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def holds_all(store: EtcdStore, writer: Writer) -> bool:
+    known = (await store.load()).agents
+    return all(AgentId(f"A{number}") in known for number in range(writer.kept))
+
+
+async def test_a_member_that_dies_and_returns_is_not_noticed(three: Masters) -> None:
+    etcd = three.etcd
+    election, store = await three.leading(lease_s=LEASE_S)
+    async with writing(store) as writer:
+        for number in range(3):
+            # One of them leads raft; the others elect another.
+            etcd.kill(number)
+            await writer.goes_on()
+            etcd.launch(number)
+            await asyncio.to_thread(etcd.wait_ready)
+    assert election.is_won
+    assert writer.slowest_s < 4.0
+    assert await holds_all(store, writer)
+
+
+async def test_a_member_that_freezes_is_passed_over(three: Masters) -> None:
+    etcd = three.etcd
+    election, store = await three.leading(lease_s=LEASE_S)
+    async with writing(store) as writer:
+        for number in range(3):
+            etcd.freeze(number)
+            await writer.goes_on()
+            etcd.thaw(number)
+            await writer.goes_on()
+    assert election.is_won
+    assert await holds_all(store, writer)
+
+
+async def test_without_a_quorum_the_leader_steps_down_and_tells_nobody(three: Masters) -> None:
+    etcd = three.etcd
+    election, store = await three.leading("a:1", lease_s=LEASE_S)
+    await store.commit([MasterRecord("c", 1)])
+    follower = three.election("b:1", lease_s=LEASE_S)
+    following = asyncio.create_task(follower.win())
+    await eventually(lambda: follower.leader == "a:1")
+
+    began = time.monotonic()
+    etcd.kill(0, 1)
+    committing = asyncio.create_task(store.commit([MasterRecord("c", 99)]))
+    await asyncio.wait_for(election.lost(), LEASE_S + 1)
+    assert 0.8 * LEASE_S - 1.5 < time.monotonic() - began < LEASE_S
+    assert not election.is_won
+    with pytest.raises((Unavailable, FailedOver)):
+        await asyncio.wait_for(committing, 10)
+    with pytest.raises(Unavailable):
+        await store.commit([MasterRecord("c", 100)])
+    assert not following.done(), "without a quorum nobody leads"
+
+    etcd.launch(0)
+    etcd.launch(1)
+    leading = await first_to_lead(election, follower, following)
+    registry = await EtcdStore(three.client(), three.prefix, leading).load()
+    # The commit that nobody was told of may have come through, or not.
+    assert registry.master in (MasterRecord("c", 1), MasterRecord("c", 99))
+
+
+async def first_to_lead(
+    old: EtcdElection, follower: EtcdElection, following: asyncio.Task[None]
+) -> EtcdElection:
+    again = asyncio.create_task(old.win())
+    await asyncio.wait([again, following], return_when=asyncio.FIRST_COMPLETED, timeout=30)
+    leading = [each for each in (old, follower) if each.is_won]
+    for task in (again, following):
+        task.cancel()
+    await asyncio.gather(again, following, return_exceptions=True)
+    (one,) = leading
+    return one
+
+
+async def test_what_a_frozen_etcd_was_told_does_no_harm_when_it_thaws(three: Masters) -> None:
+    etcd = three.etcd
+    old, store = await three.leading("a:1", lease_s=2)
+    await store.commit([MasterRecord("c", 1)])
+    etcd.freeze(0, 1, 2)
+    committing = asyncio.create_task(store.commit([MasterRecord("c", 99)]))
+    await asyncio.wait_for(old.lost(), 4)
+    with pytest.raises(CroupierError):
+        await asyncio.wait_for(committing, 10)
+    etcd.thaw(0, 1, 2)
+    await asyncio.wait_for(old.win(), 20)
+    again = EtcdStore(three.client(), three.prefix, old)
+    known = (await again.load()).master
+    await again.commit([MasterRecord("c", 2)])
+    assert known in (MasterRecord("c", 1), MasterRecord("c", 99))
+    assert (await again.load()).master == MasterRecord("c", 2)
+
+
+async def test_a_leader_that_was_frozen_knows_at_once_that_it_leads_no_more(
+    three: Masters,
+) -> None:
+    """A master that did not run for longer than its lease: no timer has fired yet."""
+
+    class Late:
+        ahead_s = 0.0
+
+        def now(self) -> float:
+            return time.monotonic() + self.ahead_s
+
+        def wall_ms(self) -> int:
+            return 0
+
+    clock = Late()
+    client = three.client()
+    election = EtcdElection(client, three.prefix, "a:1", LEASE_S, clock)
+    await election.win()
+    store = EtcdStore(client, three.prefix, election)
+    await store.load()
+    clock.ahead_s = LEASE_S
+    assert not election.is_won
+    with pytest.raises(Unavailable):
+        await store.commit([MasterRecord("c", 1)])
+    await election.close()
