@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -61,11 +61,11 @@ class EtcdAccess:
         user: a user of etcd's own; empty: none.
     """
 
-    ca: bytes | None = None
-    cert: bytes | None = None
-    key: bytes | None = None
+    ca: bytes | None = field(default=None, repr=False)
+    cert: bytes | None = field(default=None, repr=False)
+    key: bytes | None = field(default=None, repr=False)
     user: str = ""
-    password: str = ""
+    password: str = field(default="", repr=False)
 
     @classmethod
     def read(

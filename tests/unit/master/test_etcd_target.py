@@ -1,0 +1,107 @@
+"""Which etcd, by what right, and of which release."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from croupier.master.etcd.client import end_of, is_sound
+from croupier.master.etcd.keys import Keys
+from croupier.master.etcd.target import EtcdAccess, EtcdTarget
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.address import Address
+
+
+def test_a_target_is_read() -> None:
+    target = EtcdTarget.parse("etcd://h1,h2:1234,[::1]:99/teams/x")
+    assert target.endpoints == (Address("h1", 2379), Address("h2", 1234), Address("::1", 99))
+    assert target.prefix == "teams/x"
+    assert EtcdTarget.parse(str(target)) == target
+
+
+def test_the_prefix_has_a_default() -> None:
+    assert EtcdTarget.parse("etcd://h1").prefix == "croupier"
+    assert EtcdTarget.parse("etcd://h1/").prefix == "croupier"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "h1:2379",
+        "http://h1/x",
+        "etcd://",
+        "etcd:///x",
+        "etcd://h1:x/p",
+        "etcd://h1/a//b",
+        "etcd://h1/..",
+        "etcd://h1/a b",
+        "etcd://h1/a/records",
+        "etcd://h1/head",
+    ],
+)
+def test_what_is_no_target_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        EtcdTarget.parse(text)
+
+
+def test_access_is_read_from_files(tmp_path: Path) -> None:
+    (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----\n")
+    (tmp_path / "word").write_text("a secret \n")
+    access = EtcdAccess.read(ca=tmp_path / "ca", user="u", password_file=tmp_path / "word")
+    assert access.is_encrypted
+    assert access.password == "a secret "
+    assert not EtcdAccess.read().is_encrypted
+
+
+def test_access_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("no PEM")
+    file = tmp_path / "file"
+    wrongs: dict[str, list[Callable[[], EtcdAccess]]] = {
+        "needs its key": [
+            lambda: EtcdAccess.read(cert=file),
+            lambda: EtcdAccess.read(key=file),
+        ],
+        "needs a password file": [
+            lambda: EtcdAccess.read(user="u"),
+            lambda: EtcdAccess.read(password_file=file),
+        ],
+        "not a PEM file": [lambda: EtcdAccess.read(ca=file)],
+        "No such file": [lambda: EtcdAccess.read(ca=tmp_path / "none")],
+    }
+    for says, reads in wrongs.items():
+        for read in reads:
+            with pytest.raises(InvalidRequest, match=says):
+                read()
+
+
+def test_a_password_is_not_shown() -> None:
+    assert "secret" not in repr(EtcdAccess(user="u", password="secret", key=b"secret"))
+
+
+@pytest.mark.parametrize(
+    ("version", "sound"),
+    [
+        ("3.4.22", True),
+        ("3.4.21", False),
+        ("3.5.5", False),
+        ("3.5.6", True),
+        ("3.5.1", False),
+        ("3.6.0", True),
+        ("4.0.0", True),
+        ("3.3.99", False),
+        ("", False),
+        ("what", False),
+    ],
+)
+def test_sound_releases(version: str, sound: bool) -> None:
+    assert is_sound(version) is sound
+
+
+def test_a_records_key_names_it() -> None:
+    keys = Keys("teams/x")
+    key = keys.record("task", "F/a%2Fb")
+    assert keys.record_of(key) == ("task", "F/a%2Fb")
+    assert keys.records <= key < end_of(keys.records)
