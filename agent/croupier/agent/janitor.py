@@ -1,22 +1,36 @@
-"""Removes the sandboxes of tasks that are no more, some time after."""
+"""Removes the sandboxes of tasks that are no more: the later, the emptier the disk is.
+
+Rule: what is removed is first moved out of the way, in the loop. So a task that is launched
+under the same name meanwhile never loses its sandbox, and what a task still lives in is not
+touched at all.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 from collections import deque
+from collections.abc import Callable, Collection
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.sandbox import Sandboxes
+from croupier.agent.sandbox import STREAMS, Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import FrameworkId, TaskId
 
 _log = structlog.get_logger("croupier.agent")
 
+# On an empty disk; the time shrinks with the share of the disk that is free.
 KEEP_S = 7 * 24 * 3600.0
+# Of the disk: with no more free than this, nothing is kept.
+HEADROOM = 0.1
+# However full the disk: whoever reads the output may read to its end.
+LEAST_S = 30.0
 # The oldest go first when there are more, however young they are.
 MOST_KEPT = 20_000
 LOOK_EVERY_S = 10.0
@@ -24,8 +38,23 @@ LOOK_EVERY_S = 10.0
 SLICE = 100
 
 
+def used_share(path: Path) -> float:
+    """How much of the disk that `path` is on is used, or not for us; from 0 to 1.
+
+    Raises:
+        OSError: if that cannot be found out.
+    """
+    disk = os.statvfs(path)
+    return 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0
+
+
 class Janitor:
-    """Knows which sandboxes nobody runs in."""
+    """Knows which sandboxes nobody runs in.
+
+    Attributes:
+        removed: how many it has removed so far.
+        allowed_s: for how long a sandbox is kept, as full as the disk was at the last look.
+    """
 
     def __init__(
         self,
@@ -33,57 +62,123 @@ class Janitor:
         clock: Clock,
         keep_s: float = KEEP_S,
         most_kept: int = MOST_KEPT,
+        used: Callable[[Path], float] = used_share,
     ) -> None:
-        """Keep each for `keep_s` seconds after its task, but never more than `most_kept`."""
-        self._sandboxes, self._clock = sandboxes, clock
+        """Keep each for up to `keep_s` seconds after its task, but never more than `most_kept`.
+
+        `used` tells how much of the disk is used.
+        """
+        self._sandboxes, self._clock, self._used = sandboxes, clock, used
         self._keep_s, self._most_kept = keep_s, most_kept
-        self._retired: deque[tuple[float, Path]] = deque()
+        self._retired: deque[tuple[float, Key]] = deque()
+        self._trash = sandboxes.root.with_name("removed")
+        self._moved = 0
+        self.removed = 0
+        self.allowed_s = keep_s
 
     def __len__(self) -> int:
         return len(self._retired)
 
     def retire(self, key: Key) -> None:
         """The task is no more; it may never have had a sandbox."""
-        try:
-            path = Path(self._sandboxes.path_of(key))
-        except InvalidRequest:
-            return
-        self._retired.append((self._clock.now(), path))
+        self._sandboxes.vacate(key)
+        self._retired.append((self._clock.now(), key))
 
-    def adopt(self) -> None:
-        """Take over what an earlier life of the agent has left, oldest first. O(sandboxes)."""
-        found = [path for path in self._sandboxes.root.glob("*/*") if path.is_dir()]
-        found.sort(key=lambda path: path.stat().st_mtime)
-        now = self._clock.now()
-        self._retired.extendleft((now, path) for path in reversed(found))
+    def adopt(self, live: Collection[Key] = ()) -> None:
+        """Take over what an earlier life of the agent has left, oldest first. O(sandboxes).
+
+        The sandboxes of `live` tasks are left alone until these are retired. The others are
+        as old as the last that was written to them.
+        """
+        for key in live:
+            self._sandboxes.occupy(key)
+        now, wall_s = self._clock.now(), self._clock.wall_ms() / 1000
+        found: list[tuple[float, Key]] = []
+        for path in self._sandboxes.root.glob("*/*"):
+            key = (FrameworkId(path.parent.name), TaskId(path.name))
+            if path.is_dir() and not path.is_symlink() and not self._sandboxes.is_occupied(key):
+                found.append((now - max(0.0, wall_s - _last_written(path)), key))
+        found.sort()
+        self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
         """Look every now and then, for ever."""
+        await asyncio.to_thread(shutil.rmtree, self._trash, ignore_errors=True)
         while True:
             await self.clean()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def clean(self) -> None:
         """Remove what was kept for long enough, and what is too much."""
-        while batch := self._take_slice():
-            await asyncio.to_thread(_remove, batch)
+        # Looked at anew for each slice: room may have been made meanwhile.
+        while self._retired and (batch := self._take_slice(self._allow())):
+            self.removed += await asyncio.to_thread(_remove, batch)
 
-    def _take_slice(self) -> list[Path]:
+    def _allow(self) -> float:
+        try:
+            free = 1 - self._used(self._sandboxes.root)
+        except OSError as error:
+            _log.warning("disk_not_looked_at", error=str(error))
+            return self.allowed_s
+        least_s = min(LEAST_S, self._keep_s)
+        self.allowed_s = max(least_s, self._keep_s * (free - HEADROOM))
+        return self.allowed_s
+
+    def _take_slice(self, allowed_s: float) -> list[Path]:
+        """Move the oldest out of the way; empty once none is old enough."""
         batch: list[Path] = []
         now = self._clock.now()
-        while self._retired and len(batch) < SLICE:
-            old = now - self._retired[0][0] >= self._keep_s
+        for _ in range(min(SLICE, len(self._retired))):
+            old = now - self._retired[0][0] >= allowed_s
             if not old and len(self._retired) <= self._most_kept:
                 break
-            batch.append(self._retired.popleft()[1])
+            batch.extend(self._move(self._retired.popleft()[1]))
         return batch
 
-
-def _remove(paths: list[Path]) -> None:
-    for path in paths:
+    def _move(self, key: Key) -> list[Path]:
+        """Where the sandbox is now; nothing if it is in use again, or there is none."""
+        if self._sandboxes.is_occupied(key):
+            return []
         try:
-            shutil.rmtree(path)
+            path = Path(self._sandboxes.path_of(key))
+        except InvalidRequest:
+            return []
+        self._moved += 1
+        moved = self._trash / str(self._moved)
+        try:
+            self._trash.mkdir(mode=0o700, exist_ok=True)
+            path.rename(moved)
         except FileNotFoundError:
-            continue
+            return []
         except OSError as error:
             _log.warning("sandbox_not_removed", path=str(path), error=str(error))
+            return []
+        with suppress(OSError):
+            # It stays where the framework has other sandboxes.
+            path.parent.rmdir()
+        return [moved]
+
+
+def _last_written(path: Path) -> float:
+    """When, in seconds since the epoch, something was written there, as far as one can see."""
+    times = [path.lstat().st_mtime]
+    for stream in STREAMS:
+        try:
+            times.append((path / stream).lstat().st_mtime)
+        except OSError:
+            continue
+    return max(times)
+
+
+def _remove(paths: list[Path]) -> int:
+    removed = 0
+    for path in paths:
+        try:
+            if path.is_symlink() or not path.is_dir():
+                path.unlink()
+            else:
+                shutil.rmtree(path)
+            removed += 1
+        except OSError as error:
+            _log.warning("sandbox_not_removed", path=str(path), error=str(error))
+    return removed

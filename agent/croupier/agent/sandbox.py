@@ -43,6 +43,7 @@ class Sandboxes:
         """Keep them under `root`."""
         self.root = root
         self._root = str(root)
+        self._occupied: set[Key] = set()
 
     def path_of(self, key: Key) -> str:
         """Where a task's sandbox is, or would be.
@@ -55,14 +56,29 @@ class Sandboxes:
         check_id("task", task_id)
         return f"{self._root}/{framework_id}/{task_id}"
 
+    def occupy(self, key: Key) -> None:
+        """A task lives there."""
+        self._occupied.add(key)
+
+    def vacate(self, key: Key) -> None:
+        """The task is no more."""
+        self._occupied.discard(key)
+
+    def is_occupied(self, key: Key) -> bool:
+        """Whether a task lives there, or what became of it is not settled."""
+        return key in self._occupied
+
     @contextmanager
     def create(self, key: Key, owner: Account | None = None) -> Iterator[Sandbox]:
         """Make a task's sandbox, with its output empty and open for as long as the context.
+
+        The task occupies it from now on.
 
         Raises:
             OSError: if it cannot be made.
         """
         path = self.path_of(key)
+        self.occupy(key)
         opened: list[int] = []
         try:
             self._make(path)

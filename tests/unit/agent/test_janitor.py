@@ -1,10 +1,16 @@
+"""Which sandboxes are removed, and when."""
+
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from croupier.agent.core.tasks import Key
-from croupier.agent.janitor import Janitor
+from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, used_share
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 
@@ -13,62 +19,216 @@ class Clock:
     """One that a test sets."""
 
     at = 0.0
+    wall_s = 0.0
 
     def now(self) -> float:
         return self.at
 
     def wall_ms(self) -> int:
-        return 0
+        return int(self.wall_s * 1000)
 
 
 def key(name: str) -> Key:
     return (FrameworkId("F1"), TaskId(name))
 
 
-def sandbox(root: Path, name: str) -> Path:
-    with Sandboxes(root).create(key(name)) as made:
+def empty(path: Path) -> float:
+    """A disk with so much free that the whole time is allowed."""
+    return -HEADROOM
+
+
+@pytest.fixture
+def sandboxes(tmp_path: Path) -> Sandboxes:
+    (tmp_path / "sandboxes").mkdir()
+    return Sandboxes(tmp_path / "sandboxes")
+
+
+def sandbox(sandboxes: Sandboxes, name: str) -> Path:
+    with sandboxes.create(key(name)) as made:
         return Path(made.path)
 
 
-async def test_a_sandbox_is_kept_for_a_time_after_its_task(tmp_path: Path) -> None:
+def left_by_another(sandboxes: Sandboxes, name: str, written_s: float = 0) -> Path:
+    """A sandbox that nobody has said anything about."""
+    path = sandbox(Sandboxes(sandboxes.root), name)
+    for each in (path, path / "stdout", path / "stderr"):
+        os.utime(each, (written_s, written_s))
+    return path
+
+
+async def test_a_sandbox_is_kept_for_a_time_after_its_task(sandboxes: Sandboxes) -> None:
     clock = Clock()
-    janitor = Janitor(Sandboxes(tmp_path), clock, keep_s=10)
-    path = sandbox(tmp_path, "t1")
+    janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
+    path = sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
     clock.at = 9.9
     await janitor.clean()
     assert path.exists()
     clock.at = 10
     await janitor.clean()
-    assert not path.exists()
-    assert len(janitor) == 0
+    assert not path.parent.exists()
+    assert (len(janitor), janitor.removed) == (0, 1)
 
 
-async def test_the_oldest_go_first_when_there_are_too_many(tmp_path: Path) -> None:
-    janitor = Janitor(Sandboxes(tmp_path), Clock(), keep_s=1000, most_kept=150)
-    paths = [sandbox(tmp_path, f"t{n}") for n in range(300)]
+async def test_the_oldest_go_first_when_there_are_too_many(sandboxes: Sandboxes) -> None:
+    janitor = Janitor(sandboxes, Clock(), keep_s=1000, most_kept=150, used=empty)
+    paths = [sandbox(sandboxes, f"t{n}") for n in range(300)]
     for n in range(300):
         janitor.retire(key(f"t{n}"))
     await janitor.clean()
     assert [path.exists() for path in paths] == [False] * 150 + [True] * 150
 
 
-async def test_what_an_earlier_life_left_is_taken_over_oldest_first(tmp_path: Path) -> None:
-    paths = [sandbox(tmp_path, name) for name in ("b", "a", "c")]
-    for age, path in enumerate(paths):
-        os.utime(path, (1000 + age, 1000 + age))
-    janitor = Janitor(Sandboxes(tmp_path), Clock(), most_kept=1)
+@pytest.mark.parametrize(("used", "allowed_s"), [(0.0, 900), (0.4, 500), (0.8, 100)])
+async def test_the_fuller_the_disk_the_sooner(
+    sandboxes: Sandboxes, used: float, allowed_s: float
+) -> None:
+    clock = Clock()
+    janitor = Janitor(sandboxes, clock, keep_s=1000, used=lambda path: used)
+    path = sandbox(sandboxes, "t1")
+    janitor.retire(key("t1"))
+    clock.at = allowed_s - 0.1
+    await janitor.clean()
+    assert path.exists()
+    assert janitor.allowed_s == pytest.approx(allowed_s)
+    clock.at = allowed_s + 0.1
+    await janitor.clean()
+    assert not path.exists()
+
+
+async def test_nothing_is_kept_on_a_full_disk_longer_than_it_takes_to_read(
+    sandboxes: Sandboxes,
+) -> None:
+    clock = Clock()
+    janitor = Janitor(sandboxes, clock, keep_s=1e6, used=lambda path: 1 - HEADROOM)
+    path = sandbox(sandboxes, "t1")
+    janitor.retire(key("t1"))
+    clock.at = LEAST_S - 1
+    await janitor.clean()
+    assert path.exists()
+    clock.at = LEAST_S
+    await janitor.clean()
+    assert not path.exists()
+
+
+async def test_no_more_than_the_disk_needs_is_removed(sandboxes: Sandboxes) -> None:
+    clock = Clock()
+
+    def used(path: Path) -> float:
+        return 0.95 if janitor.removed < 100 else 0.2
+
+    janitor = Janitor(sandboxes, clock, used=used)
+    for n in range(250):
+        sandbox(sandboxes, f"t{n}")
+        janitor.retire(key(f"t{n}"))
+    clock.at = 3600
+    await janitor.clean()
+    assert (janitor.removed, len(janitor)) == (100, 150)
+
+
+async def test_a_disk_that_cannot_be_looked_at_is_no_reason_to_remove(
+    sandboxes: Sandboxes,
+) -> None:
+    def used(path: Path) -> float:
+        raise OSError(5, "Input/output error")
+
+    clock = Clock()
+    janitor = Janitor(sandboxes, clock, keep_s=1000, used=used)
+    path = sandbox(sandboxes, "t1")
+    janitor.retire(key("t1"))
+    clock.at = 999
+    await janitor.clean()
+    assert path.exists()
+
+
+def test_the_share_that_is_used_is_one(tmp_path: Path) -> None:
+    assert 0 < used_share(tmp_path) < 1
+
+
+async def test_what_an_earlier_life_left_is_as_old_as_its_output(sandboxes: Sandboxes) -> None:
+    clock = Clock()
+    clock.wall_s = 5000
+    old, new, future = (left_by_another(sandboxes, *each) for each in (
+        ("old", 1000), ("new", 4500), ("future", 9000)
+    ))  # fmt: skip
+    janitor = Janitor(sandboxes, clock, keep_s=1000, used=empty)
+    janitor.adopt()
+    await janitor.clean()
+    assert [path.exists() for path in (old, new, future)] == [False, True, True]
+    clock.at = 500
+    await janitor.clean()
+    assert [path.exists() for path in (new, future)] == [False, True]
+
+
+async def test_what_an_earlier_life_left_goes_oldest_first(sandboxes: Sandboxes) -> None:
+    paths = [left_by_another(sandboxes, name, 1000 + at) for at, name in enumerate("bac")]
+    janitor = Janitor(sandboxes, Clock(), most_kept=1, used=empty)
     janitor.adopt()
     await janitor.clean()
     assert [path.exists() for path in paths] == [False, False, True]
 
 
-async def test_tasks_without_a_sandbox_and_links_in_its_place_do_no_harm(tmp_path: Path) -> None:
+async def test_a_live_task_keeps_its_sandbox_whatever_its_age(sandboxes: Sandboxes) -> None:
+    clock = Clock()
+    clock.wall_s = 1e9
+    adopted = left_by_another(sandboxes, "adopted", 1)
+    started = sandbox(sandboxes, "started")
+    janitor = Janitor(sandboxes, clock, keep_s=10, used=lambda path: 1.0)
+    janitor.adopt([key("adopted")])
+    clock.at = 1e9
+    await janitor.clean()
+    assert adopted.exists()
+    assert started.exists()
+    janitor.retire(key("adopted"))
+    clock.at += 10
+    await janitor.clean()
+    assert not adopted.exists()
+    assert started.exists()
+
+
+async def test_a_task_of_the_same_name_does_not_lose_its_sandbox(sandboxes: Sandboxes) -> None:
+    clock = Clock()
+    janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
+    sandbox(sandboxes, "t1")
+    janitor.retire(key("t1"))
+    again = sandbox(sandboxes, "t1")
+    clock.at = 10
+    await janitor.clean()
+    assert again.exists()
+    janitor.retire(key("t1"))
+    clock.at = 20
+    await janitor.clean()
+    assert not again.exists()
+
+
+async def test_one_that_is_launched_during_the_removal_does_not_either(
+    sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = Clock()
+    janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
+    sandbox(sandboxes, "t1")
+    janitor.retire(key("t1"))
+    clock.at = 10
+    remove: Callable[[Path], None] = shutil.rmtree
+
+    def launch_meanwhile(path: Path) -> None:
+        (sandbox(sandboxes, "t1") / "mine").touch()
+        remove(path)
+
+    monkeypatch.setattr(shutil, "rmtree", launch_meanwhile)
+    await janitor.clean()
+    assert (sandboxes.root / "F1" / "t1" / "mine").exists()
+
+
+async def test_tasks_without_a_sandbox_and_links_in_its_place_do_no_harm(
+    sandboxes: Sandboxes, tmp_path: Path
+) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "elsewhere" / "file").write_text("precious")
-    (tmp_path / "F1").mkdir()
-    (tmp_path / "F1" / "link").symlink_to(tmp_path / "elsewhere")
-    janitor = Janitor(Sandboxes(tmp_path), Clock(), keep_s=0)
+    (sandboxes.root / "F1").mkdir()
+    (sandboxes.root / "F1" / "link").symlink_to(tmp_path / "elsewhere")
+    janitor = Janitor(sandboxes, Clock(), keep_s=0, used=empty)
+    janitor.adopt()
     janitor.retire(key("never-started"))
     janitor.retire(key("link"))
     janitor.retire(key("../elsewhere"))
