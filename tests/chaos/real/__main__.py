@@ -50,7 +50,7 @@ async def chaos(folder: Path, layout: Layout, seed: int, rounds: int, seconds: f
 def tell(number: int, report: Report) -> None:
     """One line for a round, and one for each violation."""
     judged = f"{len(report.violations)} VIOLATIONS" if report.violations else "clean"
-    tasks, faults = report.tasks.total(), "; ".join(report.faults)
+    tasks, faults = report.tasks.total(), "; ".join(map(str, report.faults))
     print(
         f"round {number:>3}: {judged} in {report.seconds:4.1f} s, {tasks} tasks so far: {faults}",
         flush=True,
@@ -61,9 +61,7 @@ def tell(number: int, report: Report) -> None:
 
 def sum_up(seed: int, layout: Layout, reports: list[Report], skipped: dict[str, str]) -> None:
     """The last line."""
-    kinds: Counter[str] = Counter()
-    for report in reports:
-        kinds += report.kinds
+    kinds = Counter(fault.kind for report in reports for fault in report.faults)
     faults = ", ".join(f"{kind} {count}" for kind, count in sorted(kinds.items()))
     left_out = "".join(f"; no {name}: {why}" for name, why in skipped.items())
     print(

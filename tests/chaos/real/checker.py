@@ -6,7 +6,7 @@ order, how it ended, and that is how it did end. Only what a fault explains may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -22,7 +22,7 @@ from tests.chaos.real.journal import (
     Void,
 )
 from tests.chaos.real.ran import Ran
-from tests.chaos.real.work import Work, work_named
+from tests.chaos.real.work import Work
 
 
 class Excuse(Enum):
@@ -81,22 +81,21 @@ class History:
 
 
 def check_tasks(
-    seed: int,
+    works: Callable[[str], Work],
     frameworks: Mapping[str, Sequence[Entry]],
     ran: Ran,
     excuses: Mapping[str, Excuse] | None = None,
 ) -> list[Violation]:
-    """All violations, of a workload that has settled."""
+    """All violations, of a workload that has settled; `works` says what each task is."""
     excused = excuses or {}
     found: list[Violation] = []
     known: set[str] = set()
     for entries in frameworks.values():
         for task_id, history in histories(entries).items():
             known.add(task_id)
-            work = work_named(seed, task_id)
             found += _check_verdict(task_id, history, ran)
             found += _check_order(task_id, history)
-            found += _check_end(work, history, ran, excused.get(task_id))
+            found += _check_end(works(task_id), history, ran, excused.get(task_id))
     for task_id, pids in ran.starts.items():
         if len(pids) > 1:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))

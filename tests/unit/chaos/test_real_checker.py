@@ -17,7 +17,7 @@ from tests.chaos.real.journal import (
     Void,
 )
 from tests.chaos.real.ran import Ran, parse_ran
-from tests.chaos.real.work import work_of
+from tests.chaos.real.work import Work, work_named, work_of
 
 SEED = 1
 
@@ -53,7 +53,11 @@ def whole(task_id: str = OK) -> list[Entry]:
 
 
 def found(entries: list[Entry], ran: str, excuses: dict[str, Excuse] | None = None) -> list[str]:
-    return [violation.kind for violation in check_tasks(SEED, {"w": entries}, log(ran), excuses)]
+    return [violation.kind for violation in check_tasks(works, {"w": entries}, log(ran), excuses)]
+
+
+def works(task_id: str) -> Work:
+    return work_named(SEED, task_id)
 
 
 def log(text: str) -> Ran:

@@ -1,0 +1,165 @@
+"""Judges a cluster after it was healed: has it settled, and does everything that is told agree?"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+
+import grpc.aio
+
+from croupier.model.errors import CroupierError
+from croupier.v1 import operator_pb2 as pb
+from tests.chaos.real.books import Books, check_books, check_idle, read_books
+from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, unsettled
+from tests.chaos.real.cluster import Cluster
+from tests.chaos.real.faults import Fault
+from tests.chaos.real.journal import Entry, read_entries
+from tests.chaos.real.leftovers import check_agents
+from tests.chaos.real.ran import read_ran
+from tests.chaos.real.work import work_named
+from tests.harness.cluster import processes_with
+from tests.harness.eventually import eventually
+
+# For daemons to find each other again, for tasks to end, and for the books to be closed.
+WHOLE_S = 45.0
+SETTLE_S = 45.0
+CLEAN_S = 10.0
+
+
+class Judge:
+    """Of one cluster, round after round.
+
+    Attributes:
+        excuses: tasks that a fault of some round explains.
+        tasks: how many ended how, so far.
+    """
+
+    def __init__(self, cluster: Cluster, seed: int) -> None:
+        """The workload of `cluster` has that seed."""
+        self._cluster, self._seed = cluster, seed
+        self._ended: set[str] = set()
+        self.excuses: dict[str, Excuse] = {}
+        self.tasks: Counter[str] = Counter()
+
+    async def judge(self, faults: Iterable[Fault] = ()) -> list[Violation]:
+        """Let everything settle after those faults; what must not be, and is."""
+        done = list(faults)
+        cluster = self._cluster
+        for fault in done:
+            self.excuses.update(fault.excuses)
+        found = self._check_daemons(done)
+        try:
+            await cluster.whole(WHOLE_S)
+            found += await until_clean(self._check_books(check_books))
+            cluster.control("drain")
+            await eventually(lambda: not self._unsettled(), SETTLE_S, "all tasks have ended")
+        except AssertionError as error:
+            found.append(Violation("stuck", "cluster", str(error)))
+            cluster.control("drain")
+        entries = self.entries()
+        await self._excuse_full(entries, {name for fault in done for name in fault.full})
+        works = partial(work_named, self._seed)
+        found += check_tasks(works, entries, read_ran(cluster.folder / "ran"), self.excuses)
+        idle = self._check_books(lambda books: check_idle(books, cluster.total))
+        for check in (idle, self._check_processes, self._check_agents):
+            found += await until_clean(check)
+        self._count(entries)
+        return found
+
+    def entries(self) -> dict[str, list[Entry]]:
+        """What each framework has written of itself."""
+        folder = self._cluster.folder
+        return {name: read_entries(folder / f"{name}.journal") for name in self._cluster.frameworks}
+
+    def _check_daemons(self, done: list[Fault]) -> list[Violation]:
+        """That nothing ended by itself, and nothing tells of a bug."""
+        full = {name for fault in done if fault.kind == "full-disk" for name in fault.touches}
+        found = []
+        for daemon in self._cluster.daemons().values():
+            complaints = daemon.new_complaints()
+            if daemon.name not in full:
+                found += [Violation("bug", daemon.name, line[:2000]) for line in complaints]
+            if not daemon.runs:
+                if daemon.name not in full:
+                    found.append(Violation("died", daemon.name, f"exit code {daemon.code}"))
+                daemon.start()
+        return found
+
+    def _check_books(
+        self, check: Callable[[Books], list[Violation]]
+    ) -> Callable[[], Awaitable[list[Violation]]]:
+        async def look() -> list[Violation]:
+            try:
+                books = await read_books(await self._cluster.operator())
+            except (grpc.aio.AioRpcError, CroupierError) as error:
+                return [Violation("stuck", "master", str(error))]
+            if books is None:
+                return [Violation("stuck", "books", "they never stand still")]
+            return check(books)
+
+        return look
+
+    async def _check_processes(self) -> list[Violation]:
+        """That no process but the daemons is left."""
+        known = self._cluster.pids()
+        return [
+            Violation("orphan", str(pid), _words(pid))
+            for pid in processes_with(str(self._cluster.folder))
+            if pid not in known and _words(pid)
+        ]
+
+    async def _check_agents(self) -> list[Violation]:
+        """That agents keep nothing of tasks that are over."""
+        folder = self._cluster.folder
+        return [v for name in self._cluster.agents for v in check_agents(name, folder / name)]
+
+    async def _excuse_full(self, entries: dict[str, list[Entry]], agents: set[str]) -> None:
+        """Tasks that ended since the last judgement, at an agent whose disk was full."""
+        ids = set()
+        if agents:
+            operator = await self._cluster.operator()
+            listed = await operator.ListAgents(pb.ListAgentsRequest(), timeout=10)
+            ids = {v.agent.agent_id for v in listed.agents if v.agent.hostname in agents}
+        for written in entries.values():
+            for task_id, history in histories(written).items():
+                ends = history.ends()
+                if ends and task_id not in self._ended:
+                    self._ended.add(task_id)
+                    if ends[0].agent_id in ids:
+                        self.excuses.setdefault(task_id, Excuse.DISK_FULL)
+
+    def _unsettled(self) -> list[str]:
+        return [task for written in self.entries().values() for task in unsettled(written)]
+
+    def _count(self, entries: dict[str, list[Entry]]) -> None:
+        self.tasks.clear()
+        for written in entries.values():
+            for history in histories(written).values():
+                ends = history.ends()
+                self.tasks[ends[0].state if ends else "refused"] += 1
+
+
+async def until_clean(
+    check: Callable[[], Awaitable[list[Violation]]], timeout_s: float = CLEAN_S
+) -> list[Violation]:
+    """What `check` still finds after it was given so long to find nothing."""
+    found: list[Violation] = []
+
+    async def is_clean() -> bool:
+        found[:] = await check()
+        return not found
+
+    with suppress(AssertionError):
+        await eventually(is_clean, timeout_s)
+    return found
+
+
+def _words(pid: int) -> str:
+    try:
+        told = Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return ""
+    return told.replace(b"\0", b" ").decode(errors="replace")[:200]
