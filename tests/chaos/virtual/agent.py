@@ -11,12 +11,6 @@ from functools import partial
 from itertools import count
 from typing import Protocol
 
-from tests.chaos.virtual.kernel import Kernel
-from tests.chaos.virtual.machine import Machine, Run
-from tests.chaos.virtual.master import Ordered
-from tests.chaos.virtual.network import End, Ended, Network
-from tests.chaos.virtual.process import Process
-
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Adopt,
@@ -40,6 +34,11 @@ from croupier.master.core.events import AgentReported, AgentTask, Heard, Registe
 from croupier.model.errors import NotLeader, Removed
 from croupier.model.resources import Resources
 from croupier.rpc.backoff import Backoff
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.machine import Machine, Run
+from tests.chaos.virtual.master import Ordered
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
 
 JOIN_S = 8.0
 SILENT_BEATS = 5

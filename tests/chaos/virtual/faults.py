@@ -1,4 +1,4 @@
-"""What goes wrong in a world, and when: a list drawn from the seed, of which any part can be left out.
+"""What goes wrong in a world, and when: drawn from the seed; any part can be left out.
 
 Rule: a fault says of itself whom it strikes and for how long, so that leaving one out changes
 nothing about the others.

@@ -12,10 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-from tests.chaos.virtual.kernel import Kernel
-from tests.chaos.virtual.network import End, Ended, Network
-from tests.chaos.virtual.process import Process
-
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
 from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated, Verdict
@@ -27,6 +23,9 @@ from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.rpc.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
 
 SUBSCRIBE_TIMEOUT_S = 6.0
 # A task that runs until it is killed.

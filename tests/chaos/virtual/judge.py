@@ -10,16 +10,10 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from tests.chaos.virtual.agent import AgentProcess
-from tests.chaos.virtual.framework import FrameworkProcess
-from tests.chaos.virtual.kernel import Kernel
-from tests.chaos.virtual.machine import Machine, Run
-from tests.chaos.virtual.master import Term
-
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
 from croupier.master.core import calls
-from croupier.master.core.effects import Effect, Send, SessionId
+from croupier.master.core.effects import Effect, SessionId
 from croupier.master.core.events import Event, Subscribe
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
@@ -30,10 +24,15 @@ from croupier.master.core.messages import (
     ToFramework,
     Verdict,
 )
-from croupier.master.core.records import Record, Registry, TaskRecord, task_key
+from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord, task_key
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.framework import FrameworkProcess
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.machine import Machine, Run
+from tests.chaos.virtual.master import Term
 
 
 class Violation(AssertionError):
@@ -51,7 +50,7 @@ class Fate:
         killers: who wanted it ended.
         kill_told: a master has said that it will be.
         ends: ends that the handler was told, with the life of the framework that was.
-        end_acknowledged: a master has said that it knows that the handler was told.
+        end_acknowledged: the ledger has forgotten the task because the handler was told.
         excused: its framework was removed: nobody waits for its end.
     """
 
@@ -100,8 +99,16 @@ class Judge:
 
     def on_commit(self, record: Record) -> None:
         """A record has become durable."""
-        if isinstance(record, TaskRecord) and record.info.task_id in self.fates:
-            self.fates[record.info.task_id].recorded = True
+        match record:
+            case TaskRecord():
+                task_id, done = record.info.task_id, record.done
+            case ForgetTask():
+                task_id, done = record.task_id, True
+            case _:
+                return
+        fate = self.fates[task_id]
+        fate.recorded = True
+        fate.end_acknowledged = fate.end_acknowledged or (done and bool(fate.ends))
 
     def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
         """Remember who speaks on which session."""
@@ -149,10 +156,6 @@ class Judge:
             case calls.Kill(task_id):
                 fate = self.fates[task_id]
                 fate.kill_told = fate.kill_told or verdict.error is None
-            case calls.Acknowledge(updates) if verdict.error is None:
-                for _, task_id, _ in updates:
-                    fate = self.fates[task_id]
-                    fate.end_acknowledged = fate.end_acknowledged or bool(fate.ends)
             case _:
                 pass
 

@@ -10,12 +10,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from tests.chaos.virtual.kernel import Kernel
-
 from croupier.agent.core.records import Record
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
+from tests.chaos.virtual.kernel import Kernel
 
 Key = tuple[FrameworkId, TaskId]
 

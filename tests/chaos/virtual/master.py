@@ -12,14 +12,17 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Protocol
 
-from tests.chaos.virtual import registry as reg
-from tests.chaos.virtual.kernel import Kernel
-from tests.chaos.virtual.network import End, Ended, Network
-from tests.chaos.virtual.process import Process
-
 from croupier.master.allocator import Allocator
-from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
-from croupier.master.core.effects import SessionId
+from croupier.master.core.effects import (
+    Answer,
+    Close,
+    Deposed,
+    Effect,
+    Happened,
+    Save,
+    Send,
+    SessionId,
+)
 from croupier.master.core.events import AllocationDue, Event, SessionEnded, TimePassed
 from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Registry
@@ -27,6 +30,10 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import step
 from croupier.model.errors import CroupierError, NotLeader
+from tests.chaos.virtual import registry as reg
+from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.process import Process
 
 COMMIT_TIMEOUT_S = 4.0
 PASS_BUDGET = 1000

@@ -14,9 +14,8 @@ from itertools import count
 from random import Random
 from typing import Protocol
 
-from tests.chaos.virtual.kernel import Kernel
-
 from croupier.model.errors import CroupierError, Unavailable
+from tests.chaos.virtual.kernel import Kernel
 
 # Between two machines; seconds.
 FASTEST_S, SLOWEST_S = 0.001, 0.02

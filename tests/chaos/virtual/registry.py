@@ -11,10 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 
+from croupier.master.core.records import Record, Registry
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.network import End, Ended, Network
-
-from croupier.master.core.records import Record, Registry
 
 NAME = "registry"
 

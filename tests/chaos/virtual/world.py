@@ -6,6 +6,9 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
+from croupier.master.core.settings import Settings
+from croupier.model.ids import Role
+from croupier.model.resources import Resources
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.faults import Fault, drawn
@@ -16,10 +19,6 @@ from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess, Term
 from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
-
-from croupier.master.core.settings import Settings
-from croupier.model.ids import Role
-from croupier.model.resources import Resources
 
 LEASE_S = 3.0
 # After everything is healed, all must be over within this time.

@@ -318,6 +318,18 @@ class TestUpdates:
 
 
 class TestTheAgentItself:
+    def test_names_itself_durably_before_any_master_hears_of_it(self) -> None:
+        world = World(registered=False)
+        world.do(ev.Begun(), ev.Connected(1))
+        named, introduced = world.effects
+        assert named == Checkpoint(AgentRecord(AgentId("A0"), "", 0))
+        assert introduced == Introduce(1)
+        world.effects.clear()
+        world.do(ev.Registered(AgentId("A0")))
+        assert world.effects == []
+        world.do(ev.Removed())
+        assert world.state.agent_id == "A0.2"
+
     def test_keeps_the_id_that_it_is_given(self) -> None:
         world = World(registered=False)
         assert world.do(ev.Connected(1)) == [Introduce(1)]

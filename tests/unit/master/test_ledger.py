@@ -11,7 +11,7 @@ from croupier.master.core import calls
 from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Deposed, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled, Heard, Register
-from croupier.master.core.messages import KillTask, LaunchTask, Offered, Verdict
+from croupier.master.core.messages import AcknowledgeUpdate, KillTask, LaunchTask, Offered, Verdict
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -352,3 +352,20 @@ def test_a_call_that_is_answered_again_is_not_done_again(seq: int) -> None:
     verdicts = [m for m in scene.sent[scene.session] if isinstance(m, Verdict)]
     assert verdicts[0] == verdicts[1]
     assert len(scene.launches(scene.host)) == 1
+
+
+def test_an_end_that_was_acknowledged_is_not_told_again_though_its_agent_did_not_hear_of_it() -> (
+    None
+):
+    scene = Scene()
+    scene.launch()
+    ends = (TaskState.RUNNING, TaskState.FINISHED)
+    scene.agent_back(*ends, waiting=1)
+    scene.acknowledge(2, 2)
+    scene.restart()
+    scene.framework_back("c2")
+    scene.agent_back(*ends, waiting=1)
+    assert scene.told() == []
+    told = [m for m in scene.sent[scene.host] if isinstance(m, AcknowledgeUpdate)]
+    assert told == [AcknowledgeUpdate(scene.owner, T1, 2)]
+    assert not scene.state.frameworks[scene.owner].tasks

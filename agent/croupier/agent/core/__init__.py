@@ -17,7 +17,8 @@ What the shell owes it:
 
 - A new agent is `AgentState.of(total, life=...)`; one that was there before is
   `recovered(records, total, boot_id=..., life=..., incomplete=...)`. Either way `Begun` is the
-  first event. `life` is different in each life of each agent: it makes names of runs.
+  first event. `life` is different in each life of each agent, and part of an id: it makes
+  names of runs, and the agent's own.
 - The records of all `Checkpoint` effects of a batch (one `step`, or several) are durable, in
   order, before any other effect of that batch is performed. Those that are `lazy` need not
   be, but they keep their place among the others.

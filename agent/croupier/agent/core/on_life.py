@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from croupier.agent.core.effects import Adopt, Effect, Force, Signal, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.news import end, say
-from croupier.agent.core.on_session import settle
+from croupier.agent.core.on_session import settle, take_name
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started, press
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
@@ -15,7 +15,9 @@ from croupier.model.task import Reason, Source, TaskState
 
 
 def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
-    """The first thing: look for what an earlier life has left."""
+    """The first thing: have a name, and look for what an earlier life has left."""
+    if not state.agent_id:
+        yield from take_name(state)
     yield from settle(state, now)
     for key in state.tasks:
         if key in state.adopting:

@@ -14,9 +14,21 @@ from croupier.agent.core.effects import (
 )
 from croupier.agent.core.events import Now
 from croupier.agent.core.records import ForgetTask, VoidRecord
-from croupier.agent.core.state import NO_AGENT_ID, AgentState
+from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Void
 from croupier.model.ids import AgentId
+
+
+def take_name(state: AgentState) -> Iterator[Effect]:
+    """Be somebody whom no master has heard of, and remember it before any does.
+
+    If a master gave the name, and its word were lost, the master would deal an agent of
+    which nobody ever hears again, and launch tasks on it that never end.
+    """
+    state.names += 1
+    number = f".{state.names}" if state.names > 1 else ""
+    state.agent_id = AgentId(f"A{state.life}{number}")
+    yield Checkpoint(state.record)
 
 
 def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
@@ -78,9 +90,8 @@ def on_registered(state: AgentState, agent_id: AgentId) -> Iterator[Effect]:
 
 def on_removed(state: AgentState) -> Iterator[Effect]:
     """Everything is void: end all tasks, forget them, and come back as somebody new."""
-    state.agent_id = NO_AGENT_ID
     state.incomplete = False
-    yield Checkpoint(state.record)
+    yield from take_name(state)
     tasks = list(state.tasks.values())
     state.tasks.clear()
     state.live, state.free = 0, state.total

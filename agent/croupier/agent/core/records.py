@@ -18,7 +18,7 @@ class AgentRecord:
     """The agent itself; each replaces the one before.
 
     Attributes:
-        agent_id: empty until a master has given one.
+        agent_id: empty until it has named itself.
         boot_id: of the machine's run; empty if it does not tell.
         master_epoch: the newest master that was heard.
         incomplete: records were lost, and no master was told yet.

@@ -24,7 +24,7 @@ class AgentState:
     Attributes:
         total: what the agent has.
         free: what its live tasks leave of that.
-        agent_id: empty until a master has given one.
+        agent_id: empty until the agent's life begins; then it names itself.
         life: the prefix of the names of runs; no two lives of any agents have the same.
         boot_id: of the machine's present run.
         recorded_boot_id: of the run in which its processes were last looked for.
@@ -35,6 +35,7 @@ class AgentState:
         joining: a session that is open and waits for REGISTER.
         live: how many of `tasks` are live.
         runs: how many runs were named in this life.
+        names: how many names the agent has given itself in this life.
         adopting: tasks of an earlier life whose processes are being looked for.
         voided: tasks that a removal made void; their processes are being killed, and nobody
             is told how that went.
@@ -56,6 +57,7 @@ class AgentState:
     tasks: dict[Key, Task] = field(default_factory=dict)
     live: int = 0
     runs: int = 0
+    names: int = 0
     adopting: set[Key] = field(default_factory=set)
     voided: dict[Key, Void] = field(default_factory=dict)
     has_room: bool = True
