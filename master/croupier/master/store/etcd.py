@@ -96,7 +96,7 @@ class EtcdStore:
         if parts:
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
-            await self._write_staged(rows, parts)
+            await self._write_staged(self._batches(rows), parts)
         version = pb.PutRequest(key=self._keys.schema, value=str(SCHEMA_VERSION).encode())
         # Parts may also be left of a commit that was never made.
         await self._transact([pb.RequestOp(put=version), self._unstage()])
@@ -122,7 +122,7 @@ class EtcdStore:
             await self._transact(batches[0])
         elif batches:
             parts = await self._stage(list(rows.values()))
-            await self._write_staged(list(rows.values()), parts)
+            await self._write_staged(batches, parts)
 
     async def close(self) -> None:
         """Nothing to let go of: the client is its maker's."""
@@ -245,10 +245,10 @@ class EtcdStore:
                 f" {parts} parts, that cannot be read: {error}"
             ) from error
 
-    async def _write_staged(self, rows: Sequence[Row], parts: int) -> None:
+    async def _write_staged(self, batches: Sequence[list[pb.RequestOp]], parts: int) -> None:
         """Write the records of a commit that is staged: `parts` stands until the last one."""
-        *batches, last = self._batches(rows)
-        for batch in batches:
+        *first, last = batches
+        for batch in first:
             await self._transact(batch, parts)
         await self._transact([*last, self._unstage()])
 
