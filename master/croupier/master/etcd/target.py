@@ -76,7 +76,7 @@ class EtcdAccess:
         user: str = "",
         password_file: Path | None = None,
     ) -> EtcdAccess:
-        """Read the files, PEM all but the password's, which is one line.
+        """Read the files, PEM all but the password's, which stands on the first line.
 
         Raises:
             InvalidRequest: if one cannot be read, or one of a pair is missing.
@@ -85,8 +85,9 @@ class EtcdAccess:
             raise InvalidRequest("a certificate for etcd needs its key, and a key its certificate")
         if bool(user) != (password_file is not None):
             raise InvalidRequest("a user of etcd needs a password file, and a password file a user")
-        password = "" if password_file is None else _read(password_file).decode(errors="replace")
-        return cls(_pem(ca), _pem(cert), _pem(key), user, password.rstrip("\r\n"))
+        text = "" if password_file is None else _read(password_file).decode(errors="replace")
+        password = text.partition("\n")[0].rstrip("\r")
+        return cls(_pem(ca), _pem(cert), _pem(key), user, password)
 
     @property
     def is_encrypted(self) -> bool:
