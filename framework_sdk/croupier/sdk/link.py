@@ -94,7 +94,7 @@ class Link:
             stream = rpc.FrameworkServiceStub(channel).Connect()
             try:
                 self.send(subscribe)
-                await until_one_ends(self._read(stream), self._write(stream), self._keep())
+                await until_one_ends(self._read(stream), self._write(stream), self._keep(channel))
             finally:
                 stream.cancel()
         finally:
@@ -141,7 +141,7 @@ class Link:
         await self._reading.wait()
         raise Unavailable("the master takes no more calls")
 
-    async def _keep(self) -> NoReturn:
+    async def _keep(self, channel: grpc.aio.Channel) -> NoReturn:
         """Send heartbeats, and end a stream whose master has fallen silent."""
         started = beaten_at = now = self._clock.now()
         while True:
@@ -153,8 +153,7 @@ class Link:
                 self._heard_at = now
             self._owner.on_tick()
             if self._heartbeat_s is None:
-                if now - started > self._settings.subscribe_timeout_s:
-                    raise Unavailable(f"{self._address} does not answer SUBSCRIBE")
+                self._check_subscribing(channel, now - started)
                 continue
             if now - beaten_at >= self._heartbeat_s:
                 beaten_at = now
@@ -162,6 +161,14 @@ class Link:
             silence_s = self._settings.silence_beats * self._heartbeat_s
             if now - self._heard_at > max(silence_s, self._settings.silence_least_s):
                 raise Unavailable(f"{self._address} has been silent too long")
+
+    def _check_subscribing(self, channel: grpc.aio.Channel, seconds: float) -> None:
+        """A host that is down says nothing: do not wait for it while another may lead."""
+        is_ready = channel.get_state() is grpc.ChannelConnectivity.READY
+        if not is_ready and seconds > self._settings.connect_timeout_s:
+            raise Unavailable(f"{self._address} cannot be reached")
+        if seconds > self._settings.subscribe_timeout_s:
+            raise Unavailable(f"{self._address} does not answer SUBSCRIBE")
 
     def _pace_s(self) -> float:
         if self._heartbeat_s is None:

@@ -11,15 +11,22 @@ import logging
 import random
 from collections.abc import Sequence
 from contextvars import ContextVar
-from itertools import cycle
 from typing import Any, NoReturn
 
 import structlog
 
 from croupier.model.clock import Clock
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Removed, Unavailable
+from croupier.model.errors import (
+    Conflict,
+    CroupierError,
+    InvalidRequest,
+    NotLeader,
+    Removed,
+    Unavailable,
+)
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
+from croupier.rpc.masters import Masters
 from croupier.rpc.task_wire import status_from_wire
 from croupier.rpc.wire_errors import error_from_wire
 from croupier.sdk.calls import Calls, Opened
@@ -65,7 +72,8 @@ class Session:
         rng: random.Random,
     ) -> None:
         """Make ready; nothing happens before `run`."""
-        self._identity, self._standing, self._masters = identity, standing, masters
+        self._identity, self._standing = identity, standing
+        self._masters = Masters(masters)
         self._settings, self._clock, self._rng = settings, clock, rng
         self._inbox = Inbox(settings.queue_limit)
         self._book = OfferBook()
@@ -213,26 +221,35 @@ class Session:
         """One stream after the other, until an error that no new stream can mend."""
         settings = self._settings
         backoff = Backoff(settings.backoff_first_s, settings.backoff_cap_s, self._rng)
-        for address in cycle(self._masters):
+        while True:
+            address = self._masters.next()
             try:
                 await self._connect(address)
             except CroupierError as error:
                 if is_fatal(error):
                     raise
-                lived_s = self._lived_s()
-                if lived_s > settings.backoff_cap_s:
+                at_once = self._masters.failed(error)
+                if self._lived_s() > settings.backoff_cap_s:
                     backoff.reset()
-                wait_s = backoff.next_s()
-                log.log(
-                    logging.INFO if self._tearing_down else logging.WARNING,
-                    "master_lost" if lived_s else "master_unreachable",
-                    framework_id=self._standing.framework_id,
-                    master=str(address),
-                    error=str(error),
-                    retry_in_s=round(wait_s, 3),
-                )
+                wait_s = 0.0 if at_once else backoff.next_s()
+                if isinstance(error, NotLeader):
+                    wait_s = min(wait_s, settings.election_cap_s)
+                self._log_end(address, error, wait_s)
             await asyncio.sleep(wait_s)
-        raise AssertionError("there is at least one master")
+
+    def _log_end(self, address: Address, error: CroupierError, wait_s: float) -> None:
+        name = "master_lost" if self._lived_s() else "master_unreachable"
+        quiet = self._tearing_down
+        if isinstance(error, NotLeader):
+            name, quiet = "master_follows", True
+        log.log(
+            logging.INFO if quiet else logging.WARNING,
+            name,
+            framework_id=self._standing.framework_id,
+            master=str(address),
+            error=str(error),
+            retry_in_s=round(wait_s, 3),
+        )
 
     async def _connect(self, address: Address) -> NoReturn:
         self._agents = AgentDirectory(self._clock)
@@ -276,6 +293,7 @@ class Session:
         if self._subscribed_at is not None:
             return
         self._subscribed_at = self._clock.now()
+        self._masters.served()
         self._standing.framework_id = subscribed.framework_id
         self._inbox.put(Subscribed(subscribed.framework_id))
         self._link.on_subscribed(subscribed.heartbeat_ms / 1000 or DEFAULT_HEARTBEAT_S)

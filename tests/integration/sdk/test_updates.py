@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from structlog.testing import capture_logs
 
+from croupier.model.task import MASTER_SEQUENCE
 from croupier.sdk import Reason, TaskState, TaskStatus, Unavailable
 from croupier.sdk.testing import FakeMaster
 from tests.harness.eventually import eventually
@@ -56,10 +57,34 @@ async def test_an_update_of_the_master_is_shown_and_not_acknowledged() -> None:
         framework = Recorder(master.address)
         async with running(framework, master):
             await framework.launch(master, task("t1"))
-            assert await master.update("t1", TaskState.GONE, from_master=True) == 0
-            await eventually(lambda: framework.states == [("t1", "GONE")])
+            assert await master.update("t1", TaskState.UNREACHABLE, from_master=True) == 0
+            await eventually(lambda: framework.states == [("t1", "UNREACHABLE")])
             await framework.revive()
             assert [call.kind for call in master.calls] == ["accept", "revive"]
+
+
+async def test_an_end_that_the_master_tells_is_shown_once_and_acknowledged() -> None:
+    async with FakeMaster(resend_s=0.05) as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            # As if the acknowledgement was lost, three times.
+            for _ in range(3):
+                sequence = await master.update("t1", TaskState.GONE, from_master=True)
+                assert sequence == MASTER_SEQUENCE
+                call = await master.next_call("acknowledge")
+                assert call.updates == (("t1", MASTER_SEQUENCE),)
+            assert framework.states == [("t1", "GONE")]
+
+
+async def test_a_task_of_which_nothing_is_known_yet_says_when_it_will_be() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            await master.update("t1", TaskState.UNKNOWN, from_master=True, decided_in_s=1.5)
+            await eventually(lambda: framework.statuses)
+            assert framework.statuses[0].decided_in_s == 1.5
 
 
 async def test_what_a_handler_raises_costs_one_try() -> None:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.model.task import TaskState, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, TaskState, TaskStatus
 from croupier.sdk.core.updates import Judgement, UpdateBook
 
 
@@ -59,6 +59,25 @@ class TestUpdateBook:
         book.on_failed(status(2))
         book.on_handled(status(0, TaskState.GONE))
         assert book.judge(status(3)) is Judgement.SHOW
+        book.check()
+
+    def test_an_end_that_the_master_tells_waits_for_nothing_and_is_shown_once(self) -> None:
+        book = UpdateBook()
+        book.on_failed(status(1))
+        end = status(MASTER_SEQUENCE, TaskState.GONE)
+        for _ in range(2):
+            assert book.judge(end) is Judgement.SHOW
+            book.on_failed(end)
+        assert book.judge(end) is Judgement.SHOW
+        book.on_handled(end)
+        assert book.judge(end) is Judgement.ACKNOWLEDGE
+        assert book.judge(status(2, TaskState.FINISHED)) is Judgement.ACKNOWLEDGE
+        book.check()
+
+    def test_an_end_that_the_master_tells_after_the_agents_is_not_shown(self) -> None:
+        book = UpdateBook()
+        book.on_handled(status(2, TaskState.FINISHED))
+        assert book.judge(status(MASTER_SEQUENCE, TaskState.GONE)) is Judgement.ACKNOWLEDGE
         book.check()
 
     def test_ended_tasks_are_remembered_up_to_a_bound(self) -> None:

@@ -2,7 +2,8 @@
 
 Rule: of each task the updates are shown in order, and each is shown again until the
 handler returns. An acknowledgement covers all earlier updates of its task, so once one has
-failed, whatever comes after it is held back until all before it were handled.
+failed, whatever comes after it is held back until all before it were handled. An end that
+the master tells waits for nothing: the agent that would send what came before is no more.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from enum import Enum
 
-from croupier.model.task import TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, TaskStatus
 
 ENDED_LIMIT = 100_000
 
@@ -40,6 +41,10 @@ class UpdateBook:
             return Judgement.SHOW
         if status.sequence <= self.last_handled(status.task_id):
             return Judgement.ACKNOWLEDGE
+        if status.sequence == MASTER_SEQUENCE:
+            # Nobody is left who could send what came before; but a task ends once.
+            is_over = status.task_id in self._ended
+            return Judgement.ACKNOWLEDGE if is_over else Judgement.SHOW
         owed = self._owed.get(status.task_id)
         if owed is not None and min(owed) < status.sequence:
             owed.add(status.sequence)

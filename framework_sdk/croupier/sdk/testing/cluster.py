@@ -13,7 +13,7 @@ from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId, check_roles
 from croupier.model.resources import NOTHING, Resources
-from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.rpc.task_wire import demands_from_wire
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.sdk.core.standing import counted_down
@@ -34,11 +34,15 @@ class FakeOffer:
 
 @dataclass(slots=True)
 class FakeTask:
-    """A task that was launched, and its updates that were not acknowledged, oldest first."""
+    """A task that was launched, and its updates that were not acknowledged, oldest first.
+
+    `launched_by` is the run of the framework's program, and the number of its ACCEPT.
+    """
 
     info: TaskInfo
     agent_id: str
     role: Role
+    launched_by: tuple[str, int]
     state: TaskState = TaskState.STAGING
     sequence: int = 0
     acknowledged: int = 0
@@ -50,6 +54,7 @@ class Cluster:
     """The state of one framework at a fake master; `made` are the ids of all offers ever."""
 
     framework_id: str = ""
+    client_id: str = ""
     offers: dict[str, FakeOffer] = field(default_factory=dict)
     made: set[str] = field(default_factory=set)
     tasks: dict[str, FakeTask] = field(default_factory=dict)
@@ -89,7 +94,8 @@ class Cluster:
     def update(self, wanted: TaskStatus) -> TaskStatus:
         """Move a task as `wanted` says; returns the update with what the agent fills in.
 
-        An update by the executor or agent gets the task's next number; one by the master none.
+        An update by the executor or agent gets the task's next number; one by the master
+        none, or `MASTER_SEQUENCE` if it is an end.
 
         Raises:
             NotFound: if no such task was launched.
@@ -104,6 +110,10 @@ class Cluster:
         if status.source is not Source.MASTER:
             task.sequence += 1
             status = replace(status, sequence=task.sequence)
+        elif status.state.is_terminal:
+            task.sequence = MASTER_SEQUENCE
+            status = replace(status, sequence=MASTER_SEQUENCE)
+        if status.needs_acknowledgement:
             task.waiting.append(status)
         return status
 
@@ -160,6 +170,10 @@ class Cluster:
             task.waiting = [s for s in task.waiting if s.sequence > task.acknowledged]
 
     def _on_accept(self, seq: int, accept: pb.Accept, error: CroupierError | None) -> pb.Verdict:
+        by = (self.client_id, seq)
+        known = {task_id for task_id, task in self.tasks.items() if task.launched_by == by}
+        if known:
+            return _again(seq, accept, known)
         standing, stale = self._take(accept.offer_ids)
         error = error or stale
         if error is None and len({offer.agent_id for offer in standing}) > 1:
@@ -175,7 +189,7 @@ class Cluster:
             if task_error is None:
                 room -= info.resources
                 first = standing[0]
-                self.tasks[info.task_id] = FakeTask(info, first.agent_id, first.role)
+                self.tasks[info.task_id] = FakeTask(info, first.agent_id, first.role, by)
                 self.demands = counted_down(self.demands, self.roles[0], first.role, info.resources)
             verdict.tasks.add(
                 task_id=info.task_id, error=error_to_wire(task_error) if task_error else None
@@ -202,6 +216,15 @@ class Cluster:
         if not info.resources <= room:
             return InvalidRequest(f"task {info.task_id} does not fit in what is left: {room}")
         return None
+
+
+def _again(seq: int, accept: pb.Accept, launched: set[str]) -> pb.Verdict:
+    """The verdict on an ACCEPT that an earlier master took, from what it has launched."""
+    verdict = pb.Verdict(seq=seq)
+    error = error_to_wire(Conflict("an earlier master refused it"))
+    for info in tasks_of(accept):
+        verdict.tasks.add(task_id=info.task_id, error=None if info.task_id in launched else error)
+    return verdict
 
 
 def _own(roles: tuple[Role, ...], named: Iterable[str]) -> list[Role]:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Self, TypeVar
 
 from croupier.model.demand import Demand
-from croupier.model.errors import Conflict, CroupierError, NotFound
+from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
@@ -123,6 +123,11 @@ class FakeMaster:
         """The calls, save heartbeats, that `next_call` has not handed out yet."""
         return tuple(call for call in self._service.calls if call.kind != "heartbeat")
 
+    @property
+    def refused(self) -> int:
+        """How many SUBSCRIBEs were sent away because this master follows."""
+        return self._service.refused
+
     def task_state(self, task_id: str) -> TaskState:
         """The state of a task that was launched.
 
@@ -226,12 +231,14 @@ class FakeMaster:
         exit_code: int | None = None,
         signal: int | None = None,
         from_master: bool = False,
+        decided_in_s: float | None = None,
     ) -> int:
         """Wait until the task is launched, move it to `state`, and send the update.
 
         Returns:
-            The update's sequence number. It is 0 with `from_master`: such an update is sent
-            once and not acknowledged.
+            The update's sequence number. With `from_master` it is `MASTER_SEQUENCE` for an
+            end, which is sent until acknowledged as an agent's is; else 0: such an update is
+            sent once and not acknowledged.
         """
         await self._until(lambda: self._service.cluster.tasks.get(task_id), f"task {task_id}")
         wanted = TaskStatus(
@@ -245,6 +252,7 @@ class FakeMaster:
             time_ms=self._clock.wall_ms(),
             exit_code=exit_code,
             signal=signal,
+            decided_in_s=decided_in_s,
         )
         status = self._service.cluster.update(wanted)
         self._service.send_updates([status])
@@ -306,6 +314,25 @@ class FakeMaster:
         else:
             stream.close(error)
         self._service.forget(stream)
+
+    def follow(self, leader: str = "") -> None:
+        """Lead no more: end the stream, and every one that comes, and name `leader`."""
+        word = f"{leader} leads" if leader else "no master leads now"
+        self._service.follow(NotLeader(f"not the leader; {word}", leader))
+
+    def take_over(self, other: FakeMaster) -> None:
+        """Lead in place of `other`, which follows from now on.
+
+        This master knows the framework and its tasks, as a new leader does from the registry;
+        offers and verdicts are gone, and what was launched by an ACCEPT is not launched again.
+        """
+        other.follow(self.address)
+        self._service.inherit(other._service)
+        self._offers_made = other._offers_made
+
+    def lead(self) -> None:
+        """Take frameworks in again after `follow`; what was known is known."""
+        self._service.follows = None
 
     def _subscribed_stream(self) -> Stream:
         if self._service.stream is None:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from croupier.model.clock import Clock
 from croupier.model.errors import (
     CroupierError,
     FailedOver,
     InvalidRequest,
+    NotLeader,
     ProtocolViolation,
     Removed,
 )
@@ -59,6 +60,8 @@ class Service(rpc.FrameworkServiceServicer):
         changed: set whenever something happened that a test may wait for.
         refusals: what to answer the next calls with.
         agents_told: descriptions that the current stream has been sent.
+        follows: why it takes nobody in; None while it leads.
+        refused: how many SUBSCRIBEs were sent away because it follows.
     """
 
     def __init__(self, manner: Manner, clock: Clock) -> None:
@@ -75,6 +78,8 @@ class Service(rpc.FrameworkServiceServicer):
         self.refusals: deque[CroupierError] = deque()
         self.calls: deque[RecordedCall] = deque(maxlen=_CALLS_KEPT)
         self.changed = asyncio.Event()
+        self.follows: NotLeader | None = None
+        self.refused = 0
 
     async def Connect(  # noqa: N802 - the name in the contract
         self, request_iterator: AsyncIterator[Request], _: Context
@@ -109,6 +114,21 @@ class Service(rpc.FrameworkServiceServicer):
             self.stream = None
             self.cluster.offers.clear()
             self.changed.set()
+
+    def follow(self, refusal: NotLeader) -> None:
+        """End the stream, and every one that comes, by `refusal`."""
+        self.follows = refusal
+        if self.stream is not None:
+            self.stream.close(refusal)
+            self.forget(self.stream)
+
+    def inherit(self, other: Service) -> None:
+        """Know what a new leader reads in the registry: the framework, and its tasks."""
+        self.follows = None
+        self.cluster = replace(other.cluster, offers={}, made=set(other.cluster.made))
+        self._removed, self._frameworks = set(other._removed), other._frameworks
+        # Verdicts are not among it, but what an ACCEPT has launched is.
+        self._clients.clear()
 
     async def tick(self) -> None:
         """Keep the master's pace: heartbeats, ends of leases, updates sent again. For ever."""
@@ -155,6 +175,9 @@ class Service(rpc.FrameworkServiceServicer):
             self._on_numbered(stream, call, seen)
 
     def _on_subscribe(self, stream: Stream, call: pb.Call, seen: int) -> None:
+        if self.follows is not None:
+            self.refused += 1
+            raise self.follows
         if self.refusals:
             raise self.refusals.popleft()
         subscribe = call.subscribe
@@ -164,6 +187,7 @@ class Service(rpc.FrameworkServiceServicer):
             self.cluster = Cluster(framework_id)
         self.cluster.subscribe(subscribe)
         self._client = self._clients.setdefault(subscribe.client_id, _Client(seen + 1))
+        self.cluster.client_id = subscribe.client_id
         self.stream, self.agents_told = stream, {}
         self._beaten_at = self._resent_at = self._clock.now()
         subscribed = pb.Subscribed(

@@ -1,0 +1,163 @@
+"""Another master leads: a framework that says nothing of it goes on as if nothing had been."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
+from typing import ClassVar
+
+import pytest
+
+from croupier.rpc.transport import free_addresses
+from croupier.sdk import Conflict, TaskState, Unavailable
+from croupier.sdk.settings import Settings
+from croupier.sdk.testing import FakeMaster
+from tests.harness.eventually import eventually
+from tests.integration.sdk.recorder import HASTY, UNIT, Recorder, running, task
+
+WAIT_S = 2.0
+
+
+class Patient(Recorder):
+    """Waits long between tries: whoever follows at once is told apart from who does not."""
+
+    _settings: ClassVar[Settings] = replace(
+        HASTY, backoff_first_s=WAIT_S * 10, backoff_cap_s=WAIT_S * 10, election_cap_s=WAIT_S * 10
+    )
+
+
+@asynccontextmanager
+async def masters(number: int, leader: int = 0) -> AsyncIterator[list[FakeMaster]]:
+    """So many masters, of which one leads."""
+    async with AsyncExitStack() as stack:
+        made = [await stack.enter_async_context(FakeMaster()) for _ in range(number)]
+        for place, master in enumerate(made):
+            if place != leader:
+                master.follow(made[leader].address)
+        yield made
+
+
+def several(made: list[FakeMaster]) -> str:
+    return ",".join(master.address for master in made)
+
+
+async def test_a_follower_is_left_for_the_leader_at_once() -> None:
+    began = time.monotonic()
+    async with masters(3, leader=2) as made:
+        # Only one is known; the leader is found through it.
+        for known in (several(made), made[0].address):
+            async with running(Patient(known), made[2]):
+                pass
+        assert time.monotonic() - began < WAIT_S
+        assert made[0].calls == made[1].calls == ()
+
+
+async def test_followers_that_name_each_other_are_not_run_between_for_ever() -> None:
+    async with FakeMaster() as one, FakeMaster() as other:
+        one.follow(other.address)
+        other.follow(one.address)
+        framework = Patient(several([one, other]))
+        run = asyncio.create_task(framework.run())
+        await eventually(lambda: one.refused + other.refused == 4)
+        await asyncio.sleep(0.1)
+        assert one.refused + other.refused == 4
+        await framework.stop()
+        await run
+
+
+async def test_the_state_of_a_framework_survives_a_failover() -> None:
+    async with masters(2) as made:
+        older, newer = made
+        framework = Recorder(several(made), demand=UNIT, demand_count=9)
+        async with running(framework, older):
+            await framework.launch(older, task("t1"), task("t2"))
+            await older.update("t1", TaskState.RUNNING)
+            await framework.suppress()
+            await eventually(lambda: framework.states == [("t1", "RUNNING")])
+            newer.take_over(older)
+            again = await newer.subscribed()
+            assert again.framework_id == "F1"
+            assert again.suppressed
+            assert again.demand is not None
+            assert again.demand.count == 7
+            await newer.update("t1", TaskState.FINISHED)
+            await newer.acknowledged("t1", 2)
+            await framework.revive()
+            await framework.launch(newer, task("t3"))
+            assert framework.states == [("t1", "RUNNING"), ("t1", "FINISHED")]
+            assert framework.errors == []
+
+
+async def test_an_accept_whose_verdict_died_with_its_master_is_answered_by_the_next() -> None:
+    async with masters(2) as made:
+        older, newer = made
+        framework = Recorder(several(made))
+        async with running(framework, older):
+            older.offer("cpus:4;mem:1GB")
+            offer = await framework.next_offer()
+            older.mute()
+            accepting = asyncio.create_task(framework.accept(offer, [task("t1"), task("t2")]))
+            killing = asyncio.create_task(framework.kill("t1"))
+            await older.next_call("accept")
+            await older.next_call("kill")
+            newer.take_over(older)
+            assert [verdict.ok for verdict in await accepting] == [True, True]
+            await killing
+            assert newer.task_state("t1") is newer.task_state("t2") is TaskState.STAGING
+
+
+async def test_an_accept_that_died_with_its_master_conflicts_and_can_be_made_anew() -> None:
+    async with masters(2) as made:
+        older, newer = made
+        framework = Recorder(several(made))
+        async with running(framework, older):
+            older.offer("cpus:4;mem:1GB")
+            offer = await framework.next_offer()
+            newer.take_over(older)
+            [verdict] = await framework.accept(offer, [task("t1")])
+            assert isinstance(verdict.error, Conflict)
+            [verdict] = await framework.launch(newer, task("t1"))
+            assert verdict.ok
+
+
+async def test_while_nobody_leads_calls_wait() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            master.follow()
+            reviving = asyncio.create_task(framework.revive())
+            await eventually(lambda: master.refused >= 3)
+            assert not reviving.done()
+            master.lead()
+            await asyncio.wait_for(reviving, 5)
+            assert framework.errors == []
+
+
+async def test_a_leader_that_cannot_be_reached_does_not_hold_up_the_search() -> None:
+    class Hasty(Recorder):
+        _settings = replace(HASTY, connect_timeout_s=0.2)
+
+    [nobody] = free_addresses(1)
+    async with FakeMaster() as master:
+        master.follow(str(nobody))
+        framework = Hasty(master.address)
+        run = asyncio.create_task(framework.run())
+        await eventually(lambda: master.refused >= 3)
+        master.lead()
+        await master.subscribed()
+        await framework.stop()
+        await run
+
+
+@pytest.mark.parametrize("error", [None, Unavailable("the master is stopping")])
+async def test_the_next_master_is_tried_when_the_leader_is_gone(error: Unavailable | None) -> None:
+    async with masters(2) as made:
+        older, newer = made
+        framework = Recorder(several(made))
+        async with running(framework, older):
+            newer.lead()
+            older.disconnect(error)
+            await newer.subscribed()
