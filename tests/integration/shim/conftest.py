@@ -1,0 +1,61 @@
+"""Both shims, and a ward under each."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from tests.harness.ward import Ward
+
+Doomed = Callable[[int, str], None]
+
+
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Shim:
+    return prepare_shim(tmp_path_factory.mktemp("shim"))
+
+
+@pytest.fixture(params=["c", "python"])
+def shim(request: pytest.FixtureRequest, compiled: Shim) -> Shim:
+    if request.param == "python":
+        return interpreted_shim()
+    if compiled.kind != "c":
+        pytest.skip("there is no C compiler")
+    return compiled
+
+
+@pytest.fixture
+async def ward(tmp_path: Path, shim: Shim) -> AsyncIterator[Ward]:
+    ward = Ward(tmp_path, shim)
+    yield ward
+    left = await ward.supervisor.end(10)
+    ward.supervisor.close()
+    assert left == 0
+
+
+@pytest.fixture
+def doomed(tmp_path: Path, shim: Shim) -> Iterator[Doomed]:
+    """Starts tasks from a process that is killed once they run."""
+    processes: list[subprocess.Popen[bytes]] = []
+
+    def start_and_kill(count: int, line: str) -> None:
+        words = ["-m", "tests.harness.ward_process", str(tmp_path), shim.kind, str(count), line]
+        process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE)
+        processes.append(process)
+        assert process.stdout is not None
+        lines = iter(process.stdout.readline, b"")
+        assert any(line == b"ready\n" for line in lines)
+        process.kill()
+        process.wait(timeout=10)
+        process.stdout.close()
+
+    yield start_and_kill
+    for process in processes:
+        if process.poll() is None:
+            process.kill()
+            process.wait(timeout=10)

@@ -1,0 +1,145 @@
+"""How tasks end, and that nothing is left of them."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+import pytest
+
+from croupier.agent.core.events import Exited
+from croupier.agent.shim import run_file
+from tests.harness.eventually import eventually
+from tests.harness.processes import is_running
+from tests.harness.ward import Ward, key
+
+# What loses its parent, its session, its environment and its output, each once at least.
+DAEMONS = """
+sleep 61 & echo $! > plain
+setsid sleep 62 & echo $! > session
+env -i setsid sleep 63 >/dev/null 2>&1 & echo $! > bare
+sh -c 'setsid sh -c "env -i setsid sleep 64 >/dev/null 2>&1 & echo \\$! > twice" &'
+while ! [ -s twice ]; do sleep 0.01; done
+"""
+LEFT = ("plain", "session", "bare", "twice")
+
+
+def written(ward: Ward, name: str) -> run_file.RunRecord:
+    return run_file.parse((ward.runs / name).read_bytes())
+
+
+@pytest.mark.parametrize("code", [0, 1, 137, 255])
+async def test_an_exit_code_is_told_and_written(ward: Ward, code: int) -> None:
+    ward.shell("t1", f"exit {code}")
+    assert await ward.ended("t1") == Exited(key("t1"), exit_code=code)
+    record = written(ward, "t1")
+    assert record.end == run_file.End(exit_code=code)
+    assert record.task is not None
+    assert record.task.pid == await ward.started("t1")
+
+
+@pytest.mark.parametrize("number", [6, 9, 11, 15, 64])
+async def test_a_signal_is_told_and_written(ward: Ward, number: int) -> None:
+    ward.shell("t1", f"kill -{number} $$")
+    assert await ward.ended("t1") == Exited(key("t1"), signal=number)
+    assert written(ward, "t1").end == run_file.End(signal=number)
+
+
+async def test_a_run_is_forgotten_when_asked(ward: Ward) -> None:
+    ward.shell("t1", "true")
+    await ward.ended("t1")
+    ward.supervisor.forget("t1")
+    ward.supervisor.forget("t1")
+    assert not list(ward.runs.iterdir())
+
+
+async def test_a_term_lets_the_task_end_in_its_own_way(ward: Ward) -> None:
+    ward.shell("t1", "trap 'exit 5' TERM; echo $$ > ready; while :; do sleep 0.02; done")
+    await ward.pid_in("t1", "ready")
+    ward.supervisor.signal(key("t1"), SIGTERM)
+    assert await ward.ended("t1") == Exited(key("t1"), exit_code=5)
+
+
+async def test_a_kill_ends_what_would_not_listen(ward: Ward) -> None:
+    ward.shell("t1", "trap '' TERM; setsid sh -c 'echo $$ > deep; sleep 60' & sleep 60; sleep 60")
+    deep = await ward.pid_in("t1", "deep")
+    ward.supervisor.signal(key("t1"), SIGTERM)
+    await asyncio.sleep(0.1)
+    ward.supervisor.signal(key("t1"), SIGKILL)
+    assert await ward.ended("t1") == Exited(key("t1"), signal=SIGKILL)
+    assert not is_running(deep)
+
+
+async def test_a_shim_that_was_stopped_hears_a_kill(ward: Ward) -> None:
+    ward.spawn("t1", "sleep", "60")
+    await ward.started("t1")
+    os.kill(ward.shim_of("t1"), SIGSTOP)
+    ward.supervisor.signal(key("t1"), SIGKILL)
+    assert await ward.ended("t1") == Exited(key("t1"), signal=SIGKILL)
+
+
+async def test_signals_to_the_shim_and_the_terminal_do_not_end_it(ward: Ward) -> None:
+    ward.shell("t1", "trap '' TERM HUP INT; echo $$ > ready; sleep 60 & wait; exit 7")
+    pid, shim = await ward.pid_in("t1", "ready"), ward.shim_of("t1")
+    for number in (1, 2, 3, 10 + 2, 13, 14):
+        os.kill(shim, number)
+    os.kill(shim, SIGSTOP)
+    os.kill(shim, SIGCONT)
+    await asyncio.sleep(0.05)
+    assert is_running(shim)
+    assert is_running(pid)
+
+
+async def test_what_daemonises_is_gone_when_the_end_is_told(ward: Ward) -> None:
+    ward.shell("t1", f"{DAEMONS}\nexit 4")
+    assert await ward.ended("t1") == Exited(key("t1"), exit_code=4)
+    pids = [await ward.pid_in("t1", name) for name in LEFT]
+    assert [is_running(pid) for pid in pids] == [False] * len(LEFT)
+
+
+async def test_orphans_that_end_early_are_reaped_while_the_task_runs(ward: Ward) -> None:
+    ward.shell("t1", "sh -c 'sleep 0.05 & echo $! > orphan'; sleep 60")
+    orphan = await ward.pid_in("t1", "orphan")
+    await eventually(lambda: not Path(f"/proc/{orphan}").exists(), what="it is reaped")
+    assert not [each for each in ward.reports if isinstance(each, Exited)]
+
+
+async def test_a_tree_that_is_wide_and_deep_is_gone(ward: Ward) -> None:
+    ward.shell("t1", "for i in 1 2 3 4 5 6 7 8 9; do (setsid sh -c 'sleep 65 & sleep 65' &); done")
+    assert await ward.ended("t1") == Exited(key("t1"), exit_code=0)
+    marked = f"CROUPIER_TASK_RUN={ward.runs / 't1'}".encode()
+    assert not [path for path in _environs() if marked in _read(path).split(b"\0")]
+
+
+async def test_a_shim_that_was_killed_takes_its_task_along(ward: Ward) -> None:
+    line = DAEMONS.replace("env -i setsid sleep 63 >/dev/null 2>&1", "env -i setsid sleep 63")
+    line = line.replace("env -i setsid sleep 64 >/dev/null 2>&1", "setsid sleep 64 >/dev/null")
+    ward.shell("t1", f"{line}\nenv -i sleep 66 >/dev/null 2>&1 & echo $! > group; sleep 60")
+    pids = [await ward.pid_in("t1", name) for name in (*LEFT, "group")]
+    pids.append(await ward.started("t1"))
+    os.kill(ward.shim_of("t1"), SIGKILL)
+    assert await ward.ended("t1") == Exited(key("t1"), unknown=True)
+    assert [is_running(pid) for pid in pids] == [False] * len(pids)
+    assert written(ward, "t1").end is None
+
+
+async def test_the_end_waits_for_what_is_swept(ward: Ward) -> None:
+    ward.shell("t1", "setsid sleep 61 & echo $! > session; sleep 60")
+    left = await ward.pid_in("t1", "session")
+    os.kill(ward.shim_of("t1"), SIGKILL)
+    assert await ward.supervisor.end(10) == 0
+    assert not is_running(left)
+    assert await ward.ended("t1") == Exited(key("t1"), unknown=True)
+
+
+def _environs() -> list[Path]:
+    return [path / "environ" for path in Path("/proc").glob("[0-9]*")]
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

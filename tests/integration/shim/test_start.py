@@ -1,0 +1,181 @@
+"""What a task is when its shim has started it, and why one cannot be started."""
+
+from __future__ import annotations
+
+import os
+import pwd
+import stat
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+
+import pytest
+
+from croupier.agent.account import find_account
+from croupier.agent.core.events import Exited, LaunchFailed, Started
+from tests.harness.processes import descriptors
+from tests.harness.ward import PATH, Ward, key
+
+AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+
+
+async def test_a_task_finds_its_directory_and_its_environment(ward: Ward) -> None:
+    mine = {**PATH, "A": "x=y", "T.B": "1", "EMPTY": "", "TEXT": "ü\udcff\n"}
+    ward.spawn("t1", "/usr/bin/env", "-0", environment=mine)
+    assert await ward.ended("t1") == Exited(key("t1"), 0)
+    seen = (ward.home("t1") / "stdout").read_bytes().rstrip(b"\0").split(b"\0")
+    mark = f"CROUPIER_TASK_RUN={ward.runs / 't1'}"
+    wanted = [os.fsencode(f"{name}={value}") for name, value in mine.items()]
+    assert sorted(seen) == sorted([*wanted, mark.encode()])
+    ward.shell("t2", "pwd -P")
+    await ward.ended("t2")
+    assert ward.printed("t2") == f"{ward.home('t2')}\n"
+
+
+async def test_it_has_nothing_open_but_its_input_and_output(ward: Ward) -> None:
+    inherited = os.open("/dev/zero", os.O_RDONLY)
+    os.set_inheritable(inherited, True)
+    try:
+        ward.spawn("t1", "sleep", "60")
+    finally:
+        os.close(inherited)
+    home = ward.home("t1")
+    assert descriptors(await ward.started("t1")) == {
+        0: "/dev/null",
+        1: str(home / "stdout"),
+        2: str(home / "stderr"),
+    }
+
+
+async def test_it_leads_a_session_and_has_its_signals_as_they_are_by_default(ward: Ward) -> None:
+    ward.spawn("t1", "sleep", "60")
+    pid = await ward.started("t1")
+    assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    status = dict(line.split(":\t", 1) for line in lines)
+    # posix_spawn ignores the C library's own two, which programs set up by themselves.
+    ignored = int(status["SigIgn"], 16) & ~(0b11 << 31)
+    assert (int(status["SigBlk"], 16), ignored) == (0, 0)
+
+
+async def test_programs_are_looked_for_as_the_shell_does(ward: Ward, tmp_path: Path) -> None:
+    for name, line, mode in (("a", "echo a", 0o755), ("b", "echo b", 0o755), ("no", "", 0o644)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "tool").write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name / "tool").chmod(mode)
+    path = f"{tmp_path}/none:{tmp_path}/no:{tmp_path}/b:{tmp_path}/a"
+    ward.spawn("t1", "tool", environment={"PATH": path})
+    await ward.ended("t1")
+    assert ward.printed("t1") == "b\n"
+    ward.spawn("t2", "true", environment={})
+    assert await ward.ended("t2") == Exited(key("t2"), 0)
+
+
+async def test_what_cannot_be_run_says_why(ward: Ward, tmp_path: Path) -> None:
+    garbage, plain = tmp_path / "garbage", tmp_path / "plain"
+    garbage.write_bytes(b"\x00\x01\x02")
+    garbage.chmod(0o755)
+    plain.write_text("#!/bin/sh\n")
+    found_but_plain = {"PATH": f"{tmp_path}:/usr/bin"}
+    ward.spawn("t1", "/no/such/program")
+    ward.spawn("t2", "no-such-program")
+    ward.spawn("t3", str(garbage))
+    ward.spawn("t4", str(plain))
+    ward.spawn("t5", "plain", environment=found_but_plain)
+    no_program = "no such program, or its interpreter is missing"
+    no_permission = "permission denied: it is not executable"
+    expected = {
+        "t1": f"cannot run '/no/such/program': {no_program}",
+        "t2": f"cannot run 'no-such-program': {no_program}",
+        "t3": f"cannot run '{garbage}': exec format error: neither a program of this machine"
+        " nor a script with #!",
+        "t4": f"cannot run '{plain}': {no_permission}",
+        "t5": f"cannot run 'plain': {no_permission}",
+    }
+    for name, message in expected.items():
+        assert await ward.ended(name) == LaunchFailed(key(name), message)
+        assert not (ward.home(name) / "stderr").read_text()
+    assert ward.failed == ["exec"] * 5
+
+
+async def test_a_sandbox_that_went_away_is_the_step_that_failed(ward: Ward) -> None:
+    with ward.sandboxes.create(key("t1")) as sandbox:
+        ward.home("t1").rename(ward.work / "elsewhere")
+        ward.supervisor.spawn(key("t1"), "t1", ["true"], PATH, sandbox)
+    message = "cannot enter the sandbox: No such file or directory"
+    assert await ward.ended("t1") == LaunchFailed(key("t1"), message)
+    assert ward.failed == ["sandbox"]
+
+
+async def test_what_no_process_can_be_given_leaves_nothing_behind(ward: Ward) -> None:
+    with pytest.raises(ValueError, match="null byte"):
+        ward.spawn("t1", "echo", "a\0b")
+    with pytest.raises(ValueError, match="surrogates"):
+        ward.spawn("t1", "echo", "\ud800")
+    with pytest.raises(OSError, match="Argument list too long"):
+        ward.spawn("t1", "echo", "x" * 200_000)
+    assert not list(ward.runs.iterdir())
+    ward.spawn("t1", "true")
+    await ward.ended("t1")
+    with pytest.raises(FileExistsError):
+        ward.spawn("t1", "true")
+
+
+async def test_variables_have_no_effect_on_the_shim(ward: Ward) -> None:
+    preload = {**PATH, "LD_PRELOAD": "/no/such/lib.so", "PYTHONSTARTUP": "/no", "PYTHONHOME": "/no"}
+    ward.spawn("t1", "sleep", "60", environment=preload)
+    await ward.started("t1")
+    words = Path(f"/proc/{ward.shim_of('t1')}/environ").read_bytes().rstrip(b"\0").split(b"\0")
+    names = {word.partition(b"=")[0] for word in words}
+    assert all(name.startswith(b"T.") or name == b"LC_CTYPE" for name in names)
+    # The task's loader complains, and no other.
+    assert (ward.home("t1") / "stderr").read_text().count("ld.so") == 1
+
+
+@AS_ROOT
+async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
+    account = find_account("nobody")
+    assert account is not None
+    line = "id -u; id -G; touch mine; grep -h ^Cap[EP] /proc/self/status; umask"
+    ward.spawn("t1", "/bin/sh", "-c", line, account=account)
+    assert await ward.ended("t1") == Exited(key("t1"), 0)
+    uid, groups, *capabilities, umask = ward.printed("t1").splitlines()
+    assert (int(uid), int(groups.split()[0])) == (account.uid, account.gid)
+    assert set(map(int, groups.split())) == set(account.groups)
+    assert all(int(line.split()[1], 16) == 0 for line in capabilities)
+    assert int(umask, 8) == _umask()
+    assert (ward.home("t1") / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
+
+
+@AS_ROOT
+async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path) -> None:
+    program = tmp_path / "mine"
+    program.write_text("#!/bin/sh\n")
+    program.chmod(stat.S_IRWXU)
+    ward.spawn("t1", str(program), account=find_account("nobody"))
+    message = f"cannot run '{program}': permission denied: it is not executable"
+    assert await ward.ended("t1") == LaunchFailed(key("t1"), message)
+
+
+@AS_ROOT
+async def test_another_users_task_dies_with_its_shim(ward: Ward) -> None:
+    ward.spawn("t1", "sleep", "60", account=find_account("nobody"))
+    await ward.started("t1")
+    os.kill(ward.shim_of("t1"), SIGKILL)
+    assert await ward.ended("t1") == Exited(key("t1"), unknown=True)
+
+
+@pytest.mark.parametrize("number", [SIGTERM, SIGKILL])
+async def test_a_task_can_be_ended_while_it_starts(ward: Ward, number: int) -> None:
+    for at in range(20):
+        ward.spawn(f"t{at}", "sleep", "60")
+        ward.supervisor.signal(key(f"t{at}"), SIGTERM if number == SIGTERM else SIGKILL)
+    for at in range(20):
+        assert await ward.ended(f"t{at}") == Exited(key(f"t{at}"), signal=number)
+        kinds = [type(each) for each in ward.reports if each.key == key(f"t{at}")]
+        assert kinds == [Started, Exited]
+
+
+def _umask() -> int:
+    now = os.umask(0o022)
+    os.umask(now)
+    return now
