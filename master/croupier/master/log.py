@@ -9,8 +9,10 @@ from enum import Enum
 import structlog
 
 from croupier.master.core.facts import (
+    AgentDrained,
     AgentJoined,
     AgentLeft,
+    AgentOperated,
     CallAnswered,
     Fact,
     FrameworkJoined,
@@ -34,7 +36,7 @@ def log_fact(fact: Fact) -> None:
     match fact:
         case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft() | RoleChanged():
             _log.info(name, **said)
-        case PreemptionBegun() | PreemptionEnded():
+        case PreemptionBegun() | PreemptionEnded() | AgentOperated() | AgentDrained():
             _log.info(name, **said)
         case CallAnswered(outcome="invalid"):
             _log.warning(name, **said)

@@ -32,6 +32,10 @@ class Metrics:
 
         self._registrations = counter("agent_registrations", "Agents that registered.", "kind")
         self._removals = counter("agent_removals", "Agents that were lost.", "reason")
+        self._operations = counter(
+            "agent_operations", "What operators had done with agents.", "action"
+        )
+        self._drained = counter("agents_drained", "Agents of which a drain is done.")
         self._subscriptions = counter("framework_subscriptions", "Subscriptions.", "kind")
         self._offers = counter("offers", "Offers by what became of them.", "outcome")
         self._moves = counter(
@@ -94,6 +98,10 @@ class Metrics:
                 self._registrations.labels(fact.kind).inc()
             case facts.AgentLeft():
                 self._removals.labels(fact.why).inc()
+            case facts.AgentOperated():
+                self._operations.labels(fact.action).inc()
+            case facts.AgentDrained():
+                self._drained.inc()
             case facts.FrameworkJoined():
                 self._subscriptions.labels(fact.kind).inc()
             case facts.RoleChanged():

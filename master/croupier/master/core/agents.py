@@ -86,6 +86,11 @@ class Agent:
         wanted = not self.deactivated and self.drain is None
         return wanted and self.state is AgentState.CONNECTED
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether no task is left that has not ended. O(tasks)."""
+        return all(task.state.is_terminal for task in self.tasks.values())
+
     def record(self) -> AgentRecord:
         """What must outlive the master."""
         return AgentRecord(self.agent_id, self.hostname, self.deactivated, self.drain)

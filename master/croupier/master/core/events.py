@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from croupier.master.core.actions import AgentAction
 from croupier.master.core.calls import Call
 from croupier.master.core.effects import SessionId
 from croupier.master.core.roles import RoleChange
@@ -135,6 +136,21 @@ class OperatorKill:
 
 
 @dataclass(frozen=True, slots=True)
+class OperateAgent:
+    """An operator wants something of an agent; answered with the `Agent` or an error.
+
+    Attributes:
+        agent: its id, or its hostname if no other agent has that.
+        operator: where the wish came from, for the log.
+    """
+
+    request: int
+    agent: str
+    action: AgentAction
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateRoles:
     """An operator changes roles; answered with `RolesMoved` or an error.
 
@@ -180,6 +196,7 @@ Event = (
     | AgentStopped
     | SessionEnded
     | OperatorKill
+    | OperateAgent
     | UpdateRoles
     | Read
     | TimePassed

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from croupier.master.core.actions import ActionName
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState
 
@@ -31,6 +32,28 @@ class AgentLeft:
     hostname: str
     why: Literal["suspected", "disconnected", "unreachable", "stopped", "gone"]
     message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentOperated:
+    """An operator has had an agent drained, deactivated, reactivated or declared gone.
+
+    Attributes:
+        operator: where the wish came from.
+    """
+
+    agent_id: AgentId
+    hostname: str
+    action: ActionName
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentDrained:
+    """The last task of an agent that is being drained has ended."""
+
+    agent_id: AgentId
+    hostname: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +182,8 @@ class UpdateAcknowledged:
 Fact = (
     AgentJoined
     | AgentLeft
+    | AgentOperated
+    | AgentDrained
     | FrameworkJoined
     | FrameworkLeft
     | OfferMade

@@ -99,18 +99,26 @@ def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[
         return
     yield from disconnect(state, agent, "it stopped", now)
     yield Close(event.session, None)
+    message = "its agent has stopped"
+    yield from take_out(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
+    yield Save(ForgetAgent(agent.agent_id))
+    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
+    yield from announce(state, agent, "the agent has stopped")
+
+
+def take_out(
+    state: State, agent: Agent, new: TaskState, reason: Reason, message: str, now: float
+) -> Iterator[Effect]:
+    """A disconnected agent is no more: nothing of it counts, and its tasks have ended so."""
     _leave_pool(state, agent)
     for task in list(agent.tasks.values()):
+        task.is_undecided = False
         if task.state.is_terminal:
             yield from orphan(state, task, now)
         else:
-            message = "its agent has stopped"
-            yield from end(state, task, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
+            yield from end(state, task, new, reason, message, now)
     del state.agents[agent.agent_id]
     state.deadlines.cancel(("agent", agent.agent_id))
-    yield Save(ForgetAgent(agent.agent_id))
-    yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
-    yield from _announce(state, agent, "the agent has stopped")
 
 
 def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
@@ -180,7 +188,7 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
         elif not task.state.is_terminal:
             yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
-    yield from _announce(state, agent, message)
+    yield from announce(state, agent, message)
 
 
 def _check(state: State, event: Register) -> None:
@@ -249,7 +257,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
         state.allocator.activate_agent(agent.agent_id, False)
 
 
-def _announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
+def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
     """Tell every framework that an agent is lost."""
     failed = AgentFailed(agent.agent_id, agent.hostname, message)
     for framework in state.frameworks.values():

@@ -114,7 +114,7 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
         case calls.Revive(roles):
             state.allocator.revive(framework.framework_id, own_roles(roles, framework.roles))
         case calls.Kill(task_id, grace_ms):
-            yield from _kill(state, framework, task_id, grace_ms)
+            yield from _kill(state, framework, task_id, grace_ms, now)
         case calls.Reconcile(task_ids):
             _check_number(len(task_ids))
             if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
@@ -160,7 +160,7 @@ def _decline(
 
 
 def _kill(
-    state: State, framework: Framework, task_id: TaskId, grace_ms: int | None
+    state: State, framework: Framework, task_id: TaskId, grace_ms: int | None, now: float
 ) -> Iterator[Effect]:
     if grace_ms is not None:
         check_grace(grace_ms)
@@ -170,7 +170,7 @@ def _kill(
             return
         raise NotFound(f"no task {task_id!r}")
     if not task.state.is_terminal:
-        yield from kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK)
+        yield from kill(state, task, grace_ms, Reason.KILLED_BY_FRAMEWORK, now)
 
 
 def _on_acknowledged(

@@ -108,7 +108,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
             yield from acknowledge(state, task.status)
             yield from drop(state, task)
         else:
-            yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED)
+            yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
     forget_removed(state, framework.framework_id)
 

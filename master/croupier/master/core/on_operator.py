@@ -13,11 +13,11 @@ from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFo
 from croupier.model.task import Reason, check_grace
 
 
-def on_operator_kill(state: State, event: OperatorKill) -> Iterator[Effect]:
+def on_operator_kill(state: State, event: OperatorKill, now: float) -> Iterator[Effect]:
     """Have a task ended; answer with the task or an error."""
     found = _find(state, event)
     if isinstance(found, Task):
-        yield from kill(state, found, event.grace_ms, Reason.KILLED_BY_OPERATOR)
+        yield from kill(state, found, event.grace_ms, Reason.KILLED_BY_OPERATOR, now)
     yield Answer(event.request, found)
 
 

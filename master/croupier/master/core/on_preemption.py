@@ -47,7 +47,9 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
         watch(state, now)
 
 
-def on_grace_over(state: State, framework_id: FrameworkId, task_id: TaskId) -> Iterator[Effect]:
+def on_grace_over(
+    state: State, framework_id: FrameworkId, task_id: TaskId, now: float
+) -> Iterator[Effect]:
     """A task that was asked for still runs: kill it, if the room is still wanted."""
     key = (framework_id, task_id)
     if not state.preemptor.is_going(key):
@@ -61,7 +63,7 @@ def on_grace_over(state: State, framework_id: FrameworkId, task_id: TaskId) -> I
         state.preemptor.gone(key)
         yield Happened(PreemptionEnded(framework_id, task_id, "spared"))
         return
-    yield from kill(state, task, None, Reason.PREEMPTED)
+    yield from kill(state, task, None, Reason.PREEMPTED, now)
     yield Happened(PreemptionEnded(framework_id, task_id, "killed"))
 
 

@@ -9,13 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core.agents import Agent
+from croupier.master.core.drains import wanted_kill
 from croupier.master.core.effects import Effect, Save, Send
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import KillTask
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt, record_of
-from croupier.master.core.on_task import end, forget_removed, on_status, order_kill, orphan, tell
+from croupier.master.core.on_task import (
+    end,
+    forget_removed,
+    on_status,
+    order_kill,
+    orphan,
+    tell,
+    want_kill,
+)
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.task import Reason, TaskState
@@ -30,8 +39,13 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Ef
     for task in missing:
         yield from _on_missing(state, task, event.incomplete, now)
     for task in agent.tasks.values():
-        if task.kill is not None and not task.state.is_terminal:
-            yield from order_kill(state, task)
+        if task.state.is_terminal:
+            continue
+        wanted = wanted_kill(task, agent.drain) if agent.drain is not None else None
+        if wanted is not None:
+            yield from want_kill(task, *wanted)
+        if task.kill is not None:
+            yield from order_kill(state, task, now)
 
 
 def _on_missing(state: State, task: Task, incomplete: bool, now: float) -> Iterator[Effect]:

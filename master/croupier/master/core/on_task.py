@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core.effects import Effect, Happened, Save, Send
-from croupier.master.core.facts import PreemptionEnded, TaskMoved, UpdateHandled
+from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import AcknowledgeUpdate, KillTask, Updated
 from croupier.master.core.records import ForgetTask
@@ -78,24 +78,34 @@ def end(
     yield from orphan(state, task, now)
 
 
-def kill(state: State, task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
+def kill(
+    state: State, task: Task, grace_ms: int | None, reason: Reason, now: float
+) -> Iterator[Effect]:
     """Want a task ended, until it has: now if its agent is there, else when it returns."""
+    yield from want_kill(task, grace_ms, reason)
+    yield from order_kill(state, task, now)
+
+
+def want_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
+    """Have it in the ledger that a task is to end."""
     wanted = (grace_ms, reason)
     # That its framework was removed is saved with the framework.
     is_news = task.kill != wanted and reason is not Reason.FRAMEWORK_REMOVED
     task.kill = wanted
     if is_news:
         yield Save(task.record())
-    yield from order_kill(state, task)
 
 
-def order_kill(state: State, task: Task) -> Iterator[Effect]:
+def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
     """Order the kill that is wanted, if the task's agent is there."""
     assert task.kill is not None
     agent = state.agents.get(task.agent_id)
     if agent is None or agent.session is None:
         return
     grace_ms, reason = task.kill
+    # An agent that is told twice goes by what is sooner.
+    due = now + (task.info.grace_ms if grace_ms is None else grace_ms) / 1000
+    task.kill_due = due if task.kill_due is None else min(task.kill_due, due)
     is_own = reason is Reason.KILLED_BY_FRAMEWORK
     epoch = state.frameworks[task.framework_id].epoch if is_own else 0
     message = KillTask(task.framework_id, task.task_id, grace_ms, reason, epoch)
@@ -159,7 +169,10 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
     The ledger forgets it before its agent does: a task that the ledger holds and its agent
     does not was never there.
     """
+    was_left = not task.state.is_terminal
     state.drop_task(task)
+    if was_left:
+        yield from _left(state, task)
     framework = state.frameworks[task.framework_id]
     if framework.may_ask_again(task):
         framework.unseen.setdefault(task.seq, []).append(task.task_id)
@@ -196,6 +209,7 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         state.release_task(task)
         if changed:
             state.frameworks[task.framework_id].ended += 1
+            yield from _left(state, task)
     if changed:
         yield Happened(
             TaskMoved(
@@ -208,6 +222,13 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
                 status.message,
             )
         )
+
+
+def _left(state: State, task: Task) -> Iterator[Effect]:
+    """A task has ended: maybe the last that a drain waited for."""
+    agent = state.agents.get(task.agent_id)
+    if agent is not None and agent.drain is not None and agent.is_empty:
+        yield Happened(AgentDrained(agent.agent_id, agent.hostname))
 
 
 def _pass_on(

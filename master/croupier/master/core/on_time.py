@@ -46,7 +46,7 @@ def _on_due(state: State, key: DeadlineKey, now: float) -> Iterator[Effect]:
         case ("preempt", named):
             framework_id, _, task_id = named.partition(" ")
             yield from on_preemption.on_grace_over(
-                state, FrameworkId(framework_id), TaskId(task_id)
+                state, FrameworkId(framework_id), TaskId(task_id), now
             )
         case ("silence", session):
             yield from _on_silence(state, SessionId(int(session)), now)

@@ -36,7 +36,7 @@ class State:
         epoch: how many masters have led the cluster, this one included.
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good; the oldest are forgotten.
-        gone: ids of agents that an operator declared dead.
+        gone: ids of agents that an operator declared dead; the oldest are forgotten.
         removals: when agents became unreachable lately, oldest first.
         ended: tasks that are over and done with, oldest first.
         preemptor: who starves, and what is being done about it.
@@ -55,7 +55,7 @@ class State:
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
-        self.gone: dict[AgentId, None] = {}
+        self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.removals: deque[float] = deque()
         self.ended: deque[TaskSnapshot] = deque(maxlen=settings.completed_tasks)
         self.preemptor = Preemptor(allocator, settings.preemption)
@@ -80,7 +80,7 @@ class State:
         state = cls(master_id, settings, allocator, epoch + 1)
         for record in registry.agents.values():
             if record.gone:
-                state.gone[record.agent_id] = None
+                state.spend_agent_id(record.agent_id)
                 continue
             agent = Agent(
                 record.agent_id,
@@ -161,8 +161,8 @@ class State:
             self._counts[kind] += 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
             # A peer may have come with an id of its own making that looks like ours.
-            taken = made in self.agents or made in self.frameworks or made in self.removed
-            if not taken:
+            known = (self.agents, self.frameworks, self.removed, self.gone)
+            if not any(made in ids for ids in known):
                 return made
 
     def has_issued(self, offer_id: OfferId) -> bool:
@@ -194,6 +194,13 @@ class State:
         self.removed[framework_id] = None
         if len(self.removed) > self.settings.spent_frameworks:
             return self.removed.popitem(last=False)[0]
+        return None
+
+    def spend_agent_id(self, agent_id: AgentId) -> AgentId | None:
+        """Remember that the agent is gone; of very many the oldest is forgotten, and returned."""
+        self.gone[agent_id] = None
+        if len(self.gone) > self.settings.gone_agents:
+            return self.gone.popitem(last=False)[0]
         return None
 
     def add_task(self, task: Task) -> None:

@@ -10,6 +10,7 @@ from croupier.master.core import (
     on_allocation,
     on_call,
     on_framework,
+    on_operated_agent,
     on_operator,
     on_preemption,
     on_roles,
@@ -23,6 +24,7 @@ from croupier.master.core.events import (
     Event,
     FrameworkCalled,
     Heard,
+    OperateAgent,
     OperatorKill,
     Read,
     Register,
@@ -63,14 +65,24 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():
             yield from _on_session_ended(state, event, now)
-        case OperatorKill():
-            yield from on_operator.on_operator_kill(state, event)
-        case UpdateRoles():
-            yield from on_roles.on_update_roles(state, event, now)
+        case OperatorKill() | OperateAgent() | UpdateRoles():
+            yield from _on_operator(state, event, now)
         case Read(request, query):
             yield Answer(request, _asked(state, query))
         case _:
             assert_never(event)
+
+
+def _on_operator(
+    state: State, event: OperatorKill | OperateAgent | UpdateRoles, now: float
+) -> Iterator[Effect]:
+    match event:
+        case OperatorKill():
+            yield from on_operator.on_operator_kill(state, event, now)
+        case OperateAgent():
+            yield from on_operated_agent.on_operate_agent(state, event, now)
+        case UpdateRoles():
+            yield from on_roles.on_update_roles(state, event, now)
 
 
 def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:

@@ -23,6 +23,8 @@ class Task:
         is_charged: whether its resources are held on the agent.
         kill: the grace and reason of a kill that was asked for; kept until it has ended,
             so that an agent that was away hears of it.
+        kill_due: when its agent, if it was told, has ended it by force; seconds on the
+            master's clock.
         told_on: the session on which its latest status was passed on to its framework.
         is_orphan: whether its agent has it no more, so that the master itself must tell
             the framework what became of it.
@@ -52,6 +54,7 @@ class Task:
     told: TaskStatus | None = None
     is_untold: bool = False
     is_undecided: bool = False
+    kill_due: float | None = None
 
     @property
     def task_id(self) -> TaskId:

@@ -2,7 +2,9 @@
 
 ["agent", AGENT]                              the agent that a REGISTER is of
 ["framework", FRAMEWORK]                      the framework that a SUBSCRIBE is of
-["agent-left", AGENT, disconnected|unreachable|stopped]
+["agent-left", AGENT, suspected|disconnected|unreachable|stopped|gone]
+["agent-operated", AGENT, drain|deactivate|reactivate|gone]
+["agent-drained", AGENT]                      its last task has ended
 ["framework-left", FRAMEWORK, disconnected|removed]
 ["offer", OFFER, FRAMEWORK, ROLE, AGENT]      made, in the order of the deals
 ["task", FRAMEWORK, TASK, STATE, AGENT]       launched (STAGING), ended, or given up
@@ -15,8 +17,10 @@ from collections.abc import Sequence
 
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import (
+    AgentDrained,
     AgentJoined,
     AgentLeft,
+    AgentOperated,
     Fact,
     FrameworkJoined,
     FrameworkLeft,
@@ -59,6 +63,10 @@ def _deed(fact: Fact, roles: dict[OfferId, Role]) -> Deed | None:
             return ("framework", framework_id)
         case AgentLeft(agent_id):
             return ("agent-left", agent_id, fact.why)
+        case AgentOperated(agent_id):
+            return ("agent-operated", agent_id, fact.action)
+        case AgentDrained(agent_id):
+            return ("agent-drained", agent_id)
         case FrameworkLeft(framework_id):
             return ("framework-left", framework_id, fact.why)
         case RoleChanged(role):

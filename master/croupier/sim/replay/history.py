@@ -274,7 +274,7 @@ class History:
             case ("task", framework_id, task_id, state, _, reason) if state in _ENDED:
                 was_lost = state in _LOST or reason == Reason.PREEMPTED.name
                 self._ended((FrameworkId(framework_id), TaskId(task_id)), at, was_lost)
-            case ("agent-left", agent_id, "unreachable" | "stopped"):
+            case ("agent-left", agent_id, "unreachable" | "stopped" | "gone"):
                 self._agent_left(AgentId(agent_id), at)
             case ("framework-left", framework_id, "removed"):
                 stay = self._frameworks.pop(FrameworkId(framework_id), None)

@@ -1,0 +1,440 @@
+"""Drained, deactivated, reactivated, declared gone."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.allocator import Allocator
+from croupier.master.core import calls
+from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.drains import Progress, progress
+from croupier.master.core.effects import Answer, SessionId
+from croupier.master.core.events import AgentStopped, AgentTask, OperateAgent
+from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
+from croupier.master.core.messages import AgentFailed, KillTask, LaunchTask, Rescinded
+from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
+from croupier.model.ids import AgentId, TaskId
+from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
+from tests.harness.world import CLUSTER, World, make_task
+
+ALL = "cpus:4;mem:4GB"
+T1 = TaskId("t1")
+
+
+class Scene(World):
+    """One agent, on which one framework runs `t1` with a grace of 3 s."""
+
+    def __init__(self, *tasks: TaskInfo, settings: Settings | None = None) -> None:
+        super().__init__(state=State(f"{CLUSTER}-1", settings or Settings(), Allocator()))
+        self.host = self.agent(ALL)
+        self.host_id = self.agent_id(self.host)
+        self.session = self.framework()
+        self.owner = self.framework_id(self.session)
+        verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
+        assert verdict.error is None
+
+    def operate(self, action: AgentAction, agent: str | None = None) -> object:
+        """What the operator is answered."""
+        named = self.host_id if agent is None else agent
+        event = OperateAgent(7, named, action, "me")
+        (answer,) = [each for each in self.do(event) if isinstance(each, Answer)]
+        assert answer.request == 7
+        return answer.result
+
+    def refused(self, action: AgentAction, agent: str | None = None) -> CroupierError:
+        """The error that the operator is answered; nothing else came of it."""
+        before = len(self.saved), len(self.facts)
+        error = self.operate(action, agent)
+        assert isinstance(error, CroupierError)
+        assert (len(self.saved), len(self.facts)) == before
+        return error
+
+    @property
+    def known(self) -> Agent:
+        """The agent in the books."""
+        return self.state.agents[self.host_id]
+
+    @property
+    def drain(self) -> Progress:
+        """How far it is."""
+        found = progress(self.state, self.known, self.now)
+        assert found is not None
+        return found
+
+    def agent_back(self, *running: TaskInfo) -> None:
+        """The agent registers with these tasks, whose first update waits."""
+        listed = []
+        for info in running:
+            place = (self.owner, info.task_id, self.host_id)
+            status = TaskStatus(*place, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
+            listed.append(AgentTask(self.owner, info, status, (status,)))
+        self.host = self.agent(ALL, agent_id=self.host_id, tasks=tuple(listed))
+
+    def killed(self, session: SessionId | None = None) -> list[tuple[str, int | None, Reason]]:
+        """The kills that the agent was sent on its latest session."""
+        sent = self.sent.get(session or self.host, [])
+        kills = [message for message in sent if isinstance(message, KillTask)]
+        return [(kill.task_id, kill.grace_ms, kill.reason) for kill in kills]
+
+    def drained(self) -> int:
+        """How often it was told that a drain is done."""
+        return sum(isinstance(fact, AgentDrained) for fact in self.facts)
+
+
+def graceful(task_id: str, grace_ms: int) -> TaskInfo:
+    """A small task that is given so long."""
+    task = make_task(task_id)
+    return TaskInfo(task.task_id, task.command, task.resources, grace_ms=grace_ms)
+
+
+# Draining.
+
+
+def test_a_drained_agent_is_offered_no_more_and_its_tasks_end() -> None:
+    scene = Scene()
+    scene.pass_time(6.0)
+    (offer,) = scene.offers(scene.session)
+    agent = scene.operate(Drain())
+    assert agent is scene.known
+    assert scene.saved[-2:] == [
+        AgentRecord(scene.host_id, "host", drain=DrainRequest()),
+        scene.state.frameworks[scene.owner].tasks[T1].record(),
+    ]
+    rescinded = [m for m in scene.sent[scene.session] if isinstance(m, Rescinded)]
+    assert [m.offer_id for m in rescinded] == [offer.offer_id]
+    assert rescinded[0].reason == "its agent is being drained"
+    assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
+    assert scene.drain == Progress(None, 1, 3.0, ())
+    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
+    assert scene.drain.is_done
+    assert scene.drained() == 1
+    scene.pass_time(1.0)
+    assert not scene.offers(scene.session)
+    assert AgentOperated(scene.host_id, "host", "drain", "me") in scene.facts
+
+
+def test_an_agent_without_tasks_is_drained_at_once() -> None:
+    scene = Scene()
+    other = scene.agent_id(scene.agent(ALL, "idle"))
+    scene.operate(Drain(), "idle")
+    assert AgentDrained(other, "idle") in scene.facts
+
+
+def test_a_task_has_the_lesser_of_its_own_grace_and_that_of_the_drain() -> None:
+    scene = Scene(graceful("t1", 1000), graceful("t2", 60_000))
+    scene.operate(Drain(5000))
+    draining = Reason.AGENT_DRAINING
+    assert scene.killed() == [("t1", None, draining), ("t2", 5000, draining)]
+    assert scene.drain.estimate_s == 5.0
+    assert scene.drain.grace_ms == 5000
+
+
+def test_a_second_drain_may_shorten_the_grace_and_is_otherwise_none() -> None:
+    scene = Scene(graceful("t1", 60_000))
+    scene.operate(Drain(30_000))
+    saved, sent = len(scene.saved), len(scene.killed())
+    scene.operate(Drain(30_000))
+    assert (len(scene.saved), len(scene.killed())) == (saved, sent)
+    scene.operate(Drain(5000))
+    assert scene.killed()[sent:] == [("t1", 5000, Reason.AGENT_DRAINING)]
+    assert scene.drain.estimate_s == 5.0
+    scene.operate(Drain(50_000))
+    assert len(scene.killed()) == sent + 1
+    assert scene.drain.grace_ms == 50_000
+    assert scene.drain.estimate_s == 5.0
+
+
+def test_a_task_that_was_to_end_keeps_its_reason() -> None:
+    scene = Scene(graceful("t1", 60_000))
+    scene.call(scene.session, calls.Kill(T1))
+    scene.operate(Drain())
+    assert scene.killed() == [("t1", None, Reason.KILLED_BY_FRAMEWORK)]
+    scene.operate(Drain(1000))
+    assert scene.killed()[1:] == [("t1", 1000, Reason.KILLED_BY_FRAMEWORK)]
+
+
+def test_an_agent_that_is_away_is_told_when_it_returns() -> None:
+    scene = Scene()
+    scene.end_session(scene.host)
+    scene.operate(Drain())
+    assert scene.drain.estimate_s is None
+    (blocker,) = scene.drain.blockers
+    assert "disconnected, and is given up in 75 s" in blocker.reason
+    scene.agent_back(make_task("t1"))
+    assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
+    assert scene.drain == Progress(None, 1, 3.0, ())
+
+
+def test_a_task_that_never_arrived_is_not_launched_on_a_drained_agent() -> None:
+    scene = Scene()
+    scene.end_session(scene.host)
+    scene.operate(Drain())
+    scene.agent_back()
+    assert not [m for m in scene.sent[scene.host] if isinstance(m, LaunchTask)]
+    (status,) = scene.updates(scene.session)
+    assert (status.state, status.reason) == (TaskState.KILLED, Reason.AGENT_DRAINING)
+    assert scene.drain.is_done
+    assert scene.drained() == 1
+
+
+def test_a_task_that_is_found_on_a_drained_agent_ends_too() -> None:
+    scene = Scene()
+    scene.operate(Drain(2000))
+    scene.end_session(scene.host)
+    scene.agent_back(make_task("t1"), make_task("stray"))
+    assert {task for task, _, _ in scene.killed()} == {"t1", "stray"}
+    assert scene.drain.tasks_left == 2
+
+
+def test_a_drain_outlives_its_master() -> None:
+    scene = Scene()
+    scene.operate(Drain(2000))
+    scene.restart()
+    assert scene.drain.tasks_left == 1
+    assert not scene.known.is_dealt
+    scene.agent_back(make_task("t1"), make_task("t2"))
+    assert scene.killed() == [
+        ("t1", 2000, Reason.AGENT_DRAINING),
+        ("t2", 2000, Reason.AGENT_DRAINING),
+    ]
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert not scene.offers(scene.session)
+    for task in ("t1", "t2"):
+        scene.report(scene.host, scene.owner, task, TaskState.KILLED, 2)
+    assert scene.drained() == 1
+
+
+def test_a_drain_waits_for_no_acknowledgement_but_shows_it() -> None:
+    scene = Scene()
+    scene.operate(Drain())
+    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
+    assert scene.drain.is_done
+    (blocker,) = scene.drain.blockers
+    assert "its framework has not acknowledged that" in blocker.reason
+    scene.end_session(scene.session)
+    assert "its framework is away" in scene.drain.blockers[0].reason
+
+
+def test_what_does_not_end_in_its_grace_stands_in_the_way() -> None:
+    scene = Scene()
+    scene.operate(Drain())
+    scene.now += 5.0
+    assert not scene.drain.blockers
+    scene.now += 5.0
+    (blocker,) = scene.drain.blockers
+    assert blocker.reason.startswith("its grace ended 7 s ago")
+    assert scene.drain.estimate_s == 0.0
+
+
+def test_not_every_blocker_is_named() -> None:
+    small = [make_task(f"t{n}", "cpus:0.01;mem:1MB") for n in range(150)]
+    scene = Scene(*small)
+    scene.end_session(scene.host)
+    scene.operate(Drain())
+    assert (scene.drain.tasks_left, len(scene.drain.blockers)) == (150, 100)
+
+
+def test_tasks_of_a_framework_that_was_removed_hold_a_drain_up_no_longer_than_they_run() -> None:
+    scene = Scene(graceful("t1", 60_000))
+    scene.call(scene.session, calls.Teardown())
+    scene.operate(Drain(1000))
+    assert scene.killed()[-1] == ("t1", 1000, Reason.FRAMEWORK_REMOVED)
+    scene.end_session(scene.host)
+    scene.pass_time(100.0)
+    assert scene.drain.is_done
+    assert scene.drained() == 1
+
+
+def test_an_unreachable_agent_can_be_drained() -> None:
+    scene = Scene()
+    scene.end_session(scene.host)
+    scene.pass_time(100.0)
+    assert scene.known.state is AgentState.UNREACHABLE
+    scene.operate(Drain())
+    assert "its agent is unreachable; it is told" in scene.drain.blockers[0].reason
+    scene.agent_back(make_task("t1"))
+    assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
+
+
+@pytest.mark.parametrize("grace_ms", [-1, 24 * 3600 * 1000 + 1, 2**63])
+def test_a_grace_that_cannot_be_is_refused(grace_ms: int) -> None:
+    scene = Scene()
+    assert isinstance(scene.refused(Drain(grace_ms)), InvalidRequest)
+
+
+# Deactivated, reactivated.
+
+
+def test_a_deactivated_agent_is_offered_no_more_but_its_tasks_run() -> None:
+    scene = Scene()
+    scene.operate(Deactivate())
+    assert not scene.offers(scene.session)
+    assert not scene.killed()
+    scene.restart()
+    scene.agent_back(make_task("t1"))
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert not scene.offers(scene.session)
+    scene.operate(Reactivate())
+    assert len(scene.offers(scene.session)) == 1
+    assert not scene.killed()
+
+
+def test_reactivating_ends_a_drain() -> None:
+    scene = Scene()
+    scene.operate(Drain())
+    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
+    scene.operate(Reactivate())
+    assert scene.known.record() == AgentRecord(scene.host_id, "host")
+    assert len(scene.offers(scene.session)) == 1
+    scene.restart()
+    scene.agent_back()
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert len(scene.offers(scene.session)) == 1
+
+
+def test_tasks_whose_agent_has_not_heard_of_the_drain_are_spared_by_its_end() -> None:
+    scene = Scene(make_task("t1"), make_task("t2"))
+    scene.end_session(scene.host)
+    scene.operate(Drain())
+    scene.call(scene.session, calls.Kill(TaskId("t2")))
+    scene.operate(Reactivate())
+    scene.agent_back(make_task("t1"), make_task("t2"))
+    assert scene.killed() == [("t2", None, Reason.KILLED_BY_FRAMEWORK)]
+
+
+def test_to_want_it_twice_changes_nothing() -> None:
+    scene = Scene()
+    scene.operate(Reactivate())
+    scene.operate(Deactivate())
+    saved, facts = len(scene.saved), len(scene.facts)
+    scene.operate(Deactivate())
+    assert (len(scene.saved), len(scene.facts)) == (saved, facts)
+
+
+# Gone.
+
+
+def test_a_gone_agent_takes_its_tasks_with_it() -> None:
+    scene = Scene()
+    agent = scene.operate(MarkGone())
+    assert isinstance(agent, Agent)
+    assert (agent.agent_id, agent.tasks) == (scene.host_id, {})
+    assert isinstance(scene.closed[scene.host], Removed)
+    assert AgentRecord(scene.host_id, "host", gone=True) in scene.saved
+    (status,) = scene.updates(scene.session)
+    gone = TaskState.GONE_BY_OPERATOR
+    assert (status.state, status.reason) == (gone, Reason.GONE_BY_OPERATOR)
+    (failed,) = [m for m in scene.sent[scene.session] if isinstance(m, AgentFailed)]
+    assert failed.agent_id == scene.host_id
+    assert not scene.state.agents
+    assert not scene.state.allocator.pool.agents
+    assert [fact.why for fact in scene.facts if isinstance(fact, AgentLeft)][-1] == "gone"
+    # Told until it is acknowledged.
+    scene.now += 11.0
+    scene.pass_time(1.0)
+    assert len(scene.updates(scene.session)) == 2
+    update = ((scene.host_id, T1, status.sequence),)
+    assert scene.call(scene.session, calls.Acknowledge(update)).error is None
+    assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_a_gone_agent_never_returns() -> None:
+    scene = Scene()
+    scene.operate(MarkGone())
+    scene.restart()
+    session = scene.agent(ALL, agent_id=scene.host_id)
+    assert isinstance(scene.closed[session], Removed)
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert [s.state for s in scene.updates(scene.session)] == [TaskState.GONE_BY_OPERATOR]
+    new = scene.agent(ALL)
+    assert scene.agent_id(new) != scene.host_id
+
+
+@pytest.mark.parametrize("seconds", [0.0, 100.0])
+def test_an_agent_that_is_away_can_be_gone(seconds: float) -> None:
+    scene = Scene()
+    scene.end_session(scene.host)
+    scene.pass_time(seconds)
+    scene.operate(MarkGone())
+    assert not scene.state.agents
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert {s.state for s in scene.updates(scene.session)} == {TaskState.GONE_BY_OPERATOR}
+
+
+def test_an_agent_that_has_not_returned_to_a_new_master_can_be_gone() -> None:
+    scene = Scene()
+    scene.restart()
+    scene.operate(MarkGone())
+    scene.session = scene.framework(framework_id=scene.owner)
+    assert [s.state for s in scene.updates(scene.session)] == [TaskState.GONE_BY_OPERATOR]
+    scene.call(scene.session, calls.Reconcile((T1,)))
+    assert scene.updates(scene.session)[-1].state is TaskState.GONE_BY_OPERATOR
+
+
+def test_to_declare_it_gone_twice_is_fine_and_nothing_else_is() -> None:
+    scene = Scene()
+    scene.operate(MarkGone())
+    again = scene.operate(MarkGone())
+    assert isinstance(again, Agent)
+    assert again.agent_id == scene.host_id
+    for action in (Drain(), Deactivate(), Reactivate()):
+        error = scene.refused(action)
+        assert isinstance(error, Conflict)
+        assert "declared gone" in str(error)
+
+
+def test_of_many_gone_agents_the_oldest_are_forgotten() -> None:
+    scene = Scene(settings=Settings(gone_agents=2))
+    ids = [scene.agent_id(scene.agent(ALL, f"h{n}")) for n in range(3)]
+    for agent_id in ids:
+        scene.operate(MarkGone(), agent_id)
+    assert list(scene.state.gone) == ids[1:]
+    assert ForgetAgent(ids[0]) in scene.saved
+    scene.restart()
+    assert list(scene.state.gone) == ids[1:]
+
+
+def test_an_id_that_is_gone_is_not_given_again() -> None:
+    scene = Scene()
+    guessed = f"{CLUSTER}-1-A2"
+    scene.agent(ALL, "liar", agent_id=guessed)
+    scene.operate(MarkGone(), guessed)
+    assert scene.agent_id(scene.agent(ALL, "next")) != guessed
+
+
+# Names.
+
+
+def test_agents_are_named_by_id_or_by_the_hostname_of_just_one() -> None:
+    scene = Scene()
+    other = scene.agent_id(scene.agent(ALL, "h2"))
+    found = scene.operate(Deactivate(), "h2")
+    assert isinstance(found, Agent)
+    assert found.agent_id == other
+    third = scene.agent_id(scene.agent(ALL, "h2"))
+    error = scene.refused(Drain(), "h2")
+    assert isinstance(error, InvalidRequest)
+    assert f"{other} (connected), {third} (connected)" in str(error)
+    for name in ("nobody", "", "x" * 100_000):
+        error = scene.refused(Drain(), name)
+        assert isinstance(error, NotFound)
+        assert len(str(error)) < 500
+
+
+def test_an_id_comes_before_a_hostname() -> None:
+    scene = Scene()
+    scene.agent(ALL, scene.host_id)
+    found = scene.operate(Deactivate())
+    assert found is scene.state.agents[AgentId(scene.host_id)]
+
+
+def test_an_agent_that_stops_for_good_takes_its_drain_along() -> None:
+    scene = Scene()
+    scene.operate(Drain())
+    scene.do(AgentStopped(scene.host, "bye"))
+    assert scene.saved[-1] == ForgetAgent(scene.host_id)
+    assert not scene.state.agents
