@@ -26,7 +26,7 @@ class Ward:
     """Starts tasks under a shim; each task's run has the task's name."""
 
     def __init__(self, work: Path, shim: Shim, runs: Path | None = None) -> None:
-        self.work, self.runs = work, runs or work / "runs"
+        self.work, self.shim, self.runs = work, shim, runs or work / "runs"
         (work / "sandboxes").mkdir(exist_ok=True)
         self.sandboxes = Sandboxes(work / "sandboxes")
         self.reports: list[Report] = []

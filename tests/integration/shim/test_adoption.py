@@ -1,0 +1,314 @@
+"""What becomes of tasks whose agent was killed, and of run files that tell half of it."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import os
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+import pytest
+
+from croupier.agent import supervisor
+from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
+from croupier.agent.shim import run_file
+from croupier.model.errors import InvalidRequest
+from tests.harness.eventually import eventually
+from tests.harness.processes import is_running
+from tests.harness.ward import Ward, key
+from tests.integration.shim.conftest import Doomed
+
+NEVER = Vanished(key("t0"), "it was never started", never_started=True)
+KILLED = Vanished(key("t0"), "what watched over it was killed")
+
+
+def damaged(ward: Ward) -> Vanished:
+    return Vanished(key("t0"), f"its run file {ward.runs / 't0'} is damaged")
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is none of ours."""
+    process = subprocess.Popen(["sleep", "60"], start_new_session=True)
+    yield process
+    process.kill()
+    process.wait(timeout=10)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervisor, "ADOPT_S", 0.1)
+
+
+def write(ward: Ward, *lines: str) -> Path:
+    """A run file of a former agent's."""
+    path = ward.runs / "t0"
+    text = "".join(line.ljust(run_file.LINE) for line in lines)
+    path.write_bytes(text.ljust(run_file.SIZE).encode())
+    return path
+
+
+async def test_a_task_outlives_its_agent_and_its_end_is_told_to_the_next(
+    ward: Ward, doomed: Doomed
+) -> None:
+    doomed(1, "echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 6")
+    pid = await ward.pid_in("t0", "pid")
+    assert ward.adopt("t0") == Adopted(key("t0"), pid)
+    (ward.home("t0") / "go").touch()
+    assert await ward.ended("t0") == Exited(key("t0"), exit_code=6)
+
+
+async def test_an_adopted_task_is_ended_as_any_other(ward: Ward, doomed: Doomed) -> None:
+    doomed(2, "setsid sleep 60 & echo $! > deep; trap '' TERM; sleep 60; sleep 60")
+    for name, number in (("t0", SIGTERM), ("t1", SIGKILL)):
+        adopted = ward.adopt(name)
+        assert isinstance(adopted, Adopted)
+        assert is_running(adopted.pid)
+        ward.supervisor.signal(key(name), number)
+    assert await ward.ended("t1") == Exited(key("t1"), signal=SIGKILL)
+    deep = [await ward.pid_in(name, "deep") for name in ("t0", "t1")]
+    assert [is_running(pid) for pid in deep] == [True, False]
+    ward.supervisor.signal(key("t0"), SIGKILL)
+    await ward.ended("t0")
+    assert not is_running(deep[0])
+
+
+async def test_an_end_that_nobody_watched_is_told_truly(ward: Ward, doomed: Doomed) -> None:
+    doomed(3, "while ! [ -e go ]; do sleep 0.01; done; . ./go")
+    ends = {"t0": "exit 0", "t1": "exit 9", "t2": "kill -11 $$"}
+    shims = [ward.shim_of(name) for name in ends]
+    for name, line in ends.items():
+        (ward.home(name) / "new").write_text(line)
+        (ward.home(name) / "new").rename(ward.home(name) / "go")
+    await eventually(lambda: not any(map(is_running, shims)), what="all end")
+    assert [ward.adopt(name) for name in ends] == [
+        Exited(key("t0"), exit_code=0),
+        Exited(key("t1"), exit_code=9),
+        Exited(key("t2"), signal=11),
+    ]
+    assert len(ward.supervisor) == 0
+
+
+async def test_a_hundred_are_adopted_with_the_same_pids(ward: Ward, doomed: Doomed) -> None:
+    doomed(100, "echo $$ > pid; sleep 0.01; exec sleep 60")
+    names = [f"t{at}" for at in range(100)]
+    pids = [await ward.pid_in(name, "pid") for name in names]
+    began = time.monotonic()
+    assert [ward.adopt(name) for name in names] == [
+        Adopted(key(name), pid) for name, pid in zip(names, pids, strict=True)
+    ]
+    assert time.monotonic() - began < 1
+    assert await ward.supervisor.end(20) == 0
+    ends = {report for report in ward.reports if isinstance(report, Exited)}
+    assert ends == {Exited(key(name), signal=SIGKILL) for name in names}
+
+
+async def test_what_is_left_alone_can_be_adopted_again(
+    ward: Ward, doomed: Doomed, tmp_path: Path
+) -> None:
+    doomed(1, "sleep 60")
+    second = Ward(tmp_path, ward.shim)
+    first = second.adopt("t0")
+    assert isinstance(first, Adopted)
+    second.supervisor.close()
+    third = Ward(tmp_path, ward.shim)
+    assert third.adopt("t0") == first
+    assert await third.supervisor.end(10) == 0
+    third.supervisor.close()
+
+
+async def test_a_shim_that_was_killed_unwatched_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
+    doomed(1, "setsid sleep 61 & echo $! > session; env -i setsid sleep 62 & echo $! > out; wait")
+    left = [await ward.pid_in("t0", name) for name in ("session", "out")]
+    os.kill(ward.shim_of("t0"), SIGKILL)
+    await eventually(lambda: not is_running(ward.shim_of("t0")))
+    assert ward.adopt("t0") == KILLED
+    assert [is_running(pid) for pid in left] == [False, False]
+
+
+async def test_one_that_is_killed_after_the_adoption_does_not_either(
+    ward: Ward, doomed: Doomed
+) -> None:
+    doomed(1, "setsid sleep 61 & echo $! > session; wait")
+    left = await ward.pid_in("t0", "session")
+    ward.adopt("t0")
+    os.kill(ward.shim_of("t0"), SIGKILL)
+    assert await ward.ended("t0") == Exited(key("t0"), unknown=True)
+    assert not is_running(left)
+
+
+async def test_a_run_without_a_file_was_never_started(ward: Ward) -> None:
+    assert ward.adopt("t0") == NEVER
+
+
+@pytest.mark.parametrize("lines", [(), ("croupier-run 1\n",)])
+async def test_a_file_in_which_no_shim_wrote_was_never_started(
+    ward: Ward, lines: tuple[str, ...]
+) -> None:
+    path = write(ward, *lines)
+    if not lines:
+        path.write_bytes(b"")
+    assert ward.adopt("t0") == NEVER
+
+
+async def test_a_start_that_failed_unwatched_is_told(ward: Ward) -> None:
+    write(ward, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
+    message = "cannot run its program: no such program, or its interpreter is missing"
+    assert ward.adopt("t0") == LaunchFailed(key("t0"), message)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ("rubbish", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
+        ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
+        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 1"),
+        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit \n"),
+        ("croupier-run 1\n", "shim 2 5\n", "task 3", "exit 0\n"),
+        ("croupier-run 1\n", "shim 2", "", ""),
+        ("croupier-run 1\n", "\0\0\0", "", ""),
+        ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "more"),
+    ],
+)
+async def test_a_damaged_file_tells_no_end(ward: Ward, lines: tuple[str, ...]) -> None:
+    write(ward, *lines)
+    assert ward.adopt("t0") == damaged(ward)
+
+
+async def test_a_file_that_was_cut_short_tells_no_end(ward: Ward) -> None:
+    path = write(ward, "croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
+    os.truncate(path, 200)
+    assert ward.adopt("t0") == damaged(ward)
+
+
+async def test_a_live_task_with_a_damaged_file_is_ended(
+    ward: Ward, doomed: Doomed, impatient: None
+) -> None:
+    doomed(1, "setsid sleep 61 & echo $! > session; echo $$ > pid; wait")
+    pids = [await ward.pid_in("t0", name) for name in ("session", "pid")]
+    pids.append(ward.shim_of("t0"))
+    write(ward, "rubbish")
+    assert ward.adopt("t0") == damaged(ward)
+    assert [is_running(pid) for pid in pids] == [False] * 3
+
+
+async def test_a_pid_that_is_anothers_now_is_let_alone(
+    ward: Ward, stranger: subprocess.Popen[bytes]
+) -> None:
+    began = run_file.started(stranger.pid)
+    assert began is not None
+    for start in (began, began - 1):
+        process = f"{stranger.pid} {start}\n"
+        write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
+        assert ward.adopt("t0") == KILLED
+    assert stranger.poll() is None
+
+
+async def test_a_pid_of_another_start_is_not_adopted_though_the_lock_is_held(
+    ward: Ward, stranger: subprocess.Popen[bytes], impatient: None
+) -> None:
+    began = run_file.started(stranger.pid)
+    assert began is not None
+    process = f"{stranger.pid} {began - 1}\n"
+    path = write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
+    with path.open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert ward.adopt("t0") == KILLED
+        ward.supervisor.signal(key("t0"), SIGKILL)
+    assert len(ward.supervisor) == 0
+    assert stranger.poll() is None
+
+
+async def test_a_link_in_place_of_the_file_is_not_followed(ward: Ward, tmp_path: Path) -> None:
+    (ward.runs / "t0").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OSError, match="symbolic links"):
+        ward.adopt("t0")
+
+
+@pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
+async def test_a_run_has_a_plain_name(ward: Ward, name: str) -> None:
+    with pytest.raises(InvalidRequest):
+        ward.supervisor.forget(name)
+
+
+async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> None:
+    doomed(3, "setsid sleep 61 & echo $! > session; wait")
+    left = [await ward.pid_in(f"t{at}", "session") for at in range(3)]
+    adopted = ward.adopt("t1")
+    assert isinstance(adopted, Adopted)
+    (ward.runs / "over").write_bytes(b"")
+    assert ward.supervisor.forget_strays({"t1"}) == 2
+    assert [path.name for path in ward.runs.iterdir()] == ["t1"]
+    assert [is_running(pid) for pid in left] == [False, True, False]
+    assert is_running(adopted.pid)
+
+
+async def test_an_agent_that_stands_still_holds_no_task_up(ward: Ward) -> None:
+    for at in range(50):
+        ward.shell(f"t{at}", "exit 2")
+    # The loop, which reads the news, stands still.
+    deadline = time.monotonic() + 20
+    while time.monotonic() < deadline and not all(
+        b"exit 2\n" in (ward.runs / f"t{at}").read_bytes() for at in range(50)
+    ):
+        time.sleep(0.01)
+    for at in range(50):
+        assert await ward.ended(f"t{at}") == Exited(key(f"t{at}"), exit_code=2)
+
+
+class TestAFullDisk:
+    @pytest.fixture
+    def small(self, tmp_path: Path) -> Iterator[Path]:
+        """A disk of 64 KiB."""
+        path = tmp_path / "small"
+        path.mkdir()
+        words = ["mount", "-t", "tmpfs", "-o", "size=64k", "croupier-test", str(path)]
+        done = subprocess.run(words, capture_output=True, check=False)
+        if done.returncode:
+            pytest.skip(f"cannot mount a small disk: {done.stderr.decode().strip()}")
+        yield path
+        subprocess.run(["umount", "-l", str(path)], check=True)
+
+    async def test_does_not_lose_an_end(self, small: Path, ward: Ward) -> None:
+        other = Ward(ward.work, ward.shim, small / "runs")
+        other.shell("t1", "while ! [ -e go ]; do sleep 0.01; done; exit 8")
+        await other.started("t1")
+        self._fill(small)
+        (other.home("t1") / "go").touch()
+        assert await other.ended("t1") == Exited(key("t1"), exit_code=8)
+        other.supervisor.close()
+
+    async def test_shows_before_the_start(self, small: Path, ward: Ward) -> None:
+        other = Ward(ward.work, ward.shim, small / "runs")
+        self._fill(small)
+        with pytest.raises(OSError, match="No space left on device"):
+            other.shell("t1", "touch ran")
+        assert not list(other.runs.iterdir())
+        other.supervisor.close()
+        await asyncio.sleep(0.05)
+        assert not (other.home("t1") / "ran").exists()
+
+    def _fill(self, path: Path) -> None:
+        with (path / "filler").open("wb", buffering=0) as file:
+            while True:
+                try:
+                    file.write(b"x" * 4096)
+                except OSError:
+                    return
+
+
+async def test_a_shim_that_was_stopped_is_adopted_and_heard_later(
+    ward: Ward, doomed: Doomed
+) -> None:
+    doomed(1, "while ! [ -e go ]; do sleep 0.01; done; exit 3")
+    shim = ward.shim_of("t0")
+    os.kill(shim, SIGSTOP)
+    (ward.home("t0") / "go").touch()
+    assert isinstance(ward.adopt("t0"), Adopted)
+    os.kill(shim, SIGCONT)
+    assert await ward.ended("t0") == Exited(key("t0"), exit_code=3)
