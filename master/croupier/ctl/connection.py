@@ -10,7 +10,7 @@ from typing import TypeVar
 import grpc.aio
 
 from croupier.ctl.target import Target
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.rpc.address import Address
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc
@@ -19,6 +19,8 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
 # Finding the master must fail soon; a large answer may take its time.
 FIND_S = 4.0
+# Who follows is asked again after so long: an election takes a few seconds.
+AGAIN_S = 0.2
 ANSWER_S = 30.0
 
 RequestT = TypeVar("RequestT")
@@ -53,36 +55,106 @@ class Master:
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[Master]:
-    """The leading master of `target`, found within 4 s.
+    """The leading master of `target`, found within 4 s, be it one of those or only known to them.
 
     Raises:
-        Unavailable: if none of them can be reached.
+        Unavailable: if none of them can be reached, or none leads.
     """
     async with AsyncExitStack() as stack:
-        masters = [
-            Master(address, await stack.enter_async_context(make_channel(address)))
-            for address in target.addresses
-        ]
-        yield await _leading(masters)
+        yield await _Search(stack).run(target.addresses)
 
 
-async def _leading(masters: Sequence[Master]) -> Master:
-    answers = await asyncio.gather(*(_introduction(master) for master in masters))
-    answered = [
-        (master, answer)
-        for master, answer in zip(masters, answers, strict=True)
-        if isinstance(answer, pb.GetMasterResponse)
-    ]
-    if not answered:
-        raise next(answer for answer in answers if isinstance(answer, CroupierError))
-    return next((master for master, answer in answered if answer.leader), answered[0][0])
+class _Search:
+    """Asks every master for itself and for who leads, until one says that it does."""
+
+    def __init__(self, stack: AsyncExitStack) -> None:
+        """Leave what is opened to `stack`."""
+        self._stack = stack
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + FIND_S
+        self._masters: dict[Address, Master] = {}
+        self._asking: dict[asyncio.Task[pb.GetMasterResponse], Address] = {}
+        self._errors: dict[Address, CroupierError] = {}
+        # Who follows, and whom; None if there is nobody to follow.
+        self._followers: dict[Address, Address | None] = {}
+
+    async def run(self, addresses: Sequence[Address]) -> Master:
+        """Begin with `addresses`.
+
+        Raises:
+            Unavailable: if there is no leader to be found.
+        """
+        try:
+            for address in addresses:
+                await self._ask(address)
+            while self._asking:
+                done, _ = await asyncio.wait(self._asking, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    leading = await self._hear(task)
+                    if leading is not None:
+                        return leading
+        finally:
+            left = list(self._asking)
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+        raise self._failure(addresses)
+
+    async def _ask(self, address: Address) -> None:
+        if address in self._asking.values():
+            return
+        again = address in self._masters
+        if not again:
+            channel = await self._stack.enter_async_context(make_channel(address))
+            self._masters[address] = Master(address, channel)
+        elif self._until - self._loop.time() < AGAIN_S:
+            return
+        asking = self._introduction(self._masters[address], AGAIN_S if again else 0.0)
+        self._asking[asyncio.create_task(asking)] = address
+
+    async def _introduction(self, master: Master, after_s: float) -> pb.GetMasterResponse:
+        await asyncio.sleep(after_s)
+        question, left_s = master.service.GetMaster, self._until - self._loop.time()
+        try:
+            return await question(pb.GetMasterRequest(), timeout=left_s)
+        except grpc.aio.AioRpcError as error:
+            raise _meaning(error, master.address, FIND_S) from None
+
+    async def _hear(self, task: asyncio.Task[pb.GetMasterResponse]) -> Master | None:
+        """Take an answer in; the master that leads, if that is who answered."""
+        address = self._asking.pop(task)
+        error = task.exception()
+        if isinstance(error, CroupierError):
+            self._errors[address] = error
+            return None
+        answer = task.result()
+        if answer.leader:
+            return self._masters[address]
+        leader = _address(answer.leader_address)
+        self._followers[address] = leader
+        await self._ask(address)
+        if leader is not None:
+            await self._ask(leader)
+        return None
+
+    def _failure(self, addresses: Sequence[Address]) -> CroupierError:
+        for follower, leader in self._followers.items():
+            if leader is not None and leader in self._errors:
+                return Unavailable(f"{leader} leads, says {follower}, but: {self._errors[leader]}")
+        if self._followers:
+            who = ", ".join(map(str, self._followers))
+            return Unavailable(
+                f"no master leads right now: {who} waited {FIND_S:g} s for one to be elected;"
+                " try again in a few seconds"
+            )
+        return next(self._errors[address] for address in addresses)
 
 
-async def _introduction(master: Master) -> pb.GetMasterResponse | CroupierError:
+def _address(text: str) -> Address | None:
     try:
-        return await master.ask(master.service.GetMaster, pb.GetMasterRequest(), FIND_S)
-    except CroupierError as error:
-        return error
+        return Address.parse(text) if text else None
+    except InvalidRequest:
+        return None
 
 
 def _meaning(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> CroupierError:
