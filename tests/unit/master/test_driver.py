@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 import pytest
 
@@ -16,8 +17,8 @@ from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.driver import BATCH, Driver
-from croupier.model.errors import NotFound, Unavailable
+from croupier.master.driver import BATCH, LISTEN_S, STILL_S, Driver
+from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.rpc.clock import SystemClock
@@ -158,6 +159,104 @@ async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
     assert len(inbox) == LIMIT + 1
     inbox.take(10)
     await asyncio.wait_for(late, 5)
+
+
+class SteppedClock:
+    """Time that passes only when the test says so."""
+
+    def __init__(self) -> None:
+        self.time = 0.0
+
+    def now(self) -> float:
+        return self.time
+
+    def wall_ms(self) -> int:
+        return 0
+
+
+async def test_silence_is_not_held_against_anybody_while_the_disk_was_slow() -> None:
+    """What agents said meanwhile waits in the inbox; it is taken in before time passes."""
+    recorder, clock = Recorder(), SteppedClock()
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
+    running = asyncio.create_task(driver.run())
+    await driver.inbox.put(register(1))
+    await driver.inbox.put(register(2))
+    await eventually(lambda: len(recorder.said) == 4)
+    recorder.gate.clear()
+    await driver.inbox.put(subscribe(3))
+    await eventually(lambda: state.frameworks)
+    clock.time += 2 * Settings().agent_timeout_s
+    # Agent 1 was heard of all the time; agent 2 and the framework were not.
+    await driver.inbox.put(Heard(SessionId(1)))
+    recorder.gate.set()
+    await eventually(lambda: not len(driver.inbox))
+    await driver.read(lambda _: None)
+    assert not [said for said in recorder.said if isinstance(said, Close)]
+    # It listens for a while only: then who was silent is silent.
+    clock.time += LISTEN_S
+    await driver.read(lambda _: None)
+    await eventually(lambda: [said for said in recorder.said if isinstance(said, Close)])
+    closed = {said.session for said in recorder.said if isinstance(said, Close)}
+    assert closed == {SessionId(2), SessionId(3)}
+    await ended(running)
+
+
+async def test_a_disk_that_is_always_slow_does_not_stop_time() -> None:
+    recorder, clock = Recorder(), SteppedClock()
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
+    running = asyncio.create_task(driver.run())
+    await driver.inbox.put(register(1))
+    await eventually(lambda: len(recorder.said) == 2)
+    for session in range(2, 2 + int(3 * Settings().agent_timeout_s / (2 * STILL_S))):
+        recorder.gate.clear()
+        await driver.inbox.put(subscribe(session))
+        expected = session - 1
+        await eventually(lambda: len(state.frameworks) == expected)  # noqa: B023
+        clock.time += 2 * STILL_S
+        recorder.gate.set()
+        await eventually(lambda: not len(driver.inbox))
+    await eventually(lambda: [said for said in recorder.said if isinstance(said, Close)])
+    await ended(running)
+
+
+async def test_who_leads_no_more_tells_nobody() -> None:
+    recorder = Recorder()
+    leading = True
+    state = State("m", Settings(), Allocator())
+    driver = Driver(
+        state, recorder, Outside(recorder), recorder, SystemClock(), leads=lambda: leading
+    )
+    await driver.inbox.put(register(1))
+    running = asyncio.create_task(driver.run())
+    await eventually(lambda: any(isinstance(said, Registered) for said in recorder.said))
+    told = len(recorder.said)
+    leading = False
+    await driver.inbox.put(subscribe(2))
+    with pytest.raises(FailedOver):
+        await asyncio.wait_for(running, 5)
+    assert [type(said).__name__ for said in recorder.said[told:]] == ["FrameworkRecord"]
+
+
+async def test_a_newer_master_that_an_agent_has_heard_ends_it_before_anything_is_saved() -> None:
+    recorder = Recorder()
+    driver = make_driver(recorder)
+    await driver.inbox.put(subscribe(1))
+    await driver.inbox.put(replace(register(2), master_epoch=9))
+    with pytest.raises(FailedOver, match="9"):
+        await asyncio.wait_for(driver.run(), 5)
+    assert recorder.said == []
+
+
+async def test_questions_are_answered_when_it_is_closed() -> None:
+    driver = make_driver(Recorder())
+    asking = asyncio.create_task(driver.read(lambda _: 1))
+    await eventually(lambda: len(driver.inbox))
+    driver.close(NotLeader("not the leader"))
+    for question in (asking, driver.read(lambda _: 1)):
+        with pytest.raises(NotLeader):
+            await question
 
 
 async def ended(task: asyncio.Task[None]) -> None:
