@@ -91,5 +91,10 @@ class Ward:
         assert words[0] == "shim"
         return int(words[1])
 
+    def only_child(self) -> int:
+        """The shim of the only task."""
+        (shim,) = self.supervisor._keys
+        return shim
+
     def _of(self, name: str, *kinds: type[Report]) -> list[Report]:
         return [each for each in self.reports if each.key == key(name) and isinstance(each, kinds)]

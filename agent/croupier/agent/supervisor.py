@@ -13,6 +13,7 @@ gRPC's threads crash the child before it gets to exec.
 from __future__ import annotations
 
 import asyncio
+import errno
 import fcntl
 import os
 import signal
@@ -171,7 +172,8 @@ class Supervisor:
         10 s if what it left cannot be killed.
 
         Raises:
-            OSError: if the run file cannot be read, or there are no descriptors left.
+            OSError: if the run file cannot be read, there are no descriptors left, or the shim
+                can be neither watched nor ended.
         """
         path = self._path(run)
         try:
@@ -180,17 +182,22 @@ class Supervisor:
             return Vanished(key, "it was never started", never_started=True)
         try:
             record = self._hold(key, run, fd)
+            if key in self._running:
+                return Adopted(key, self._running[key].pid)
+            if not record.is_whole or (record.end is None and record.error is None):
+                # Perhaps a shim that was stopped as it began: it must not go on later.
+                sweep(self._remains(key, run))
+                if not _try_lock(fd):
+                    raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
+                record = run_file.read(fd)
+            size = os.fstat(fd).st_size
         finally:
             os.close(fd)
-        if key in self._running:
-            return Adopted(key, self._running[key].pid)
         if record.end is not None:
             return Exited(key, record.end.exit_code, record.end.signal)
         if record.error is not None and record.is_whole:
             return LaunchFailed(key, objection("", record.error))
-        if record.shim is None and record.is_whole:
-            return Vanished(key, "it was never started", never_started=True)
-        if not sweep(self._remains(key, run)) and not path.stat().st_size:
+        if not size or (record.is_whole and record.shim is None):
             return Vanished(key, "it was never started", never_started=True)
         if record.is_whole:
             return Vanished(key, "what watched over it was killed")
@@ -221,18 +228,24 @@ class Supervisor:
     def forget_strays(self, known: Collection[str]) -> int:
         """End and forget the runs in the directory that are not `known`; how many lived.
 
-        Such are left by an agent that was killed before it forgot them, or whose records were lost.
-        Blocks for up to 10 s where something lives and cannot be killed.
+        Such are left by an agent that was killed before it forgot them, or whose records were
+        lost. Blocks for up to 10 s where something lives and cannot be killed.
 
         Raises:
             OSError: if they cannot be read.
         """
-        ended = 0
-        for path in self._runs.iterdir():
-            if path.name not in known and path.is_file() and not path.is_symlink():
-                if _is_locked(path):
-                    sweep(Remains(str(path), ""))
-                    ended += 1
+        strays = [
+            path
+            for path in self._runs.iterdir()
+            if path.name not in known and path.is_file() and not path.is_symlink()
+        ]
+        if not strays:
+            return 0
+        ended = sum(map(_is_locked, strays))
+        # Those whose shims were killed may have left something too.
+        sweep(Remains([str(path) for path in strays]))
+        for path in strays:
+            if not _is_locked(path):
                 path.unlink(missing_ok=True)
         return ended
 
@@ -260,7 +273,7 @@ class Supervisor:
         return self._runs / run
 
     def _remains(self, key: Key, run: str, *sessions: int) -> Remains:
-        return Remains(str(self._path(run)), self._sandboxes.path_of(key), sessions)
+        return Remains([str(self._path(run))], [self._sandboxes.path_of(key)], sessions)
 
     def _hold(self, key: Key, run: str, fd: int) -> RunRecord:
         """Watch the shim that holds the run file's lock; what is written if none does."""

@@ -197,6 +197,22 @@ async def test_a_live_task_with_a_damaged_file_is_ended(
     assert [is_running(pid) for pid in pids] == [False] * 3
 
 
+async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
+    ward: Ward, impatient: None
+) -> None:
+    """Else the next agent would start the task a second time."""
+    ward.shell("t0", "touch ran")
+    shim = ward.only_child()
+    os.kill(shim, SIGSTOP)
+    if (ward.runs / "t0").read_bytes()[64:128].strip():
+        pytest.skip("it was faster")
+    other = Ward(ward.work, ward.shim)
+    assert other.adopt("t0") == NEVER
+    other.supervisor.close()
+    assert await ward.ended("t0") == LaunchFailed(key("t0"), "what was to watch over it was killed")
+    assert not (ward.home("t0") / "ran").exists()
+
+
 async def test_a_pid_that_is_anothers_now_is_let_alone(
     ward: Ward, stranger: subprocess.Popen[bytes]
 ) -> None:
@@ -218,7 +234,8 @@ async def test_a_pid_of_another_start_is_not_adopted_though_the_lock_is_held(
     path = write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert ward.adopt("t0") == KILLED
+        with pytest.raises(OSError, match="does not end"):
+            ward.adopt("t0")
         ward.supervisor.signal(key("t0"), SIGKILL)
     assert len(ward.supervisor) == 0
     assert stranger.poll() is None
@@ -237,14 +254,16 @@ async def test_a_run_has_a_plain_name(ward: Ward, name: str) -> None:
 
 
 async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> None:
-    doomed(3, "setsid sleep 61 & echo $! > session; wait")
-    left = [await ward.pid_in(f"t{at}", "session") for at in range(3)]
+    doomed(4, "setsid sleep 61 & echo $! > session; wait")
+    left = [await ward.pid_in(f"t{at}", "session") for at in range(4)]
+    os.kill(ward.shim_of("t3"), SIGKILL)
     adopted = ward.adopt("t1")
     assert isinstance(adopted, Adopted)
     (ward.runs / "over").write_bytes(b"")
+    await eventually(lambda: not is_running(ward.shim_of("t3")))
     assert ward.supervisor.forget_strays({"t1"}) == 2
     assert [path.name for path in ward.runs.iterdir()] == ["t1"]
-    assert [is_running(pid) for pid in left] == [False, True, False]
+    assert [is_running(pid) for pid in left] == [False, True, False, False]
     assert is_running(adopted.pid)
 
 

@@ -18,7 +18,9 @@ import os
 import signal
 import time
 from collections.abc import Collection
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+from croupier.agent.sandbox import STREAMS
 
 VARIABLE = "CROUPIER_TASK_RUN"
 # What carries a task's environment to a shim without any effect on the shim.
@@ -31,21 +33,21 @@ LIMIT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """How to know the processes of a run.
+    """How to know the processes of runs.
 
     Attributes:
-        mark: the absolute path of the run file, which VARIABLE holds.
-        sandbox: the absolute path of the task's sandbox.
-        sessions: led by the task just now, so that their numbers cannot be another's.
+        marks: the absolute paths of the run files, which VARIABLE holds.
+        sandboxes: the absolute paths of the tasks' sandboxes.
+        sessions: led by the tasks just now, so that their numbers cannot be another's.
     """
 
-    mark: str
-    sandbox: str
-    sessions: Collection[int] = field(default=())
+    marks: Collection[str]
+    sandboxes: Collection[str] = ()
+    sessions: Collection[int] = ()
 
 
 def sweep(remains: Remains, limit_s: float = LIMIT_S) -> int:
-    """SIGKILL the run's processes and its shim until there are none; how many signals it took.
+    """SIGKILL the runs' processes and shims until there are none; how many signals it took.
 
     Takes a look at each process of the machine, and 40 ms more if any is found; at most about
     `limit_s`.
@@ -67,9 +69,12 @@ def sweep(remains: Remains, limit_s: float = LIMIT_S) -> int:
 
 def _look(remains: Remains, found: set[int], spared: set[int]) -> list[int]:
     """The processes to end now; adds the sessions of those that are marked to `found`."""
-    mark = f"{VARIABLE}={remains.mark}".encode(errors="surrogateescape")
-    marks = (mark, PREFIX.encode() + mark)
-    output = {f"{remains.sandbox}/stdout", f"{remains.sandbox}/stderr"}
+    marks = {
+        f"{prefix}{VARIABLE}={mark}".encode(errors="surrogateescape")
+        for mark in remains.marks
+        for prefix in ("", PREFIX)
+    }
+    output = {f"{path}/{stream}" for path in remains.sandboxes for stream in STREAMS}
     session_of: dict[int, int] = {}
     marked: set[int] = set()
     with os.scandir("/proc") as entries:
@@ -80,7 +85,7 @@ def _look(remains: Remains, found: set[int], spared: set[int]) -> list[int]:
             continue
         session_of[int(name)] = session
         variables = _read(f"/proc/{name}/environ").split(b"\0")
-        if any(each in variables for each in marks) or _prints_to(name, output):
+        if not marks.isdisjoint(variables) or (output and _prints_to(name, output)):
             marked.add(int(name))
             found.add(session)
     return [pid for pid, session in session_of.items() if pid in marked or session in found]

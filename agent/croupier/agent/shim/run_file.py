@@ -14,6 +14,7 @@ Four lines of 64 bytes, padded with blanks; the agent writes the first, the shim
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from dataclasses import dataclass
@@ -85,7 +86,7 @@ def create(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         if os.write(fd, _BLANK) != SIZE:
-            raise OSError(28, "No space left on device")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except BaseException:
         os.close(fd)
         path.unlink(missing_ok=True)
