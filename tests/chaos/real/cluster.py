@@ -33,7 +33,7 @@ HAS = "cpus:8;mem:2GB;disk:1GB;ports:[31000-31999]"
 START_S = 30.0
 HEARTBEAT_S = 0.5
 AGENT_TIMEOUT_S = 5.0
-LEASE_S = 2
+LEASE_S = 2.0
 SMALL = "24m"
 
 # How to start a master: its words up to the flags. Tests start one with a bug.
@@ -48,6 +48,8 @@ class Layout:
     Attributes:
         masters: one keeps its records in SQLite, several in etcd.
         most: tasks that each framework keeps going.
+        lease_s: that a leader has of etcd.
+        has: what each agent has.
         master, agent: the words that start one.
     """
 
@@ -56,6 +58,8 @@ class Layout:
     frameworks: int = 2
     etcd: int = 0
     most: int = 8
+    lease_s: float = LEASE_S
+    has: str = HAS
     master: Sequence[str] = MASTER
     agent: Sequence[str] = AGENT
 
@@ -84,7 +88,7 @@ class Cluster:
     @property
     def total(self) -> Resources:
         """What all agents have."""
-        return total_of(Resources.parse(HAS) for _ in self.agents)
+        return total_of(Resources.parse(self.layout.has) for _ in self.agents)
 
     def daemons(self) -> dict[str, Daemon]:
         """All of them, by name."""
@@ -120,6 +124,10 @@ class Cluster:
             await channel.close()
         for disk in self.disks.values():
             disk.unmount()
+
+    def fronts(self) -> str:
+        """Where clients find the masters."""
+        return ",".join(str(self.proxies[name].address) for name in self.masters)
 
     def control(self, told: str) -> None:
         """Tell the frameworks to `run`, `drain` or `stop`."""
@@ -211,7 +219,7 @@ class Cluster:
             if self.layout.etcd:
                 etcd = ",".join(str(self.proxies[member].address) for member in self.etcd)
                 flags = ["--store", f"etcd://{etcd}/chaos", "--advertise", str(front),
-                         "--lease", str(LEASE_S)]  # fmt: skip
+                         "--lease", f"{self.layout.lease_s:g}"]  # fmt: skip
             else:
                 self._small(name, store)
             self._add(
@@ -229,8 +237,8 @@ class Cluster:
                 self._small(name, work_dir)
             self._add(
                 self.agents, name,
-                [*self.layout.agent, "--master", self._fronts(), "--http", "127.0.0.1:0",
-                 "--work-dir", str(work_dir), "--resources", HAS, "--hostname", name,
+                [*self.layout.agent, "--master", self.fronts(), "--http", "127.0.0.1:0",
+                 "--work-dir", str(work_dir), "--resources", self.layout.has, "--hostname", name,
                  "--log-format", "json"],
             )  # fmt: skip
 
@@ -240,11 +248,8 @@ class Cluster:
             self._add(
                 self.frameworks, name,
                 [sys.executable, "-m", "tests.chaos.real.workload", str(self.folder), name,
-                 self._fronts(), str(self._seed), str(self.layout.most)],
+                 self.fronts(), str(self._seed), str(self.layout.most)],
             )  # fmt: skip
-
-    def _fronts(self) -> str:
-        return ",".join(str(self.proxies[name].address) for name in self.masters)
 
     def _small(self, name: str, folder: Path) -> None:
         """Give a daemon a small disk, or an ordinary folder where that is not allowed."""
