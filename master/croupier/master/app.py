@@ -159,6 +159,8 @@ class Master:
             await backing.election.win()
             won_at = self._clock.now()
             error = await self._lead_once(backing, seat)
+            why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
+            self._metrics.term_ended(why)
             if not backing.is_shared:
                 raise error
             await _resign(backing.election)
@@ -167,8 +169,8 @@ class Master:
             wait_s = backoff.next_s()
             _log.warning(
                 "term_ended",
+                why=why,
                 reason=str(error),
-                kind=type(error).__name__,
                 leader=seat.leader,
                 retry_in_s=round(wait_s, 3),
             )

@@ -16,6 +16,7 @@ from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
+from croupier.master.recovery import agents_missing, tasks_undecided
 from croupier.master.seat import Seat
 from croupier.master.term import Term
 from croupier.model.resources import Resources, total_of
@@ -49,7 +50,19 @@ class StateCollector(Collector):
 
 def _of_term(term: Term) -> Iterator[Metric]:
     yield _gauge("master_epoch", "How many terms the cluster has had, with this one.", term.epoch)
-    yield _gauge("recovery_seconds", "How long this term took to begin.", term.recovery_s)
+    yield _gauge("master_term_begin_seconds", "How long this term took to begin.", term.began_s)
+    recovery = term.recovery
+    if recovery is not None:
+        yield _gauge(
+            "recovery_agents", "Agents in the registry when this term began.", recovery.agents
+        )
+        yield _gauge("recovery_tasks", "Tasks of these in the registry, likewise.", recovery.tasks)
+        if recovery.complete_s is not None:
+            yield _gauge(
+                "recovery_seconds",
+                "From the beginning of this term until no agent was missing any more.",
+                recovery.complete_s,
+            )
     queues = GaugeMetricFamily("croupier_queue_depth", "Messages that wait.", labels=["queue"])
     queues.add_metric(["inbox"], len(term.driver.inbox))
     queues.add_metric(["outboxes"], term.sessions.queued())
@@ -70,6 +83,21 @@ def _of_state(state: State) -> Iterator[Metric]:
     )
     yield _gauge(
         "offer_filters", "Agents refused by some framework.", state.allocator.filter_count()
+    )
+    yield _gauge(
+        "agents_missing",
+        "Agents in the registry that have not come back in this term, nor were given up.",
+        agents_missing(state),
+    )
+    yield _gauge(
+        "tasks_undecided",
+        "Tasks of missing agents: how they stand is not known.",
+        tasks_undecided(state),
+    )
+    yield _gauge(
+        "tasks_unacknowledged",
+        "Tasks that have ended, whose frameworks have not acknowledged it.",
+        sum(framework.ended for framework in state.frameworks.values()),
     )
     yield from _counts(state)
     yield _resources(state)

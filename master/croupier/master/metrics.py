@@ -51,6 +51,7 @@ class Metrics:
         )
         self._passes = counter("allocations", "Slices of allocation passes.")
         self._events = counter("loop_events", "Events that the core has decided.")
+        self._term_ends = counter("master_term_ends", "Terms that ended here.", "why")
         self._hold = seconds("offer_hold", "How long offers were held.", _HOLD_SECONDS)
         self._allocation = seconds("allocation", "Time of one slice of an allocation pass.")
         self._wait = seconds("allocation_wait", "Time from a change to its allocation.")
@@ -71,6 +72,10 @@ class Metrics:
     def committed(self, seconds: float) -> None:
         """Records were made durable."""
         self._writes.observe(seconds)
+
+    def term_ended(self, why: str) -> None:
+        """A term of this process is over; `why` is one of few words."""
+        self._term_ends.labels(why).inc()
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""

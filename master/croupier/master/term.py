@@ -19,6 +19,7 @@ from croupier.master.driver import Driver, Watcher
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
+from croupier.master.recovery import Recovery
 from croupier.master.sessions import Sessions
 from croupier.master.store import Store
 from croupier.model.clock import Clock
@@ -36,7 +37,8 @@ class Term:
             before it has begun.
         sessions: the streams of this term.
         recorder: keeps the event log, if there is one.
-        recovery_s: how long it took to begin, in seconds.
+        began_s: how long it took to begin, in seconds.
+        recovery: how far it is in learning how things stand, once it has begun.
     """
 
     def __init__(
@@ -51,7 +53,8 @@ class Term:
         self._config, self._store = config, store
         self._watcher, self._clock, self._leads = watcher, clock, leads
         self._driver: Driver | None = None
-        self.epoch, self.recovery_s = 0, 0.0
+        self.epoch, self.began_s = 0, 0.0
+        self.recovery: Recovery | None = None
         self.sessions = Sessions()
         self.recorder: FileRecorder | None = None
 
@@ -88,14 +91,16 @@ class Term:
             self._leads,
         )
         self.sessions.report_to(self._driver.inbox)
-        self.recovery_s = self._clock.now() - started
+        self.recovery = Recovery(state, self._clock)
+        self.began_s = self._clock.now() - started
         _log.info(
             "term_began",
             master_id=state.master_id,
             epoch=self.epoch,
             agents_known=len(state.agents),
             frameworks_known=len(state.frameworks),
-            took_s=round(self.recovery_s, 3),
+            tasks_known=self.recovery.tasks,
+            took_s=round(self.began_s, 3),
         )
 
     async def serve(self) -> None:
@@ -105,15 +110,20 @@ class Term:
             FailedOver: if another master leads.
             Exception: whatever ended one of the term's own tasks.
         """
-        tasks = [
+        assert self.recovery is not None
+        recovering = asyncio.create_task(self.recovery.watch(), name="recovery")
+        tasks = {
             asyncio.create_task(self.driver.run(), name="driver"),
             asyncio.create_task(self.sessions.beat(self._config.heartbeat), name="heartbeats"),
-        ]
+            recovering,
+        }
         try:
-            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in tasks:
-                if task.done():
+            while True:
+                done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
                     task.result()
+                # It alone has an end.
+                tasks.remove(recovering)
         finally:
             for task in tasks:
                 task.cancel()

@@ -101,6 +101,36 @@ async def test_it_leads_when_elected_and_again_after_it_was_deposed() -> None:
         assert election.resigned >= 2
 
 
+async def test_a_new_term_says_what_it_does_not_know_yet() -> None:
+    election = FakeElection()
+    async with elected_master(election) as master, operator(master) as ask:
+        await election.elect()
+        await leads(master, 1)
+        async with RawAgent(master.address) as one, RawAgent(master.address) as other:
+            names = [await one.register(), await other.register()]
+            await election.elect_other(None)
+            await follows(master)
+        await election.elect()
+        await leads(master, 2)
+        told = await ask.GetMaster(pb.GetMasterRequest())
+        assert told.agents_missing == 2
+        assert 0 < told.decided_in_ms <= 600_000
+        metrics = (await get(master, "/metrics"))[1]
+        assert "croupier_recovery_agents 2.0" in metrics
+        assert "croupier_agents_missing 2.0" in metrics
+        assert "croupier_recovery_seconds" not in metrics
+        recovery = master.seat.term().recovery
+        assert recovery is not None
+        async with RawAgent(master.address) as one, RawAgent(master.address) as other:
+            await one.register(agent_id=names[0])
+            assert (await ask.GetMaster(pb.GetMasterRequest())).agents_missing == 1
+            assert recovery.complete_s is None
+            await other.register(agent_id=names[1])
+            await eventually(lambda: recovery.complete_s is not None)
+            told = await ask.GetMaster(pb.GetMasterRequest())
+            assert (told.agents_missing, told.decided_in_ms) == (0, 0)
+
+
 async def test_every_word_to_an_agent_carries_the_epoch() -> None:
     election = FakeElection()
     async with elected_master(election, heartbeat=0.1) as master:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 from grpc import StatusCode
@@ -18,7 +19,7 @@ from croupier.master.services import views
 from croupier.master.services.stream import Context
 from croupier.master.wire.from_operator import changes_from_wire
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError, shortened
+from croupier.model.errors import CroupierError, NotLeader, shortened
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.rpc.wire_errors import STATUS
 from croupier.v1 import operator_pb2 as pb
@@ -36,18 +37,19 @@ class OperatorService(OperatorServiceServicer):
 
     def __init__(self, seat: Seat, clock: Clock, version: str) -> None:
         """Ask the term that stands."""
-        self._driver, self._clock, self._version = seat, clock, version
+        self._seat, self._clock, self._version = seat, clock, version
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
         """Who this master is, and what the cluster has; of a follower, who leads."""
-        wire = pb.GetMasterResponse()
-        if self._driver.is_taken:
-            epoch = self._driver.term().epoch
-            wire = await self._read(context, views.view_master)
-            wire.epoch = epoch
-        wire.leader, wire.leader_address = self._driver.is_taken, self._driver.leader
+        return await _answered(context, self._introduction())
+
+    async def _introduction(self) -> pb.GetMasterResponse:
+        seat, wire = self._seat, pb.GetMasterResponse()
+        with suppress(NotLeader):
+            wire = await seat.read(lambda state: views.view_master(state, self._clock.now()))
+        wire.leader, wire.leader_address = seat.is_taken, seat.leader
         wire.version = self._version
         return wire
 
@@ -99,7 +101,7 @@ class OperatorService(OperatorServiceServicer):
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
         task = await _answered(
             context,
-            self._driver.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
+            self._seat.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
         )
         assert isinstance(task, Task)
         return pb.KillTaskResponse(task=views.view_task(task))
@@ -122,14 +124,14 @@ class OperatorService(OperatorServiceServicer):
 
     async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
         changes = changes_from_wire(request.changes)
-        moved = await self._driver.ask(
+        moved = await self._seat.ask(
             lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
         )
         assert isinstance(moved, RolesMoved)
         return moved
 
     async def _read(self, context: Context, query: Callable[[State], T]) -> T:
-        return await _answered(context, self._driver.read(query))
+        return await _answered(context, self._seat.read(query))
 
 
 async def _answered(context: Context, answer: Awaitable[T]) -> T:

@@ -14,6 +14,7 @@ from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.standing import RoleStanding, Standings, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.recovery import agents_missing, decided_in_s
 from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -35,7 +36,7 @@ _ABOUT_A_ROLE = (
 )
 
 
-def view_master(state: State) -> pb.GetMasterResponse:
+def view_master(state: State, now: float) -> pb.GetMasterResponse:
     """The cluster in one message."""
     pooled = [agent for agent in state.agents.values() if agent.in_pool]
     return pb.GetMasterResponse(
@@ -44,6 +45,9 @@ def view_master(state: State) -> pb.GetMasterResponse:
         used=resources_to_wire(total_of(state.used(agent) for agent in pooled)),
         offered=resources_to_wire(total_of(offer.resources for offer in state.offers.values())),
         allocation_passes=state.allocator.passes,
+        epoch=state.epoch,
+        agents_missing=agents_missing(state),
+        decided_in_ms=max(0, round(decided_in_s(state, now) * 1000)),
     )
 
 
