@@ -7,18 +7,15 @@ from __future__ import annotations
 
 import base64
 import json
-import shutil
 import signal
 import ssl
 import subprocess
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import pytest
 
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
 from croupier.rpc.address import Address
@@ -60,10 +57,14 @@ class Etcd:
     """
 
     def __init__(
-        self, directory: Path, members: int, certificates: Certificates | None = None
+        self,
+        directory: Path,
+        members: int,
+        certificates: Certificates | None = None,
+        flags: Sequence[str] = (),
     ) -> None:
-        """Nothing runs before `start`; data goes below `directory`."""
-        self.certificates = certificates
+        """Nothing runs before `start`; data goes below `directory`. `flags` are etcd's own."""
+        self.certificates, self._flags = certificates, flags
         addresses = free_addresses(2 * members)
         self.members = [
             Member(f"m{number}", client, peer, directory / f"m{number}")
@@ -117,6 +118,7 @@ class Etcd:
             f"--initial-cluster={peers}",
             "--logger=zap",
             "--log-level=warn",
+            *self._flags,
         ]
         if self.certificates is not None:
             command += [
@@ -187,6 +189,15 @@ class Etcd:
         revision = answer["header"]["revision"]
         self._ask(self.members[0], "/v3/kv/compaction", {"revision": revision, "physical": True})
 
+    def make_room(self) -> None:
+        """What an operator does about a member that is full: all but the latest is let go."""
+        self.compact()
+        self._ask(self.members[0], "/v3/maintenance/defragment", {})
+        raised = json.loads(self._ask(self.members[0], "/v3/maintenance/alarm", {}))
+        for alarm in raised.get("alarms", []):
+            disarm = {"action": "DEACTIVATE", **alarm}
+            self._ask(self.members[0], "/v3/maintenance/alarm", disarm)
+
     def enable_users(self, prefix: str) -> None:
         """Let in only `USER`, to the keys below `prefix`, and etcd's own root."""
         first = self.members[0]
@@ -231,10 +242,13 @@ class Etcd:
 
 @contextmanager
 def running_etcd(
-    directory: Path, members: int = 1, certificates: Certificates | None = None
+    directory: Path,
+    members: int = 1,
+    certificates: Certificates | None = None,
+    flags: Sequence[str] = (),
 ) -> Iterator[Etcd]:
     """An etcd that takes reads and writes, until the block is left."""
-    etcd = Etcd(directory, members, certificates)
+    etcd = Etcd(directory, members, certificates, flags)
     try:
         etcd.start()
         yield etcd
@@ -243,9 +257,8 @@ def running_etcd(
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """An authority of our own, and certificates for loopback. Skips the test without openssl."""
-    if shutil.which("openssl") is None:
-        pytest.skip("openssl is not on PATH: no certificates can be made")
+    """An authority of our own, and certificates for loopback; by openssl, else as `program`."""
+    program("openssl", "openssl")
     directory.mkdir(parents=True, exist_ok=True)
     ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))
     keys = [path.with_suffix(".key") for path in (ca, server, client)]
@@ -260,7 +273,10 @@ def make_certificates(directory: Path) -> Certificates:
 def _openssl(words: list[str]) -> None:
     key = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"]
     done = subprocess.run(
-        ["openssl", "req", *key, *words], capture_output=True, text=True, timeout=30
+        [str(program("openssl", "openssl")), "req", *key, *words],
+        capture_output=True,
+        text=True,
+        timeout=30,
     )
     assert done.returncode == 0, done.stderr
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from croupier.master.core.records import AgentRecord, MasterRecord
 from croupier.master.etcd import EtcdElection
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.ids import AgentId
+from tests.harness.etcd import running_etcd
 from tests.harness.eventually import eventually
 from tests.integration.etcd.conftest import Masters
 
@@ -149,6 +152,30 @@ async def test_what_a_frozen_etcd_was_told_does_no_harm_when_it_thaws(three: Mas
     await again.commit([MasterRecord("c", 2)])
     assert known in (MasterRecord("c", 1), MasterRecord("c", 99))
     assert (await again.load()).master == MasterRecord("c", 2)
+
+
+async def fill(store: EtcdStore) -> None:
+    for number in range(100):
+        await store.commit([AgentRecord(AgentId("A"), "h" * 30_000 + str(number))])
+
+
+async def test_a_full_etcd_is_waited_for(tmp_path: Path) -> None:
+    quota = ["--quota-backend-bytes=1000000"]
+    with running_etcd(tmp_path, flags=quota) as etcd:
+        async with AsyncExitStack() as stack:
+            masters = Masters(etcd, "croupier", stack)
+            election, store = await masters.leading()
+            with pytest.raises(Unavailable, match="space exceeded: compact and defragment"):
+                await fill(store)
+            await election.resign()
+            waiting = asyncio.create_task(election.win())
+            with capture_logs() as logs:
+                await eventually(lambda: logs)
+            assert "space exceeded" in logs[0]["error"]
+            await asyncio.to_thread(etcd.make_room)
+            await asyncio.wait_for(waiting, 10)
+            again = EtcdStore(masters.client(), "croupier", election)
+            assert AgentId("A") in (await again.load()).agents
 
 
 async def test_a_leader_that_was_frozen_knows_at_once_that_it_leads_no_more(

@@ -98,6 +98,9 @@ class EtcdClient:
         endpoint = self._endpoints[self._current]
         try:
             answer = await self._ask_as_user(endpoint, method, question, timeout_s)
+        except Full:
+            # So are the others.
+            raise
         except Unavailable as fault:
             self._failed(endpoint, fault)
             raise
@@ -163,9 +166,7 @@ class EtcdClient:
         faults = [answer for answer in answers if isinstance(answer, CroupierError)]
         for endpoint, answer in zip(self._endpoints, answers, strict=True):
             if isinstance(answer, CroupierError):
-                _log.warning(
-                    "etcd_member_failed", endpoint=str(endpoint.address), error=str(answer)
-                )
+                self._failed(endpoint, answer)
             elif not is_sound(answer.version):
                 _log.warning(
                     "etcd_release_unsound",

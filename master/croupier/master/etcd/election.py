@@ -33,6 +33,7 @@ from croupier.rpc.clock import SystemClock
 
 PROVEN = 0.8
 GOODBYE_S = 1.0
+RESIGNED = "resigned"
 
 _log = structlog.get_logger("croupier.master.election")
 
@@ -132,7 +133,7 @@ class EtcdElection:
                 raise
             except CroupierError as error:
                 self.leader = None
-                _log.warning("election_waits", error=str(error))
+                self._waits(str(error))
                 await asyncio.sleep(backoff.next_s())
 
     async def lost(self) -> None:
@@ -149,7 +150,7 @@ class EtcdElection:
         term, self._term = self._term, None
         guard, self._guard = self._guard, None
         if guard is not None:
-            self._depose("resigned")
+            self._depose(RESIGNED)
             await asyncio.gather(guard, return_exceptions=True)
         if self.leader == self._address:
             self.leader = None
@@ -218,6 +219,12 @@ class EtcdElection:
         self._guard = asyncio.create_task(self._watch_over(term), name="leadership")
         _log.info("leader_elected", leader=self._address, token=term.revision, lease_s=term.lease_s)
 
+    def _waits(self, why: str) -> None:
+        """Say why nobody is elected; once, not at every try."""
+        if why != self._why:
+            self._why = why
+            _log.warning("election_waits", error=why)
+
     def _follow(self, held: pb.KeyValue) -> None:
         leader = held.value.decode(errors="replace")
         if leader != self.leader:
@@ -245,7 +252,8 @@ class EtcdElection:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
-        _log.warning("leadership_ended", reason=reason, token=term.revision)
+        log = _log.info if reason == RESIGNED else _log.warning
+        log("leadership_ended", reason=reason, token=term.revision)
         return reason
 
     async def _renewed(self, term: _Term) -> str:
