@@ -33,6 +33,20 @@ from croupier.rpc.address import Address
         (["--event-log-size", "1KB"], "--event-log-size"),
         (["--event-log-size", "0.01MB"], "between 0.1MB and 64GB"),
         (["--event-log-files", "1"], "--event-log-files"),
+        (["--store", "etcd://"], "no address given"),
+        (["--store", "etcd://h:1/a//b"], "cannot be part of a prefix"),
+        (["--store", "etcd://127.0.0.1", "--lease", "1"], "--lease"),
+        (["--store", "etcd://10.0.0.1"], "--etcd-ca"),
+        (["--store", "etcd://127.0.0.1", "--etcd-ca", "/no/such/file"], "/no/such/file"),
+        (["--store", "etcd://127.0.0.1", "--etcd-cert", "/dev/null"], "needs its key"),
+        (["--store", "etcd://127.0.0.1", "--etcd-user", "u"], "password file"),
+        (["--store", "etcd://127.0.0.1", "--advertise", "here:0"], "--advertise"),
+        (
+            ["--store", "etcd://127.0.0.1", "--insecure", "--listen", "0.0.0.0:5050"],
+            "--advertise",
+        ),
+        (["--etcd-user", "u"], "--etcd-user is for --store etcd://"),
+        (["--advertise", "h:1"], "--advertise is for --store etcd://"),
         (["--bogus"], "--bogus"),
         (["stray"], "stray"),
     ],
@@ -57,6 +71,12 @@ def test_weights_are_exact() -> None:
     assert str(weights) == "ads=2,web=0.5"
     with pytest.raises(InvalidRequest, match="twice"):
         Weights.parse("a=1,a=2")
+
+
+def test_stores_are_written_as_they_are_read() -> None:
+    for text in ("memory", "sqlite:/a/b.db", "etcd://10.0.0.1:2379,[::1]:23/a/b"):
+        assert str(StoreChoice.parse(text)) == text
+    assert str(StoreChoice.parse("etcd://h1,h2")) == "etcd://h1:2379,h2:2379/croupier"
 
 
 def test_beyond_loopback_only_when_asked_for() -> None:
