@@ -63,11 +63,15 @@ class AgentProcess(Process):
     Attributes:
         slow_s: what each sync takes now, beyond what is usual.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
+        syncs_first: for a mutant: False acts before its records are durable.
         heeds_epochs: for a mutant: False obeys any master.
+        is_orderly: for a mutant: False sends updates of one task the newest first.
     """
 
     forgets_last = False
+    syncs_first = True
     heeds_epochs = True
+    is_orderly = True
 
     def __init__(
         self,
@@ -246,6 +250,9 @@ class AgentProcess(Process):
         if all(each.lazy for each in records):
             self._perform_all(effects)
             return
+        if not self.syncs_first:
+            self._perform_all(effects)
+            effects = []
         self._syncing = (self._lazy, effects)
         self._lazy = []
         self.later(SYNC_S + self.slow_s, self._synced)
@@ -271,6 +278,8 @@ class AgentProcess(Process):
                 self._introduce(session)
             case SendUpdates(session, statuses):
                 if session == self._session and self._end is not None:
+                    if not self.is_orderly:
+                        statuses = statuses[::-1]
                     self._end.send(partial(AgentReported, statuses=statuses))
             case Spawn(key, run):
                 self._spawn(key, run)

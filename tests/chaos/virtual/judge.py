@@ -44,7 +44,7 @@ class Fate:
     """What is known of one task.
 
     Attributes:
-        framework_id: whose it was when it was named.
+        framework_id, client_id: whose it was when it was named, and in which run of that program.
         accepted, refused: what a master has said of it.
         run: its process, once there was one.
         killers: who wanted it ended.
@@ -56,6 +56,7 @@ class Fate:
 
     owner: FrameworkProcess
     framework_id: FrameworkId
+    client_id: str
     accepted: bool = False
     refused: bool = False
     recorded: bool = False
@@ -213,7 +214,9 @@ class Judge:
         match call:
             case calls.Accept(_, tasks):
                 for task in tasks:
-                    self.fates[task.task_id] = Fate(framework, framework.framework_id)
+                    self.fates[task.task_id] = Fate(
+                        framework, framework.framework_id, framework.client_id
+                    )
             case calls.Kill(task_id):
                 self.fates[task_id].killers.add("framework")
             case _:
@@ -245,8 +248,9 @@ class Judge:
         shown = f"{status.task_id} {status.state.name} {status.sequence}"
         client, number = framework.client_id, status.sequence
         last = fate.sequences.get(client)
-        if last is not None:
-            follows = number == last + 1 or number == MASTER_SEQUENCE != last
+        if last is not None or client == fate.client_id:
+            # To a later run of the program all that was acknowledged is known.
+            follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
             self.must(follows, f"{client} is shown {shown} after {last}")
         fate.sequences[client] = number
         self.must(not fate.end_acknowledged, f"{shown} is told though its end was acknowledged")

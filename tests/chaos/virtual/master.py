@@ -24,7 +24,7 @@ from croupier.master.core.effects import (
     SessionId,
 )
 from croupier.master.core.events import AllocationDue, Event, SessionEnded, TimePassed
-from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
+from croupier.master.core.messages import AcknowledgeUpdate, Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -93,10 +93,11 @@ class MasterProcess(Process):
     Attributes:
         term: while it believes to lead.
         commits_first: for a mutant: False performs a batch before it is durable.
-        allocator: makes the allocator of a term.
+        acknowledges_first: for a mutant: True does so with acknowledgements.
     """
 
     commits_first = True
+    acknowledges_first = False
 
     def __init__(
         self,
@@ -294,12 +295,24 @@ class MasterProcess(Process):
         records = tuple(effect.record for effect in effects if isinstance(effect, Save))
         if not records or not self.commits_first:
             self._perform(effects)
+        elif self.acknowledges_first:
+            effects = self._acknowledged(effects)
         if records:
             number = next(self._numbers)
             self._commit = (number, effects if self.commits_first else [])
             assert self._registry is not None
             self._registry.send(reg.Commit(self.term.revision, number, records))
             self.later(COMMIT_TIMEOUT_S, lambda: self._on_slow_commit(number))
+
+    def _acknowledged(self, effects: list[Effect]) -> list[Effect]:
+        """Send acknowledgements now; what is left to do."""
+        acks = [
+            each
+            for each in effects
+            if isinstance(each, Send) and isinstance(each.message, AcknowledgeUpdate)
+        ]
+        self._perform(list(acks))
+        return [each for each in effects if each not in acks]
 
     def _on_slow_commit(self, number: int) -> None:
         if self._commit is not None and self._commit[0] == number:

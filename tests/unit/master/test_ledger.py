@@ -11,7 +11,14 @@ from croupier.master.core import calls
 from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Deposed, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled, Heard, Register
-from croupier.master.core.messages import AcknowledgeUpdate, KillTask, LaunchTask, Offered, Verdict
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    Offered,
+    ResendUpdates,
+    Verdict,
+)
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -192,6 +199,24 @@ def test_an_end_whose_verdict_has_arrived_is_forgotten_at_once() -> None:
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
 
+@pytest.mark.parametrize("framework_first", [True, False])
+def test_an_end_is_told_where_the_ledger_was_lost(framework_first: bool) -> None:
+    scene = Scene()
+    scene.launch()
+    scene.saved.clear()
+    scene.ledger.clear()
+    scene.restart()
+    if framework_first:
+        scene.framework_back()
+    scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1)
+    scene.framework_back()
+    # Its agent tells it again when asked to.
+    scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
+    assert scene.told()[-1].state is TaskState.FINISHED
+    scene.acknowledge(2, seq=7)
+    assert scene.saved[-1] == ForgetTask(scene.owner, T1)
+
+
 def test_a_kill_outlives_the_master() -> None:
     scene = Scene()
     scene.launch()
@@ -369,3 +394,15 @@ def test_an_end_that_was_acknowledged_is_not_told_again_though_its_agent_did_not
     told = [m for m in scene.sent[scene.host] if isinstance(m, AcknowledgeUpdate)]
     assert told == [AcknowledgeUpdate(scene.owner, T1, 2)]
     assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_what_a_returned_agent_tells_is_not_told_before_it_does() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.session)
+    scene.end_session(scene.host)
+    scene.pass_time(200.0)
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED, waiting=3)
+    scene.framework_back()
+    assert scene.told() == []
+    assert ResendUpdates(scene.owner) in scene.sent[scene.host]

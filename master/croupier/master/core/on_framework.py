@@ -203,9 +203,10 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
         if agent is not None and agent.session is not None:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
     for task in framework.tasks.values():
-        if task.is_untold:
-            task.is_untold = False
+        # What its agent has said since comes from there, in order with all before it.
+        if task.is_untold and not task.status.needs_acknowledgement:
             yield Send(framework.session, Updated((task.status,)))
+        task.is_untold = False
     yield from tell_orphans(state, framework, now)
 
 

@@ -1,0 +1,312 @@
+"""What is broken on purpose: each kind of bug that the chaos suite exists to find.
+
+A mutant replaces one function or one flag while a world runs; nothing else knows of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest.mock import patch
+
+from croupier.agent.core import on_task as agent_on_task
+from croupier.agent.core import step as agent_step
+from croupier.agent.core.effects import Checkpoint, Forget, Spawn
+from croupier.agent.core.events import Exited, Launch, Now, Vanished
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.updates import Updates
+from croupier.master.core import on_agent, on_call, on_sync, on_task, on_time
+from croupier.master.core.effects import Effect
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
+from croupier.model.task import Reason, TaskState
+from croupier.sdk.core.calls import CallLedger
+from croupier.sdk.core.updates import Judgement, UpdateBook
+from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.master import MasterProcess
+from tests.chaos.virtual.registry import SharedRegistry
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One thing that is broken.
+
+    Attributes:
+        what: for people.
+        patches: where, and what is put there.
+    """
+
+    what: str
+    patches: tuple[tuple[Any, str, Any], ...]
+
+    def applied(self) -> AbstractContextManager[object]:
+        """It is broken within this context."""
+        stack = ExitStack()
+        for target, name, broken in self.patches:
+            stack.enter_context(patch.object(target, name, broken))
+        return stack
+
+
+def _nothing(*_: object) -> Iterator[Effect]:
+    yield from ()
+
+
+# The agent.
+
+
+def _forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterator[Any]:
+    yield from _ON_EXITED(state, event, now)
+    task = state.tasks.get(event.key)
+    if task is not None and not task.is_live:
+        state.deadlines.cancel(("resend", event.key))
+        del state.tasks[event.key]
+        yield Forget(event.key)
+
+
+def _launches_again(state: AgentState, order: Launch, now: Now) -> Iterator[Any]:
+    key = (order.framework_id, order.task.task_id)
+    if state.is_live(key):
+        state.runs += 1
+        yield Spawn(key, f"{state.life}-{state.runs}")
+    yield from _ON_LAUNCH(state, order, now)
+
+
+def _spawn_always(self: AgentProcess, key: Any, run: str) -> None:
+    self.machine.spawn(key, run, self.state.tasks[key].info)
+
+
+def _adopts_nothing(self: AgentProcess, key: Any, name: str) -> None:
+    self.put(Vanished(key, "nobody looked", never_started=False))
+
+
+def _starts_anew(self: AgentProcess, key: Any, name: str) -> None:
+    self.put(Vanished(key, "nobody looked", never_started=True))
+
+
+def _invents_exit(self: AgentProcess, key: Any, name: str) -> None:
+    run = self.machine.runs.get(name)
+    if run is not None and not run.lives and not run.vanished:
+        self.put(Exited(key, 0))
+    else:
+        _ADOPT(self, key, name)
+
+
+def _acknowledges_all(self: Updates, sequence: int) -> int:
+    number = len(self.waiting) if self.waiting and self.waiting[0].sequence <= sequence else 0
+    if number:
+        self.waiting.clear()
+    return number
+
+
+_ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
+_ADOPT = AgentProcess._adopt
+
+# The master.
+
+
+def _releases_twice(self: State, task: Task) -> None:
+    charged = task.is_charged
+    _RELEASE(self, task)
+    if charged:
+        amount = task.info.resources
+        self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
+
+
+def _same_id(self: State, kind: str) -> str:
+    return f"{self.master_id}-{kind}1"
+
+
+def _recalls_no_kill(self: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(self, replace(entry, kill=None), now)
+
+
+def _recalls_no_answers(self: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(self, entry, now)
+    self.frameworks[entry.framework_id].accepted.clear()
+
+
+def _recalls_no_ends(self: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(self, replace(entry, told=None), now)
+
+
+def _forgets_nothing(self: Registry, record: Record) -> None:
+    if not isinstance(record, ForgetTask):
+        _APPLY(self, record)
+
+
+def _forgets_verdicts(self: Framework, seq: int) -> list[Any]:
+    self.verdicts.clear()
+    return _ARRIVED(self, seq)
+
+
+def _gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> Iterator[Effect]:
+    if new is TaskState.UNREACHABLE:
+        yield from on_task.end(state, task, TaskState.GONE, Reason.AGENT_REMOVED, "", 0.0)
+    else:
+        yield from on_task.tell(state, task, new, *rest)
+
+
+def _ends_what_is_missing(
+    state: State, task: Task, incomplete: bool, now: float
+) -> Iterator[Effect]:
+    yield from _ON_MISSING(state, task, True, now)
+
+
+def _launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[Effect]:
+    yield from _SYNC(state, agent, replace(event, tasks=()), now)
+
+
+_RELEASE, _RECALL = State.release_task, State._recall
+_APPLY, _ARRIVED = Registry.apply, Framework.verdicts_arrived
+_ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
+
+# The SDK.
+
+
+def _shows_again(self: UpdateBook, status: Any) -> Judgement:
+    judged = _JUDGE(self, status)
+    return Judgement.SHOW if judged is Judgement.ACKNOWLEDGE else judged
+
+
+def _carries_nothing(self: CallLedger[Any], stream: int) -> list[Any]:
+    return []
+
+
+_JUDGE = UpdateBook.judge
+
+
+def _lazily(record: Any, lazy: bool = False) -> Checkpoint:
+    return Checkpoint(record, lazy=True)
+
+
+Patches = tuple[tuple[Any, str, Any], ...]
+
+
+def _one(target: Any, name: str, broken: Any) -> Patches:
+    return ((target, name, broken),)
+
+
+_BROKEN: dict[str, tuple[str, Patches]] = {
+    "store: no fsync": (
+        "a crash loses the last commit of the registry",
+        _one(SharedRegistry, "forgets_last", True),
+    ),
+    "store: no fence": (
+        "the registry takes what deposed leaders commit",
+        _one(SharedRegistry, "is_fencing", False),
+    ),
+    "store: forgets nothing": (
+        "records of ended tasks stay for ever",
+        _one(Registry, "apply", _forgets_nothing),
+    ),
+    "master: told before durable": (
+        "a batch is performed before its records are committed",
+        _one(MasterProcess, "commits_first", False),
+    ),
+    "master: acks before durable": (
+        "agents are told of acknowledgements before the ledger has forgotten",
+        _one(MasterProcess, "acknowledges_first", True),
+    ),
+    "master: drops acks": (
+        "acknowledgements are not passed on to agents",
+        _one(on_call, "acknowledge", _nothing),
+    ),
+    "master: an id twice": ("ids are given again", _one(State, "next_id", _same_id)),
+    "master: frees twice": (
+        "what an ended task held is freed twice",
+        _one(State, "release_task", _releases_twice),
+    ),
+    "master: kill lost in failover": (
+        "a successor does not know which tasks are to end",
+        _one(State, "_recall", _recalls_no_kill),
+    ),
+    "master: answers lost in failover": (
+        "a successor does not know which ACCEPTs were taken",
+        _one(State, "_recall", _recalls_no_answers),
+    ),
+    "master: ends lost in failover": (
+        "a successor does not know which ends it has to tell",
+        _one(State, "_recall", _recalls_no_ends),
+    ),
+    "master: forgets verdicts": (
+        "answers that may not have arrived are forgotten",
+        _one(Framework, "verdicts_arrived", _forgets_verdicts),
+    ),
+    "master: tells ends once": (
+        "ends that only the master can tell are not sent again",
+        ((on_task, "tell_orphans", _nothing), (on_time, "tell_orphans", _nothing)),
+    ),
+    "master: kill not repeated": (
+        "an agent that returns is not told which tasks are to end",
+        _one(on_sync, "order_kill", _nothing),
+    ),
+    "master: silent is gone": (
+        "tasks of an agent that is silent are said to have ended",
+        _one(on_agent, "tell", _gone_when_silent),
+    ),
+    "master: never launches again": (
+        "what an agent does not list is given up",
+        _one(on_sync, "_on_missing", _ends_what_is_missing),
+    ),
+    "master: ignores what is listed": (
+        "what an agent lists is not looked at",
+        _one(on_agent, "sync", _launches_all),
+    ),
+    "agent: no fsync": (
+        "a crash loses the last records that were synced",
+        _one(AgentProcess, "forgets_last", True),
+    ),
+    "agent: acts before durable": (
+        "effects are performed before their records are synced",
+        _one(AgentProcess, "syncs_first", False),
+    ),
+    "agent: ignores epochs": (
+        "deposed masters are obeyed",
+        _one(AgentProcess, "heeds_epochs", False),
+    ),
+    "agent: forgets before ack": (
+        "an ended task is forgotten before its end is acknowledged",
+        _one(agent_step, "on_exited", _forgets_unacknowledged),
+    ),
+    "agent: an id twice": (
+        "a task that is known is launched again",
+        (
+            (agent_step, "on_launch", _launches_again),
+            (AgentProcess, "_spawn", _spawn_always),
+        ),
+    ),
+    "agent: adopts nothing": (
+        "processes of an earlier life are taken to be gone",
+        _one(AgentProcess, "_adopt", _adopts_nothing),
+    ),
+    "agent: starts anew": (
+        "processes of an earlier life are started again",
+        _one(AgentProcess, "_adopt", _starts_anew),
+    ),
+    "agent: invents exits": (
+        "an end that came while no agent watched is taken for a good one",
+        _one(AgentProcess, "_adopt", _invents_exit),
+    ),
+    "agent: ack covers too much": (
+        "an acknowledgement covers later updates too",
+        _one(Updates, "acknowledge", _acknowledges_all),
+    ),
+    "agent: updates out of order": (
+        "updates that are sent again are sent the newest first",
+        _one(AgentProcess, "is_orderly", False),
+    ),
+    "sdk: end shown twice": (
+        "an update that was handled is shown again",
+        _one(UpdateBook, "judge", _shows_again),
+    ),
+    "sdk: calls not sent again": (
+        "a new stream does not carry the calls without a verdict",
+        _one(CallLedger, "carry", _carries_nothing),
+    ),
+}
+
+MUTANTS = {name: Mutant(what, patches) for name, (what, patches) in _BROKEN.items()}

@@ -1,0 +1,116 @@
+"""Runs of worlds: seed after seed, what came of each, and what a failing one shrinks to."""
+
+from __future__ import annotations
+
+import traceback
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+
+from tests.chaos.virtual.faults import Fault
+from tests.chaos.virtual.mutants import MUTANTS
+from tests.chaos.virtual.world import World
+
+# A world that never comes to rest takes the longest; shrinking runs many.
+MOST_TRIES = 150
+SEEDS_AT_ONCE = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one seed.
+
+    Attributes:
+        violation: what must never be and was; empty if nothing.
+        struck: faults that struck somebody, by kind.
+        digest: of the trace, if it was traced.
+    """
+
+    seed: int
+    steps: int
+    happened: int
+    tasks: int
+    violation: str
+    struck: Counter[str] = field(default_factory=Counter)
+    faults: tuple[Fault, ...] = ()
+    digest: str = ""
+    trace: tuple[str, ...] = ()
+
+
+def run(
+    seed: int,
+    faults: Sequence[Fault] | None = None,
+    traced: bool = False,
+    mutant: str = "",
+) -> Outcome:
+    """Run one world to its end, with one thing broken on purpose if a `mutant` is named."""
+    if mutant:
+        with MUTANTS[mutant].applied():
+            return run(seed, faults, traced)
+    world = World(seed, faults, traced)
+    violation = ""
+    try:
+        world.run()
+    except Exception as error:
+        violation = told(error)
+    return Outcome(
+        seed,
+        world.steps,
+        world.kernel.happened,
+        len(world.judge.fates),
+        violation,
+        world.struck,
+        tuple(world.faults),
+        world.kernel.digest() if traced else "",
+        tuple(world.kernel.lines or ()),
+    )
+
+
+def told(error: Exception) -> str:
+    """An error on one line: what, and where."""
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    place = f"{Path(where.filename).name}:{where.lineno}"
+    return f"{type(error).__name__} at {place}: {error or where.line}"
+
+
+def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[Outcome]:
+    """The outcomes of many seeds, in their order, on so many processes."""
+    one = partial(run, mutant=mutant)
+    if processes == 1:
+        yield from map(one, seeds)
+        return
+    with get_context("fork").Pool(processes) as pool:
+        yield from pool.imap(one, seeds, chunksize=SEEDS_AT_ONCE)
+
+
+def shrunk(outcome: Outcome, mutant: str = "") -> Outcome:
+    """The same seed with as few faults, as short, as still violate something."""
+    best, tries = outcome, 0
+
+    def fails(faults: Sequence[Fault]) -> bool:
+        nonlocal best, tries
+        if tries >= MOST_TRIES:
+            return False
+        tries += 1
+        tried = run(outcome.seed, faults, mutant=mutant)
+        if tried.violation:
+            best = tried
+        return bool(tried.violation)
+
+    size = max(1, len(best.faults) // 2)
+    while size:
+        start = 0
+        while start < len(best.faults):
+            if not fails(best.faults[:start] + best.faults[start + size :]):
+                start += size
+        size //= 2
+    for number, fault in enumerate(best.faults):
+        for lasts in (0.1, 1.0, 5.0):
+            shorter = (replace(fault, lasts=lasts),)
+            rest = best.faults[:number], best.faults[number + 1 :]
+            if lasts < fault.lasts and fails(rest[0] + shorter + rest[1]):
+                break
+    return run(outcome.seed, best.faults, traced=True, mutant=mutant)
