@@ -44,6 +44,8 @@ class Framework:
             that it launched.
         unseen: tasks of which all is done but that the verdict on their ACCEPT may still be
             asked for, by the number of that.
+        is_stranger: the ledger did not know of it when it came, so it may have tasks that the
+            ledger does not know either.
         ended: how many of its tasks have ended and were not acknowledged.
     """
 
@@ -66,6 +68,7 @@ class Framework:
     epoch: int = 1
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
     unseen: dict[int, list[TaskId]] = field(default_factory=dict)
+    is_stranger: bool = False
     ended: int = 0
 
     def move(self, state: FrameworkState) -> None:

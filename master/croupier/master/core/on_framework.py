@@ -62,6 +62,7 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
         framework = state.add_framework(
             framework_id, event.name, event.roles, event.failover_timeout_s
         )
+        framework.is_stranger = bool(event.framework_id)
     yield from _connect(state, framework, event, now)
     yield Happened(
         FrameworkJoined(
@@ -121,6 +122,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
     framework = state.add_framework(
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
     )
+    framework.is_stranger = True
     if framework_id in state.removed:
         framework.move(FrameworkState.REMOVED)
         return framework
@@ -220,4 +222,5 @@ def record_of(framework: Framework) -> FrameworkRecord:
         framework.state is FrameworkState.REMOVED,
         framework.client_id,
         framework.epoch,
+        framework.is_stranger,
     )

@@ -82,16 +82,16 @@ def _fits(state: State, task: Task) -> bool:
 
 def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
     framework = state.frameworks.get(report.framework_id)
-    if framework is None and not report.latest.state.is_terminal:
+    if framework is None:
         framework = adopt(state, report.framework_id, report.role, now)
         if framework.state is not FrameworkState.REMOVED:
             yield Save(record_of(framework))
-    task = framework.tasks.get(report.task.task_id) if framework is not None else None
-    if framework is not None and task is None:
+    task = framework.tasks.get(report.task.task_id)
+    if task is None:
         task = _found(state, agent, framework, report, now)
         if task is not None:
             yield Save(task.record())
-    if framework is not None and task is not None:
+    if task is not None:
         task.is_undecided = task.is_undecided and task.agent_id != agent.agent_id
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report)
@@ -103,16 +103,15 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
 def _found(
     state: State, agent: Agent, framework: Framework, report: AgentTask, now: float
 ) -> Task | None:
-    """A task that the ledger does not know; None if it has ended.
+    """A task that the ledger does not know; None if it has ended and was forgotten.
 
-    Then it was forgotten because its end was acknowledged, and that the agent was told so was
-    lost with it.
+    It was, because its end was acknowledged, unless the ledger itself is younger.
     """
     latest, waiting = report.latest, report.unacknowledged
     task_id = report.task.task_id
-    if latest.state.is_terminal:
-        return None
     used = framework.has_used(task_id)
+    if latest.state.is_terminal and (used or not framework.is_stranger):
+        return None
     role = report.role or framework.roles[0]
     task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
     if used:

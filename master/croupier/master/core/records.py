@@ -53,6 +53,8 @@ class FrameworkRecord:
     Attributes:
         client_id: the latest run of its program.
         epoch: how many runs there were.
+        is_stranger: the ledger did not know of it when it came, so it may have tasks that the
+            ledger does not know either.
     """
 
     framework_id: FrameworkId
@@ -62,6 +64,7 @@ class FrameworkRecord:
     removed: bool = False
     client_id: str = ""
     epoch: int = 1
+    is_stranger: bool = False
 
 
 @dataclass(frozen=True, slots=True)
