@@ -170,8 +170,8 @@ async def test_a_full_etcd_is_waited_for(tmp_path: Path) -> None:
             await election.resign()
             waiting = asyncio.create_task(election.win())
             with capture_logs() as logs:
-                await eventually(lambda: logs)
-            assert "space exceeded" in logs[0]["error"]
+                await eventually(lambda: any(log["event"] == "election_waits" for log in logs))
+            assert "space exceeded" in next(log["error"] for log in logs if "error" in log)
             await asyncio.to_thread(etcd.make_room)
             await asyncio.wait_for(waiting, 10)
             again = EtcdStore(masters.client(), "croupier", election)
