@@ -148,15 +148,37 @@ class LostOrders(Fault):
             daemon.start()
 
 
+class LostAnswers(Fault):
+    """What a framework and the masters tell each other is late, and then one of them is killed:
+    ACCEPTs are under way whose verdicts are never heard."""
+
+    kind = "lost-answers"
+
+    def begin(self) -> None:
+        for master in self.cluster.masters:
+            self.cluster.proxies[master].slow_down(self.touches[0], max(LATE_S))
+
+    def end(self) -> None:
+        victim = self.cluster.daemons()[self.rng.choice(self.touches)]
+        victim.kill()
+        for master in self.cluster.masters:
+            self.cluster.proxies[master].heal(self.touches[0])
+        victim.start()
+
+
 class FullDisk(Fault):
-    """No room where a daemon keeps its records."""
+    """No room where a daemon keeps its records; sometimes it is killed and started there."""
 
     kind = "full-disk"
 
     def begin(self) -> None:
+        again = self.rng.random() < 0.5
         for daemon in self.daemons():
             daemon.may_end = True
             self.cluster.disks[daemon.name].fill()
+            if again:
+                daemon.kill()
+                daemon.start()
         self.full = {name for name in self.touches if name in self.cluster.agents}
 
     def end(self) -> None:

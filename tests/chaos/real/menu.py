@@ -17,6 +17,7 @@ from tests.chaos.real.faults import (
     Isolate,
     Kill,
     KillShim,
+    LostAnswers,
     LostOrders,
     Network,
     SlowSync,
@@ -51,6 +52,11 @@ class Menu:
     courses: tuple[Course, ...]
     skipped: Mapping[str, str]
 
+    def only(self, part: str) -> Menu:
+        """Those whose name holds `part`."""
+        chosen = tuple(course for course in self.courses if part in course.name)
+        return Menu(chosen, self.skipped)
+
 
 def menu_of(cluster: Cluster) -> Menu:
     """What there is for this cluster on this machine."""
@@ -67,6 +73,12 @@ def menu_of(cluster: Cluster) -> Menu:
         Course("framework's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.frameworks, r))),
         Course("leader isolated", 0.3, 4, _isolated),
         Course("orders lost", 0.3, 1.5, lambda c, r, leader: LostOrders(c, r, [leader, *c.agents])),
+        Course(
+            "answers lost",
+            0.5,
+            2,
+            lambda c, r, leader: LostAnswers(c, r, [_one(c.frameworks, r), leader]),
+        ),
         Course("power cut", 0, 1, lambda c, r, _: Kill(c, r, [*c.masters, *c.agents])),
         *_with_etcd(cluster),
     ]
