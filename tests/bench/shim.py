@@ -1,0 +1,150 @@
+"""What a shim costs: starts per second, the time to a start, and memory; beside the floor.
+
+    python -m tests.bench.shim [TASKS]
+
+A supervisor starts TASKS times /bin/true, each in a sandbox of its own, at most 32 at a time:
+under the compiled shim, under the interpreted one, and by a bare Popen that is waited for
+through a pidfd, which is as fast as Python can be. Printed are the rate from the first order
+to the last end, the time from an order until the program runs (of Popen: until it
+returns), the processor time that the supervisor's process takes for each, and what an idle
+shim holds: its proportional share (PSS) and what is its alone, the mean of 50.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from croupier.agent.core.events import Started
+from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+from croupier.agent.supervisor import Report
+from tests.harness.ward import PATH, Ward
+
+MOST_AT_ONCE = 32
+IDLE = 50
+
+
+@dataclass
+class Measured:
+    """The figures of one way to start processes."""
+
+    began: float = field(default_factory=time.perf_counter)
+    began_cpu: float = field(default_factory=time.process_time)
+    waits: list[float] = field(default_factory=list)
+
+    def told(self, name: str, tasks: int) -> str:
+        rate = tasks / (time.perf_counter() - self.began)
+        cpu = (time.process_time() - self.began_cpu) / tasks
+        ordered = sorted(wait * 1e3 for wait in self.waits)
+        p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
+        times = f"start p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   own cpu {cpu * 1e3:5.2f} ms"
+        return f"{name:<12} {rate:7.0f}/s   {times}"
+
+
+class Room:
+    """For so many processes at once."""
+
+    def __init__(self) -> None:
+        self._room = asyncio.Semaphore(MOST_AT_ONCE)
+
+    async def take(self) -> None:
+        # Whoever could go on without waiting lets ends be seen all the same.
+        await asyncio.sleep(0)
+        await self._room.acquire()
+
+    def leave(self) -> None:
+        self._room.release()
+
+    async def emptied(self) -> None:
+        for _ in range(MOST_AT_ONCE):
+            await self._room.acquire()
+
+
+async def under(shim: Shim, tasks: int, work: Path) -> str:
+    ward = Ward(work, shim)
+    ordered_at: dict[str, float] = {}
+    room = Room()
+
+    def on_report(report: Report) -> None:
+        if isinstance(report, Started):
+            measured.waits.append(time.perf_counter() - ordered_at[report.key[1]])
+        else:
+            room.leave()
+
+    ward.supervisor._report = on_report
+    measured = Measured()
+    for number in range(tasks):
+        await room.take()
+        name = f"{shim.kind}{number}"
+        ordered_at[name] = time.perf_counter()
+        ward.spawn(name, "/bin/true")
+    await room.emptied()
+    said = measured.told(f"{shim.kind} shim", tasks)
+    ward.supervisor.close()
+    return said
+
+
+async def floor(tasks: int, work: Path) -> str:
+    loop = asyncio.get_running_loop()
+    room = Room()
+
+    def watch(process: subprocess.Popen[bytes]) -> None:
+        def on_end() -> None:
+            loop.remove_reader(fd)
+            os.close(fd)
+            process.wait()
+            room.leave()
+
+        fd = os.pidfd_open(process.pid)
+        loop.add_reader(fd, on_end)
+
+    measured = Measured()
+    for _ in range(tasks):
+        await room.take()
+        ordered = time.perf_counter()
+        watch(subprocess.Popen(["/bin/true"], cwd=work, env=PATH, start_new_session=True))
+        measured.waits.append(time.perf_counter() - ordered)
+    await room.emptied()
+    return measured.told("bare Popen", tasks)
+
+
+async def memory(shim: Shim, work: Path) -> str:
+    ward = Ward(work, shim)
+    names = [f"idle-{shim.kind}{number}" for number in range(IDLE)]
+    for name in names:
+        ward.spawn(name, "sleep", "60")
+    for name in names:
+        await ward.started(name)
+    sizes = [_sizes(ward.shim_of(name)) for name in names]
+    await ward.supervisor.end(10)
+    ward.supervisor.close()
+    pss, private = (sum(each) / IDLE for each in zip(*sizes, strict=True))
+    return f"{shim.kind} shim, idle: PSS {pss:.0f} KB, private {private:.0f} KB"
+
+
+def _sizes(pid: int) -> tuple[int, int]:
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    sizes = {name: int(rest.split()[0]) for name, rest in (line.split(":") for line in lines)}
+    return sizes["Pss"], sizes["Private_Clean"] + sizes["Private_Dirty"]
+
+
+async def main() -> None:
+    tasks = int(sys.argv[1]) if len(sys.argv) > 1 else 2000
+    with tempfile.TemporaryDirectory() as directory:
+        work = Path(directory)
+        print(await floor(tasks, work))
+        shims = [prepare_shim(work), interpreted_shim()]
+        for shim in shims:
+            print(await under(shim, tasks if shim.kind == "c" else tasks // 10, work))
+        for shim in shims:
+            print(await memory(shim, work))
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
