@@ -10,10 +10,12 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -23,6 +25,7 @@ import structlog
 _log = structlog.get_logger("croupier.agent")
 
 COMPILERS = ("cc", "gcc", "clang", "tcc")
+# For all attempts together.
 COMPILE_S = 20.0
 _CHECK_S = 5.0
 _SAYS = b"croupier-shim 1\n"
@@ -51,10 +54,10 @@ def interpreted_shim() -> Shim:
 
 
 def prepare_shim(directory: Path) -> Shim:
-    """The best shim that this machine can have; blocks for as long as it takes to compile.
+    """The best shim that this machine can have; blocks while it is compiled, 20 s at most.
 
-    That is once for each version of the source: it is kept in `directory`, and older ones are
-    removed.
+    That is done once for each version of the source: it is kept in `directory`, and older
+    ones are removed.
     """
     source = _SOURCE.read_bytes()
     name = hashlib.sha256(source + platform.machine().encode()).hexdigest()[:16]
@@ -65,7 +68,7 @@ def prepare_shim(directory: Path) -> Shim:
             _log.warning("shim_not_compiled", reason=why)
             return interpreted_shim()
     for other in directory.glob("shim-*"):
-        if other != path:
+        if other != path and other.is_file():
             other.unlink(missing_ok=True)
     return Shim("c", (str(path),))
 
@@ -74,38 +77,43 @@ def _compile(path: Path) -> str:
     """Make the program at `path`, whole or not at all; if that fails, why."""
     compilers = [found for name in COMPILERS if (found := shutil.which(name))]
     why = "no C compiler was found"
+    deadline = time.monotonic() + COMPILE_S
     for compiler in compilers:
         for flags in _FLAGS:
             try:
                 with tempfile.TemporaryDirectory(prefix="shim-new-", dir=path.parent) as scratch:
                     made = Path(scratch) / path.name
                     words = [compiler, "-std=gnu11", *flags, "-o", str(made), str(_SOURCE)]
-                    why = _run(words)
+                    why = _run(words, deadline)
                     if not why and _works(made):
                         made.rename(path)
                         _log.info("shim_compiled", compiler=compiler, flags=list(flags))
                         return ""
-                    why = why or f"what {compiler} made does not run there"
+                    why = why or f"what {compiler} makes cannot be run in {path.parent}"
             except OSError as error:
                 why = str(error)
+            if time.monotonic() >= deadline:
+                return why
     return why
 
 
-def _run(words: list[str]) -> str:
+def _run(words: list[str], deadline: float) -> str:
     """Run a compiler; empty if it succeeds, else the end of what it says."""
-    try:
-        done = subprocess.run(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            timeout=COMPILE_S,
-            check=False,
+    # A file and not a pipe: what a compiler starts may hold it open when it is killed.
+    with tempfile.TemporaryFile() as said:
+        process = subprocess.Popen(
+            words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
         )
-    except subprocess.TimeoutExpired:
-        return f"{words[0]} took more than {COMPILE_S:.0f} s"
-    said = done.stdout.decode(errors="replace").strip()[-500:]
-    return said or f"{words[0]} failed" if done.returncode else ""
+        try:
+            code = process.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            # It is not reaped yet, so the group is its own.
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            return f"{words[0]} takes too long"
+        said.seek(0)
+        text = said.read().decode(errors="replace").strip()[-500:]
+    return (text or f"{words[0]} failed") if code else ""
 
 
 def _is_ours(path: Path) -> bool:

@@ -1,0 +1,142 @@
+"""Which shim a machine gets."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.shim import build
+from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
+
+Script = Callable[[str], None]
+
+
+@pytest.fixture
+def only_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
+    """Makes a script the only compiler there is; its output's path is in $out."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    found = tools / "cc"
+    monkeypatch.setattr("shutil.which", lambda name: str(found) if found.name == name else None)
+
+    def write(line: str) -> None:
+        search = 'while [ "$1" != -o ]; do shift; done; out=$2'
+        found.write_text(f"#!/bin/sh\necho run >> {tools}/runs\n{search}\n{line}\n")
+        found.chmod(0o755)
+
+    return write
+
+
+@pytest.fixture
+def work(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
+
+
+def runs(work: Path) -> int:
+    path = work.parent / "tools" / "runs"
+    return len(path.read_text().splitlines()) if path.exists() else 0
+
+
+GOOD = "printf '#!/bin/sh\\necho \"croupier-shim 1\"\\n' > $out; chmod 755 $out"
+
+
+def test_a_machine_without_a_compiler_gets_the_interpreted_one(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shutil.which", lambda name: None)
+    assert prepare_shim(work) == interpreted_shim()
+    assert not list(work.iterdir())
+
+
+def test_it_is_compiled_once(work: Path, only_compiler: Script) -> None:
+    only_compiler(GOOD)
+    (work / "shim-0123456789abcdef").touch()
+    shim = prepare_shim(work)
+    assert [str(path) for path in work.iterdir()] == list(shim.argv)
+    assert (shim, prepare_shim(work).kind, runs(work)) == (prepare_shim(work), "c", 1)
+
+
+def test_what_others_could_have_written_is_made_anew(work: Path, only_compiler: Script) -> None:
+    only_compiler(GOOD)
+    path = Path(prepare_shim(work).argv[0])
+    path.chmod(0o777)
+    prepare_shim(work)
+    assert path.stat().st_mode & 0o777 == 0o755
+    target = work / "elsewhere"
+    path.rename(target)
+    path.symlink_to(target)
+    prepare_shim(work)
+    assert not path.is_symlink()
+    path.write_bytes(b"")
+    prepare_shim(work)
+    assert (path.stat().st_size > 0, runs(work)) == (True, 4)
+
+
+def test_a_compiler_without_a_static_library_links_dynamically(
+    work: Path, only_compiler: Script
+) -> None:
+    only_compiler(f"grep -q static /proc/$$/cmdline && exit 1\n{GOOD}")
+    assert (prepare_shim(work).kind, runs(work)) == ("c", 2)
+
+
+@pytest.mark.parametrize("line", ["echo no >&2; exit 1", "true", "echo rubbish > $out", "kill $$"])
+def test_what_does_not_work_is_not_used(work: Path, only_compiler: Script, line: str) -> None:
+    only_compiler(line)
+    assert prepare_shim(work) == interpreted_shim()
+    assert not list(work.iterdir())
+
+
+def test_a_compiler_that_hangs_is_not_waited_for(
+    work: Path, only_compiler: Script, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(build, "COMPILE_S", 0.2)
+    only_compiler("sleep 60 & sleep 60")
+    began = time.monotonic()
+    assert prepare_shim(work) == interpreted_shim()
+    assert (time.monotonic() - began < 5, runs(work)) == (True, 1)
+
+
+@pytest.fixture
+def without_exec(work: Path) -> Iterator[Path]:
+    """A work dir on a disk that no program may be run from."""
+    words = ["mount", "-t", "tmpfs", "-o", "noexec,size=8m", "croupier-test", str(work)]
+    done = subprocess.run(words, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a disk: {done.stderr.decode().strip()}")
+    yield work
+    subprocess.run(["umount", "-l", str(work)], check=True)
+
+
+def test_a_work_dir_without_programs_gets_the_interpreted_one(without_exec: Path) -> None:
+    assert prepare_shim(without_exec) == interpreted_shim()
+    assert not list(without_exec.iterdir())
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
+def test_a_work_dir_that_cannot_be_written_to_gets_the_interpreted_one(work: Path) -> None:
+    work.chmod(0o500)
+    assert prepare_shim(work) == interpreted_shim()
+
+
+def test_both_say_what_they_speak(compiled: Shim) -> None:
+    for shim in (compiled, interpreted_shim()):
+        done = subprocess.run(shim.argv, capture_output=True, check=True)
+        assert done.stdout == b"croupier-shim 1\n"
+        assert subprocess.run([*shim.argv, "x"], capture_output=True, check=False).returncode == 2
+
+
+def test_the_source_has_no_warnings(tmp_path: Path) -> None:
+    compiler = next(filter(None, map(shutil.which, build.COMPILERS)), None)
+    if compiler is None:
+        pytest.skip("there is no C compiler")
+    words = [compiler, "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Wpedantic", "-Wshadow", "-Werror"]
+    words += ["-o", str(tmp_path / "shim"), str(build._SOURCE)]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
