@@ -91,8 +91,8 @@ class Ward:
         assert words[0] == "shim"
         return int(words[1])
 
-    def only_child(self) -> int:
-        """The shim of the only task."""
+    def only_shim(self) -> int:
+        """The pid of the only shim."""
         (shim,) = self.supervisor._keys
         return shim
 

@@ -17,6 +17,7 @@ import pytest
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.shim import run_file
+from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
@@ -201,16 +202,17 @@ async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
     ward: Ward, impatient: None
 ) -> None:
     """Else the next agent would start the task a second time."""
-    ward.shell("t0", "touch ran")
-    shim = ward.only_child()
-    os.kill(shim, SIGSTOP)
-    if (ward.runs / "t0").read_bytes()[64:128].strip():
-        pytest.skip("it was faster")
-    other = Ward(ward.work, ward.shim)
-    assert other.adopt("t0") == NEVER
-    other.supervisor.close()
-    assert await ward.ended("t0") == LaunchFailed(key("t0"), "what was to watch over it was killed")
+    script = 'kill -STOP $$; exec "$@"'
+    slow = Shim(ward.shim.kind, ("/bin/sh", "-c", script, "sh", *ward.shim.argv))
+    first, second = Ward(ward.work, slow), ward
+    first.shell("t0", "touch ran")
+    stat = Path(f"/proc/{first.only_shim()}/stat")
+    await eventually(lambda: b") T " in stat.read_bytes(), what="it is stopped")
+    assert second.adopt("t0") == NEVER
+    message = "what was to watch over it was killed"
+    assert await first.ended("t0") == LaunchFailed(key("t0"), message)
     assert not (ward.home("t0") / "ran").exists()
+    first.supervisor.close()
 
 
 async def test_a_pid_that_is_anothers_now_is_let_alone(
