@@ -43,12 +43,13 @@ class Recovery:
             await asyncio.sleep(LOOK_S)
             missing = agents_missing(self._state)
         self.complete_s = self._clock.now() - self.began_at
-        _log.info(
-            "recovery_complete",
-            agents=self.agents,
-            tasks=self.tasks,
-            took_s=round(self.complete_s, 3),
-        )
+        if self.agents:
+            _log.info(
+                "recovery_complete",
+                agents=self.agents,
+                tasks=self.tasks,
+                took_s=round(self.complete_s, 3),
+            )
 
 
 def agents_missing(state: State) -> int:

@@ -1,0 +1,97 @@
+"""Two masters on a real etcd: one leads, the other follows and takes over, and nothing is lost."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.model.errors import NotLeader
+from croupier.sdk import TaskState
+from tests.harness.etcd import Etcd, running_etcd
+from tests.harness.eventually import eventually
+from tests.harness.masters import ANY_PORT, RawAgent
+from tests.integration.sdk.recorder import Recorder, task
+
+
+@pytest.fixture
+def etcd(tmp_path: Path) -> Iterator[Etcd]:
+    """One of the test's own, as it is frozen."""
+    with running_etcd(tmp_path) as etcd:
+        yield etcd
+
+
+@asynccontextmanager
+async def running(etcd: Etcd) -> AsyncIterator[Master]:
+    config = MasterConfig(
+        listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None, etcd.target("several")), lease=2
+    )
+    master = Master(config)
+    try:
+        await master.start()
+        yield master
+    finally:
+        await master.stop()
+
+
+async def leader_of(masters: list[Master]) -> Master:
+    """Wait until one of them leads."""
+    await eventually(lambda: any(master.seat.is_taken for master in masters), what="a leader")
+    [leader] = [master for master in masters if master.seat.is_taken]
+    return leader
+
+
+async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> None:
+    async with AsyncExitStack() as stack:
+        masters = [await stack.enter_async_context(running(etcd)) for _ in range(2)]
+        leader = await leader_of(masters)
+        [follower] = [master for master in masters if master is not leader]
+        await eventually(lambda: follower.seat.leader == str(leader.address))
+        framework = Recorder(str(follower.address))
+        run = asyncio.create_task(framework.run())
+        async with RawAgent(leader.address) as agent:
+            agent_id = await agent.register()
+            offer = await framework.next_offer()
+            [verdict] = await framework.accept(offer, [task("t1")])
+            assert verdict.ok
+            await agent.next("launch")
+        assert leader.seat.term().epoch == 1
+        await leader.stop()
+        await leader_of([follower])
+        assert follower.seat.term().epoch == 2
+        await eventually(lambda: len(framework.subscriptions) == 2)
+        assert len(set(framework.subscriptions)) == 1
+        # The task is in the ledger, and what is not known of it is said.
+        await framework.reconcile(["t1"])
+        await eventually(lambda: framework.statuses)
+        assert framework.statuses[0].state is TaskState.UNKNOWN
+        assert framework.statuses[0].decided_in_s
+        # Its agent never got it: it is launched again.
+        async with RawAgent(follower.address) as agent:
+            await agent.register(agent_id=agent_id)
+            launched = (await agent.next("launch")).launch
+            assert launched.task.task_id == "t1"
+            assert agent.epochs == {2}
+        assert framework.errors == []
+        await framework.stop()
+        await run
+
+
+async def test_a_leader_that_cannot_write_steps_down_and_leads_again(etcd: Etcd) -> None:
+    async with running(etcd) as master:
+        await leader_of([master])
+        epoch = master.seat.term().epoch
+        etcd.freeze(0)
+        try:
+            await eventually(lambda: not master.seat.is_taken)
+            with pytest.raises(NotLeader):
+                await master.seat.read(lambda state: state.epoch)
+        finally:
+            etcd.thaw(0)
+        await eventually(lambda: master.seat.is_taken, timeout_s=20)
+        assert master.seat.term().epoch == epoch + 1
