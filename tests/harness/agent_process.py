@@ -14,12 +14,14 @@ from tests.harness.eventually import eventually
 class AgentProcess:
     """An agent that a test starts, signals and ends by its pid."""
 
-    def __init__(self, master: Address, work_dir: Path, log: Path, resources: str) -> None:
+    def __init__(
+        self, master: Address, work_dir: Path, log: Path, resources: str, *flags: str
+    ) -> None:
         """Nothing runs before `start`; what the agent logs goes to `log`."""
         self._argv = [
             sys.executable, "-m", "croupier.agent", "--master", str(master),
             "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,
-            "--log-format", "json",
+            "--log-format", "json", *flags,
         ]  # fmt: skip
         self.work_dir, self.log = work_dir, log
         self._process: subprocess.Popen[bytes] | None = None
@@ -30,10 +32,10 @@ class AgentProcess:
         assert self._process is not None
         return self._process.pid
 
-    def start(self) -> None:
-        """Start it (again)."""
+    def start(self, *flags: str) -> None:
+        """Start it (again), with `flags` for this once."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen(self._argv, stdout=log, stderr=log)
+            self._process = subprocess.Popen([*self._argv, *flags], stdout=log, stderr=log)
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

@@ -53,7 +53,7 @@ class Cluster:
         self._start(
             name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
             "--work-dir", str(self.work_dir / name), "--hostname", name,
-            "--resources", resources, *flags,
+            "--resources", resources, "--on-stop", "end", *flags,
         )  # fmt: skip
 
         async def is_connected() -> bool:

@@ -49,6 +49,7 @@ class ScriptedMaster(AgentServiceServicer):
         is_silent: whether an agent that registers is left without an answer.
         heartbeat_ms: what agents are told; the master itself beats only if asked to.
         sessions: all there were, oldest first.
+        epoch: of this master, as it says in each message.
         statuses: all updates reported in sessions, in order, with repetitions.
     """
 
@@ -59,7 +60,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.sessions: list[Session] = []
         self.statuses: list[task_pb2.TaskStatus] = []
         self.refusal: CroupierError | None = None
-        self._agents = 0
+        self.epoch = 0
         self._server: grpc.aio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -149,7 +150,9 @@ class ScriptedMaster(AgentServiceServicer):
         reading = asyncio.create_task(self._read(session, request_iterator))
         try:
             while (orders := await session.orders.get()) is not None:
-                await context.write(pb.AgentServiceConnectResponse(orders=orders))
+                await context.write(
+                    pb.AgentServiceConnectResponse(orders=orders, master_epoch=self.epoch)
+                )
         finally:
             session.is_over = True
             reading.cancel()
@@ -189,10 +192,8 @@ class ScriptedMaster(AgentServiceServicer):
             return [pb.Order(error=error_to_wire(self.refusal))]
         if self.is_silent:
             return []
-        if not register.agent_id:
-            self._agents += 1
         registered = pb.Registered(
-            agent_id=register.agent_id or f"A{self._agents}",
+            agent_id=register.agent_id,
             master_id="M1",
             heartbeat_ms=self.heartbeat_ms,
         )

@@ -13,8 +13,9 @@ from croupier.rpc.logging import configure_logging
 NAME = "croupier-agent"
 ABOUT = """Run tasks on this machine, for the master that --master names.
 
-Each task has its sandbox under --work-dir. When the agent ends, however it ends, its tasks
-end with it. Prometheus scrapes --http.
+Each task has its sandbox under --work-dir. When the agent ends, however it ends, its tasks run
+on, and the next agent on the same --work-dir takes them over, unless --on-stop says otherwise.
+Prometheus scrapes --http.
 A value is taken from its flag, else from its variable, such as CROUPIER_WORK_DIR, else from
 [croupier-agent] in the TOML file that CROUPIER_CONFIG names.
 """

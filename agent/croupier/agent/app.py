@@ -5,36 +5,39 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 import structlog
 from prometheus_client import CollectorRegistry
 
+from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.config import AgentConfig
 from croupier.agent.core.events import Event, StopAsked
 from croupier.agent.core.on_task import STOP_GRACE_MS
+from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
-from croupier.agent.guard import Guard
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.link import Link
+from croupier.agent.leftovers import clean_up, end_strays
+from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.output import OutputRoutes
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.sandbox import Sandboxes
+from croupier.agent.shim.build import prepare_shim
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.watchdog import sweep
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.clock import Clock
-from croupier.model.errors import Unavailable
+from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.resources import Resources
 from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.masters import Masters
 from croupier.rpc.version import croupier_version
 
 _log = structlog.get_logger("croupier.agent")
@@ -51,68 +54,76 @@ class Agent:
     Attributes:
         http_address: where it serves metrics and output, once it is started.
         state: what it knows; only its driver may change it.
-        guard: keeps its watchdog.
         link: its connection to the master.
     """
 
     state: AgentState
-    guard: Guard
     link: Link
 
     def __init__(
-        self, config: AgentConfig, clock: Clock | None = None, rng: random.Random | None = None
+        self,
+        config: AgentConfig,
+        clock: Clock | None = None,
+        rng: random.Random | None = None,
+        boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """Nothing is opened before `start`."""
+        """Nothing is opened before `start`; `boot_id` tells which run of the machine this is."""
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
-        self._run_id = secrets.token_hex(16)
+        self._boot_id = boot_id
         self._inbox: Inbox[Event] = Inbox()
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._work_dir: WorkDir | None = None
-        self._guard: Guard | None = None
+        self._checkpoint: Checkpoint | None = None
         self._supervisor: Supervisor | None = None
         self._http: HttpServer | None = None
         self._driver: Driver | None = None
         self.http_address = config.http
 
     async def start(self) -> None:
-        """Take the work dir, and begin to look for a master.
+        """Take the work dir, and begin to look for tasks of an earlier life and for a master.
 
         Raises:
-            CroupierError: if the work dir cannot be used or the port is taken.
+            CroupierError: if the work dir cannot be used, what an earlier life has left there
+                is damaged, or the port is taken.
         """
         config = self._config
         work_dir = self._work_dir = await WorkDir.open(config.work_dir)
         total = probe(config.resources, work_dir.path)
-        self.state = AgentState.of(total, work_dir.load_agent_id())
         registry = CollectorRegistry()
         metrics = Metrics(registry)
+        checkpoint = self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
-        supervisor = self._guarded(work_dir, metrics)
+        supervisor = await self._supervise(work_dir, sandboxes, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
         self._http = HttpServer(registry, self._clock, self._waits_for, output.routes())
         port = await self._http.start(config.http)
         self.http_address = Address(config.http.host, port)
-        self.link = Link(config.master, self._identity(), self._inbox, self._backoff())
+        self.link = Link(
+            Masters(config.master),
+            self._identity(),
+            self._inbox,
+            Waits(self._rng),
+            self.state.master_epoch,
+        )
         started_s = self._clock.wall_ms() / 1000
-        registry.register(StateCollector(self.state, self._is_registered, started_s))
         janitor = Janitor(sandboxes, self._clock)
-        janitor.adopt()
+        janitor.adopt([*self.state.tasks, *self.state.voided])
+        registry.register(StateCollector(self.state, self._is_registered, janitor, started_s))
         self._driver = Driver(
             self.state,
             self._inbox,
+            checkpoint,
             self.link,
-            Launcher(sandboxes, supervisor, self._run_id),
+            Launcher(sandboxes, supervisor),
             supervisor,
-            work_dir,
             janitor.retire,
             metrics,
             self._clock,
         )
         self._own("driver", self._driver.run())
         self._own("link", self.link.run())
-        self._own("guard", self.guard.keep())
         self._own("janitor", janitor.run())
         _log.info(
             "agent_started",
@@ -121,35 +132,78 @@ class Agent:
             http=str(self.http_address),
             work_dir=str(work_dir.path),
             resources=str(total),
+            tasks=self.state.live,
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set; then end the tasks, and say goodbye to the master.
+        """Serve until `stop` is set; then leave the tasks, or end them and say goodbye.
 
         Raises:
             Exception: whatever ended one of the agent's own tasks.
         """
         await self._until(stop, None)
-        _log.info("agent_stopping", tasks=self.state.live)
-        await self._end_tasks()
-        await self._say_goodbye()
+        _log.info("agent_stopping", tasks=self.state.live, on_stop=self._config.on_stop)
+        if self._config.on_stop == "end":
+            await self._end_tasks()
+            await self._say_goodbye()
 
     async def stop(self) -> None:
-        """Kill what still runs, and let go of everything."""
+        """Let go of everything; what still runs is left to the next agent on the work dir."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        sessions: set[int] = set()
         if self._supervisor is not None:
-            sessions.update(self._supervisor.pids())
             self._supervisor.close()
         if self._http is not None:
             await self._http.stop()
-        if self._guard is not None and self._work_dir is not None:
-            await asyncio.to_thread(sweep, self._run_id, str(self._work_dir.sandboxes), sessions)
-            await self._guard.stop()
+        if self._checkpoint is not None:
+            await self._checkpoint.close()
         if self._work_dir is not None:
             self._work_dir.close()
+
+    def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
+        """Read what an earlier life has left, and make the state of it.
+
+        Raises:
+            InvalidRequest: if it is damaged, or cannot be with what the agent has now.
+            Unavailable: if it cannot be read.
+        """
+        is_lenient = self._config.recover == "best-effort"
+        checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
+        self._checkpoint = checkpoint
+        for what in loaded.damaged:
+            _log.error("record_lost", file=str(checkpoint.path), reason=what)
+            metrics.record_lost()
+        try:
+            self.state = recovered(
+                loaded.records,
+                total,
+                boot_id=self._boot_id(),
+                life=secrets.token_hex(8),
+                incomplete=bool(loaded.damaged),
+            )
+        except Conflict as error:
+            raise InvalidRequest(f"{checkpoint.path}: {error}") from error
+        return checkpoint
+
+    async def _supervise(
+        self, work_dir: WorkDir, sandboxes: Sandboxes, metrics: Metrics
+    ) -> Supervisor:
+        """Be ready to start processes, and end those that nobody knows any more."""
+        shim = await asyncio.to_thread(prepare_shim, work_dir.path)
+        metrics.shim_is(shim.kind)
+        known = {task.run for task in self.state.tasks.values() if task.is_live}
+        known |= {void.run for void in self.state.voided.values()}
+        try:
+            self._supervisor = Supervisor(
+                work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
+            )
+            strays = await end_strays(self._supervisor, work_dir.runs, known)
+        except OSError as error:
+            raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
+        if strays:
+            _log.error("strays_ended", count=strays)
+        return self._supervisor
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
         """Wait for `event`, and raise what ends one of the agent's own tasks before."""
@@ -167,10 +221,12 @@ class Agent:
 
     async def _end_tasks(self) -> None:
         assert self._driver is not None
+        assert self._supervisor is not None
         self._inbox.put_now(StopAsked())
         await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
         if not self._driver.all_ended.is_set():
             _log.error("tasks_do_not_end", tasks=self.state.live)
+            await self._supervisor.end(END_MARGIN_S)
 
     async def _say_goodbye(self) -> None:
         # A master may have taken the agent in without its having heard of that.
@@ -182,23 +238,6 @@ class Agent:
         if not link.done():
             _log.warning("goodbye_not_heard")
 
-    def _guarded(self, work_dir: WorkDir, metrics: Metrics) -> Supervisor:
-        """Processes that end with the agent, however it ends."""
-        self.guard = self._guard = Guard(
-            self._run_id,
-            work_dir.sandboxes,
-            work_dir.lock_fd,
-            lambda: self._supervisor.pids() if self._supervisor else (),
-            self._backoff(),
-            metrics.watchdog_restarted,
-        )
-        try:
-            self._guard.start()
-        except OSError as error:
-            raise Unavailable(f"cannot start the watchdog: {error.strerror}") from error
-        self._supervisor = Supervisor(self._guard, self._inbox.put_now)
-        return self._supervisor
-
     def _identity(self) -> Identity:
         config = self._config
         host = self.http_address.host
@@ -208,11 +247,8 @@ class Agent:
             config.attributes,
             str(Address(named, self.http_address.port)),
             croupier_version(),
-            read_boot_id(),
+            self.state.boot_id,
         )
-
-    def _backoff(self) -> Backoff:
-        return Backoff(0.2, 10.0, self._rng)
 
     def _is_registered(self) -> bool:
         return "link" in self._tasks and self.link.is_registered
@@ -225,11 +261,15 @@ class Agent:
 
 
 async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
-    """Run an agent until `stop` is set.
+    """Run an agent until `stop` is set, or clean up after one.
 
     Raises:
-        CroupierError: if it cannot start, or another agent takes over its id.
+        CroupierError: if it cannot start, what it has to remember cannot be written, or
+            another agent takes over its id.
     """
+    if config.recover == "cleanup":
+        await clean_up(config.work_dir)
+        return
     agent = Agent(config)
     try:
         await agent.start()

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from croupier.agent.core.records import Record, forgets, place_of
 from croupier.agent.record_lines import (
@@ -31,8 +31,6 @@ from croupier.agent.record_lines import (
     read_lines,
 )
 from croupier.model.errors import InvalidRequest, Unavailable
-
-Recover = Literal["strict", "best-effort"]
 
 NAME = "checkpoint.log"
 RESERVE_NAME = "checkpoint.reserve"
@@ -100,17 +98,19 @@ class Checkpoint:
         self._size = self._lines = 0
         self._rewrite_at = SLACK_BYTES
         self._lazy: list[Record] = []
+        self._is_broken = False
         self._thread = ThreadPoolExecutor(1, "checkpoint")
         self.has_room = True
         """Whether the disk has room for more than what must be written."""
 
     @classmethod
-    def open(cls, directory: Path, recover: Recover = "strict") -> tuple[Checkpoint, Loaded]:
+    def open(cls, directory: Path, *, lenient: bool = False) -> tuple[Checkpoint, Loaded]:
         """Read what is there, make it whole, and be ready to go on. The directory is locked.
 
+        What is damaged is refused, or left out if `lenient`.
+
         Raises:
-            InvalidRequest: if it is damaged, and that is not to be passed over, or of a
-                later format.
+            InvalidRequest: if it is damaged, unless `lenient`, or of another format.
             Unavailable: if it cannot be read or written.
         """
         path = directory / NAME
@@ -121,13 +121,13 @@ class Checkpoint:
         except OSError as error:
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
         try:
-            loaded = self._load(lenient=recover == "best-effort")
+            loaded = self._load(lenient=lenient)
             self._keep_reserve()
         except OSError as error:
-            self.close()
+            self._abandon()
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
         except BaseException:
-            self.close()
+            self._abandon()
             raise
         return self, loaded
 
@@ -158,8 +158,14 @@ class Checkpoint:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._commit, batch)
 
-    def close(self) -> None:
-        """Let go of the file; what was put off and not committed is lost."""
+    async def close(self) -> None:
+        """Write what was put off, if that is possible, and let go of the file."""
+        with suppress(Unavailable):
+            if not self._is_broken:
+                await self.commit()
+        self._abandon()
+
+    def _abandon(self) -> None:
         self._thread.shutdown()
         os.close(self._fd)
 
@@ -199,6 +205,7 @@ class Checkpoint:
             self._append(data)
             os.fdatasync(self._fd)
         except OSError as error:
+            self._is_broken = True
             with suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise Unavailable(

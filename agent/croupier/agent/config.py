@@ -7,7 +7,7 @@ import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
@@ -18,6 +18,9 @@ from croupier.model.resources import NOTHING
 from croupier.rpc.address import Address, parse_addresses
 from croupier.rpc.cli import read_by
 from croupier.rpc.logging import LogFormat, LogLevel
+
+Recovery = Literal["strict", "best-effort", "cleanup"]
+OnStop = Literal["leave", "end"]
 
 MASTER_PORT = 5050
 MAX_HOSTNAME = 255
@@ -57,7 +60,16 @@ class AgentConfig:
     """Where to serve /metrics, /healthz, /readyz and /output; port 0 is any free one."""
 
     work_dir: Path = field(default_factory=_default_work_dir)
-    """Where tasks have their sandboxes and the agent keeps its id."""
+    """Where tasks have their sandboxes and the agent keeps its records."""
+
+    recover: Recovery = "strict"
+    """What to do about an earlier agent's records that are damaged: strict refuses to start,
+    best-effort goes on without them. cleanup ends all tasks of that agent whatever there is,
+    forgets it, and exits."""
+
+    on_stop: OnStop = "leave"
+    """What becomes of the tasks on SIGTERM: leave lets them run on, for the next agent on this
+    work dir; end ends them, and the agent leaves the cluster for good."""
 
     resources: Annotated[GivenResources, read_by(GivenResources.parse)] = GivenResources(  # noqa: RUF009
         NOTHING, frozenset()

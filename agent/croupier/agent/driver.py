@@ -1,7 +1,7 @@
-"""The one task that owns the state: decide, then do.
+"""The one task that owns the state: decide, make durable, then do.
 
-Whatever comes in while it works is decided in the next turn, and all updates of a turn
-leave in one message.
+Whatever comes in while it works is decided in the next turn: its records are committed
+together, off the loop, and all updates of a turn leave in one message.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from signal import SIGKILL, SIGTERM
 from typing import Protocol, assert_never
 
+from croupier.agent.checkpoint import Checkpoint as Log
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
@@ -29,7 +31,6 @@ from croupier.agent.core.effects import (
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
-from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -37,7 +38,7 @@ from croupier.agent.launcher import CannotLaunch, Launcher
 from croupier.agent.link import Link
 from croupier.agent.supervisor import Supervisor
 from croupier.model.clock import Clock
-from croupier.model.ids import AgentId
+from croupier.model.errors import Unavailable
 from croupier.model.task import TaskStatus
 from croupier.rpc.inbox import Inbox
 
@@ -45,6 +46,8 @@ from croupier.rpc.inbox import Inbox
 # it everybody else has a turn.
 SPAWN_BUDGET_S = 0.005
 BATCH = 1000
+# What need not be durable at once is by then.
+LAZY_S = 0.1
 
 _SIGNALS = {Force.ASK: SIGTERM, Force.MAKE: SIGKILL}
 
@@ -67,15 +70,17 @@ class Watcher(Protocol):
     def launch_failed(self, step: str) -> None:
         """There is no process: for lack of what."""
 
+    def outdated(self, order: Outdated) -> None:
+        """An order of an older run of its framework was refused."""
+
+    def adopted(self, key: Key, run: str, answer: Event) -> None:
+        """It is known what became of a task of an earlier life."""
+
+    def committed(self, seconds: float, size: int) -> None:
+        """So many bytes of records are durable, after so long."""
+
     def stepped(self, seconds: float) -> None:
         """A turn was made; the loop stood still for it."""
-
-
-class Keeper(Protocol):
-    """What outlives a task or the agent."""
-
-    def keep_agent_id(self, agent_id: AgentId) -> None:
-        """Remember the agent's id."""
 
 
 class Driver:
@@ -85,46 +90,69 @@ class Driver:
         self,
         state: AgentState,
         inbox: Inbox[Event],
+        log: Log,
         link: Link,
         launcher: Launcher,
         supervisor: Supervisor,
-        keeper: Keeper,
         retire: Callable[[Key], None],
         watcher: Watcher,
         clock: Clock,
     ) -> None:
         """Own `state` from now on; `retire` is told of tasks that are no more."""
         self.state = state
-        self._inbox, self._link, self._launcher = inbox, link, launcher
-        self._supervisor, self._keeper, self._retire = supervisor, keeper, retire
+        self._inbox, self._log, self._link, self._launcher = inbox, log, link, launcher
+        self._supervisor, self._retire = supervisor, retire
         self._watcher, self._clock = watcher, clock
-        self._spawns: deque[tuple[Key, float]] = deque()
+        self._effects: list[Effect] = []
+        self._spawns: deque[Spawn] = deque()
+        self._adoptions: deque[Adopt] = deque()
+        self._ordered_at: dict[Key, float] = {}
+        self._lazy_since: float | None = None
         self._updates: list[TaskStatus] = []
         self._updates_session = 0
         self.all_ended = asyncio.Event()
         """Set once the agent was asked to stop and no task has a process any more."""
 
     async def run(self) -> None:
-        """Drive until cancelled. An error of the core's ends it."""
+        """Drive until cancelled.
+
+        Raises:
+            Unavailable: if what was decided cannot be made durable.
+        """
+        self._step(ev.Begun())
         while True:
-            await self._inbox.wait(self._patience())
-            started = self._clock.now()
+            began = self._clock.now()
             self._decide()
+            effects, self._effects = self._effects, []
+            decided = self._clock.now()
+            await self._commit(effects)
+            committed = self._clock.now()
+            for effect in effects:
+                self._perform(effect)
+            self._adopt()
             self._spawn()
             self._flush()
             if self.state.stopping and self.state.is_idle:
                 self.all_ended.set()
-            self._watcher.stepped(self._clock.now() - started)
+            self._watcher.stepped(decided - began + self._clock.now() - committed)
+            await self._inbox.wait(self._patience())
 
     def _patience(self) -> float | None:
-        """How long to wait for an event: not at all while processes are to be started."""
-        if self._spawns:
+        """How long to wait for an event: not at all while there is something to be done."""
+        if self._spawns or self._adoptions:
             return 0.0
         deadline = self.state.next_deadline()
+        if self._lazy_since is not None:
+            lazy = self._lazy_since + LAZY_S
+            deadline = lazy if deadline is None else min(deadline, lazy)
         return None if deadline is None else deadline - self._clock.now()
 
     def _decide(self) -> None:
         for event in self._inbox.take(BATCH):
+            if isinstance(event, ev.Started | ev.LaunchFailed):
+                ordered_at = self._ordered_at.pop(event.key, None)
+                if ordered_at is not None and isinstance(event, ev.Started):
+                    self._watcher.launched(self._clock.now() - ordered_at)
             self._step(event)
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self._clock.now():
@@ -132,30 +160,61 @@ class Driver:
 
     def _step(self, event: Event) -> None:
         now = Now(self._clock.now(), self._clock.wall_ms())
-        for effect in step(self.state, event, now):
-            self._perform(effect)
+        self._effects += step(self.state, event, now)
+
+    async def _commit(self, effects: list[Effect]) -> None:
+        """Make durable what has to be before anything else is done."""
+        checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
+        records = [each.record for each in checkpoints]
+        now = self._clock.now()
+        is_due = self._lazy_since is not None and now >= self._lazy_since + LAZY_S
+        if all(each.lazy for each in checkpoints) and not is_due and not self._log.is_urgent:
+            self._log.put_off(records)
+            if records and self._lazy_since is None:
+                self._lazy_since = now
+            return
+        self._lazy_since = None
+        size = await self._log.commit(records)
+        self._watcher.committed(self._clock.now() - now, size)
+        if self._log.has_room != self.state.has_room:
+            self._inbox.put_now(ev.RoomChanged(self._log.has_room))
+
+    def _adopt(self) -> None:
+        """Look for some of what an earlier life has left."""
+        until = self._clock.now() + SPAWN_BUDGET_S
+        while self._adoptions and self._clock.now() < until:
+            wanted = self._adoptions.popleft()
+            key, run = wanted.key, wanted.run
+            try:
+                answer = self._supervisor.adopt(key, run)
+                if isinstance(answer, ev.Vanished) and answer.never_started:
+                    # It may be started now, as the same run.
+                    self._supervisor.forget(run)
+            except OSError as error:
+                raise Unavailable(f"cannot look at run {run} of task {key[1]}: {error}") from error
+            self._watcher.adopted(key, run, answer)
+            self._inbox.put_now(answer)
 
     def _spawn(self) -> None:
         """Start some of the processes that are wanted."""
         until = self._clock.now() + SPAWN_BUDGET_S
         while self._spawns and self._clock.now() < until:
-            key, asked_at = self._spawns.popleft()
+            wanted = self._spawns.popleft()
+            key = wanted.key
             if not self.state.wants_process(key):
-                self._step(ev.NotStarted(key))
+                self._inbox.put_now(ev.NotStarted(key))
                 continue
-            framework_id, _ = key
+            info = self.state.tasks[key].info
             try:
-                info = self.state.tasks[key].info
-                pid = self._launcher.launch(self.state.agent_id, framework_id, info)
+                self._launcher.launch(self.state.agent_id, key[0], info, wanted.run)
             except CannotLaunch as error:
                 self._watcher.launch_failed(error.step)
-                self._step(ev.LaunchFailed(key, error.message))
-            else:
-                self._step(ev.Started(key, pid))
-                self._watcher.launched(self._clock.now() - asked_at)
+                self._inbox.put_now(ev.LaunchFailed(key, error.message))
 
     def _perform(self, effect: Effect) -> None:
         match effect:
+            case Checkpoint():
+                pass
             case SendUpdates(session, statuses, again):
                 if session != self._updates_session:
                     self._flush()
@@ -164,21 +223,31 @@ class Driver:
                 self._watcher.sent(len(statuses), again)
             case Moved(status):
                 self._watcher.moved(status)
-            case Spawn(key, _):
-                self._spawns.append((key, self._clock.now()))
+            case Spawn(key):
+                self._ordered_at[key] = self._clock.now()
+                self._spawns.append(effect)
             case Acknowledged(number):
                 self._watcher.acknowledged(number)
-            case Forget(key):
-                self._retire(key)
             case Signal(key, _, force):
                 self._supervisor.signal(key, _SIGNALS[force])
             case Introduce(session):
                 self._flush()
                 self._link.introduce(session, self.state)
-            case Checkpoint(AgentRecord(agent_id)):
-                self._keeper.keep_agent_id(agent_id)
-            case Checkpoint() | Dismiss() | Outdated() | Adopt():
-                pass
+            case _:
+                self._perform_rare(effect)
+
+    def _perform_rare(self, effect: Adopt | Dismiss | Forget | Outdated) -> None:
+        match effect:
+            case Dismiss(_, run):
+                # What is left of it now is removed when the agent starts again.
+                with suppress(OSError):
+                    self._supervisor.forget(run)
+            case Forget(key):
+                self._retire(key)
+            case Adopt():
+                self._adoptions.append(effect)
+            case Outdated():
+                self._watcher.outdated(effect)
             case _:
                 assert_never(effect)
 

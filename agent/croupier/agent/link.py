@@ -1,19 +1,28 @@
 """The connection to the master: one stream at a time, and another whenever it ends.
 
 Rule: what the agent says belongs to a session by number, and what is said to a session that
-is over is dropped: the next one begins with everything that waits.
+is over is dropped: the next one begins with everything that waits. What an older master says
+than the newest that was ever heard is not taken in, and its stream is hung up.
 """
 
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Sequence
-from itertools import count, cycle
+from itertools import count
 
 import grpc.aio
 import structlog
 
-from croupier.agent.core.events import Connected, Disconnected, Event, Registered, Removed
+from croupier.agent.core.events import (
+    Connected,
+    Disconnected,
+    Event,
+    Heard,
+    Registered,
+    Removed,
+)
 from croupier.agent.core.state import AgentState
 from croupier.agent.wire import (
     Identity,
@@ -24,16 +33,24 @@ from croupier.agent.wire import (
     updates_to_wire,
 )
 from croupier.model import errors
-from croupier.model.errors import CroupierError, FailedOver, ProtocolViolation, Unavailable
+from croupier.model.errors import (
+    CroupierError,
+    FailedOver,
+    NotLeader,
+    ProtocolViolation,
+    Unavailable,
+)
 from croupier.model.ids import AgentId, check_id
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.masters import Masters
 from croupier.rpc.outbox import Outbox
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc, error_from_wire
 from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 
 Call = grpc.aio.StreamStreamCall[pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse]
@@ -53,19 +70,42 @@ OUTBOX_LIMIT = 10_000
 STATUSES_PER_REPORT = 200
 
 
+class Waits:
+    """How long to wait before the next master is tried."""
+
+    def __init__(self, rng: random.Random) -> None:
+        """Begin with short waits."""
+        self._lost, self._electing = Backoff(0.2, 10.0, rng), Backoff(0.5, 1.0, rng)
+
+    def next_s(self, error: CroupierError) -> float:
+        """Seconds to wait after `error`."""
+        if not isinstance(error, NotLeader):
+            return self._lost.next_s()
+        # Somebody is there, so there is soon a leader: no reason to come back late.
+        self._lost.reset()
+        return self._electing.next_s()
+
+    def reset(self) -> None:
+        """A master has answered as it should."""
+        self._lost.reset()
+        self._electing.reset()
+
+
 class Link:
     """The agent's side of the agent protocol."""
 
     def __init__(
         self,
-        masters: Sequence[Address],
+        masters: Masters,
         identity: Identity,
         inbox: Inbox[Event],
-        backoff: Backoff,
+        waits: Waits,
+        master_epoch: int = 0,
     ) -> None:
-        """Feed `inbox`; nothing happens before `run`."""
-        self._masters = cycle(masters)
-        self._identity, self._inbox, self._backoff = identity, inbox, backoff
+        """Feed `inbox`; nothing happens before `run`. `master_epoch` is the newest so far."""
+        self._masters, self._waits = masters, waits
+        self._identity, self._inbox = identity, inbox
+        self._master_epoch = master_epoch
         self._numbers = count(1)
         self._session = 0
         self._outbox: Outbox[pb.Report] = _closed()
@@ -87,7 +127,7 @@ class Link:
             FailedOver: if another agent has taken over this one's id.
         """
         while True:
-            address = next(self._masters)
+            address = self._masters.next()
             log = _log.bind(master=str(address))
             try:
                 await self._serve(address, log)
@@ -96,7 +136,7 @@ class Link:
             except CroupierError as error:
                 if self._leaving:
                     return
-                wait_s = self._backoff.next_s()
+                wait_s = 0.0 if self._masters.failed(error) else self._waits.next_s(error)
                 log.warning(
                     "master_lost",
                     error=str(error),
@@ -166,16 +206,35 @@ class Link:
         try:
             async with asyncio.timeout(JOIN_S) as limit:
                 async for message in _messages(call):
+                    self._on_epoch(message)
                     for order in message.orders:
                         if order.HasField("registered"):
                             silence_s = self._on_registered(order.registered, log)
                         else:
-                            self._on_order(order)
+                            await self._on_order(order)
                     limit.reschedule(loop.time() + silence_s)
         except TimeoutError:
             raise Unavailable(f"nothing was heard of the master for {silence_s:g} s") from None
         if not self._leaving:
             raise Unavailable("the master has hung up")
+
+    def _on_epoch(self, message: pb.AgentServiceConnectResponse) -> None:
+        """Look at who speaks, before what is said.
+
+        Raises:
+            NotLeader: if it says so itself.
+            Unavailable: if it is an older master than one that was heard before.
+        """
+        epoch = message.master_epoch
+        if epoch < self._master_epoch:
+            for order in message.orders:
+                if order.error.code == framework_pb2.ERROR_CODE_NOT_LEADER:
+                    raise error_from_wire(order.error)
+            newest = self._master_epoch
+            raise Unavailable(f"this master is of epoch {epoch}, and {newest} was heard before")
+        if epoch > self._master_epoch:
+            self._master_epoch = epoch
+            self._inbox.put_now(Heard(epoch))
 
     def _on_registered(self, registered: pb.Registered, log: structlog.stdlib.BoundLogger) -> float:
         """Begin to beat; how long the master may be silent from now on."""
@@ -186,13 +245,14 @@ class Link:
             raise ProtocolViolation(f"registered as {agent_id}, but this is {self._known_as}")
         heartbeat_s = max(registered.heartbeat_ms / 1000, MIN_HEARTBEAT_S)
         self._inbox.put_now(Registered(agent_id))
-        self._backoff.reset()
+        self._masters.served()
+        self._waits.reset()
         self.is_registered = True
         log.info("registered", agent_id=agent_id, master_id=registered.master_id)
         self._beat_every(heartbeat_s)
         return max(SILENT_BEATS * heartbeat_s, MIN_SILENCE_S)
 
-    def _on_order(self, order: pb.Order) -> None:
+    async def _on_order(self, order: pb.Order) -> None:
         match order.WhichOneof("order"):
             case "heartbeat":
                 return
@@ -202,7 +262,8 @@ class Link:
                     self._inbox.put_now(Removed())
                 raise error
             case _:
-                self._inbox.put_now(order_from_wire(order))
+                # Waits while there is too much to do, and the master's stream with it.
+                await self._inbox.put(order_from_wire(order))
 
     def _beat_every(self, interval_s: float) -> None:
         if self._beat is not None:

@@ -6,11 +6,15 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable
 
 import structlog
-from prometheus_client import CollectorRegistry, Counter, Histogram
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from croupier.agent.core.effects import Outdated
+from croupier.agent.core.events import Adopted, Event, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import Key
+from croupier.agent.janitor import Janitor
 from croupier.model.ranges import count
 from croupier.model.resources import Resources
 from croupier.model.scalar import SIZED
@@ -19,6 +23,12 @@ from croupier.model.task import TaskState, TaskStatus
 _log = structlog.get_logger("croupier.agent")
 
 _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
+_OUTCOMES: dict[type[Event], str] = {
+    Adopted: "running",
+    Exited: "ended",
+    LaunchFailed: "failed",
+    Vanished: "vanished",
+}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 
@@ -41,8 +51,22 @@ class Metrics:
         self._failures = counter(
             "agent_container_errors", "Launches that failed, by the step that did.", "step"
         )
-        self._restarts = counter(
-            "agent_watchdog_restarts", "Times the watchdog had to be restarted."
+        self._outdated = counter(
+            "agent_outdated_orders", "Kills by older runs of a framework, that were refused."
+        )
+        self._recovered = counter(
+            "agent_recovered_tasks",
+            "Tasks of an earlier life of the agent, by what became of them.",
+            "outcome",
+        )
+        self._lost = counter("agent_recovery_errors", "Records that were damaged and left out.")
+        self._written = counter("agent_checkpoint_bytes", "Bytes of records made durable.")
+        self._commit = seconds("agent_checkpoint_commit", "Time for records to become durable.")
+        self._shim = Gauge(
+            "croupier_agent_shim",
+            "1 for the kind of shim that tasks run under.",
+            ["kind"],
+            registry=registry,
         )
         self._launch = seconds("agent_launch", "Time from the order to the running process.")
         self._lag = seconds("loop_lag", "Time that a turn of the driver held up the loop.")
@@ -50,6 +74,8 @@ class Metrics:
             self._updates.labels(outcome)
         for step in ("user", "sandbox", "exec"):
             self._failures.labels(step)
+        for outcome in _OUTCOMES.values():
+            self._recovered.labels(outcome)
 
     def moved(self, status: TaskStatus) -> None:
         """A task is in a new state."""
@@ -79,19 +105,51 @@ class Metrics:
         """A turn was made; the loop stood still for it."""
         self._lag.observe(seconds)
 
-    def watchdog_restarted(self) -> None:
-        """The watchdog had ended by itself."""
-        self._restarts.inc()
+    def outdated(self, order: Outdated) -> None:
+        """An order of an older run of its framework was refused."""
+        self._outdated.inc()
+        _log.warning(
+            "order_refused",
+            framework_id=order.key[0],
+            task_id=order.key[1],
+            framework_epoch=order.framework_epoch,
+        )
+
+    def adopted(self, key: Key, run: str, answer: Event) -> None:
+        """It is known what became of a task of an earlier life."""
+        outcome = _OUTCOMES[type(answer)]
+        if isinstance(answer, Vanished) and answer.never_started:
+            outcome = "unstarted"
+        self._recovered.labels(outcome).inc()
+        _log.info("task_found", framework_id=key[0], task_id=key[1], run=run, outcome=outcome)
+
+    def record_lost(self) -> None:
+        """A record of an earlier life was damaged and left out."""
+        self._lost.inc()
+
+    def committed(self, seconds: float, size: int) -> None:
+        """So many bytes of records are durable, after so long."""
+        self._commit.observe(seconds)
+        self._written.inc(size)
+
+    def shim_is(self, kind: str) -> None:
+        """Tasks run under a shim of that kind."""
+        self._shim.labels(kind).set(1)
 
 
 class StateCollector(Collector):
     """Reads gauges from the state at each scrape. O(tasks)."""
 
     def __init__(
-        self, state: AgentState, is_registered: Callable[[], bool], started_s: float
+        self,
+        state: AgentState,
+        is_registered: Callable[[], bool],
+        janitor: Janitor,
+        started_s: float,
     ) -> None:
         """`started_s` is seconds since the epoch."""
         self._state, self._is_registered, self._started_s = state, is_registered, started_s
+        self._janitor = janitor
 
     def collect(self) -> Iterable[Metric]:
         """All gauges."""
@@ -102,6 +160,24 @@ class StateCollector(Collector):
         )
         yield GaugeMetricFamily(
             "croupier_agent_start_time_seconds", "When this agent started.", value=self._started_s
+        )
+        yield GaugeMetricFamily(
+            "croupier_agent_unacknowledged_updates",
+            "Status updates that wait for an acknowledgement.",
+            value=self._state.waiting(),
+        )
+        yield GaugeMetricFamily(
+            "croupier_agent_sandboxes_kept",
+            "Sandboxes of tasks that are no more.",
+            value=len(self._janitor),
+        )
+        yield GaugeMetricFamily(
+            "croupier_agent_sandbox_keep_seconds",
+            "For how long one is kept, as full as the disk is.",
+            value=self._janitor.allowed_s,
+        )
+        yield CounterMetricFamily(
+            "croupier_agent_sandboxes_removed", "Sandboxes removed.", value=self._janitor.removed
         )
         yield self._resources()
         yield self._tasks()

@@ -1,4 +1,4 @@
-"""The directory that is an agent's own: its lock, its id, its sandboxes."""
+"""The directory that is an agent's own: its lock, its records, its runs, its sandboxes."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.model.ids import AgentId, check_id
+from croupier.model.errors import Conflict, Unavailable
 
-# The watchdog of an agent that was killed holds the lock until its tasks are gone.
+# An agent that was told to end may take a moment to do so.
 LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
 
@@ -44,41 +43,10 @@ class WorkDir:
         """Where the sandboxes are."""
         return self.path / "sandboxes"
 
-    def load_agent_id(self) -> AgentId:
-        """The id that a master gave this agent; empty if none has.
-
-        Raises:
-            InvalidRequest: if what is kept is not an id.
-        """
-        path = self.path / "agent_id"
-        try:
-            kept = path.read_text(encoding="utf-8")
-        except FileNotFoundError:
-            return AgentId("")
-        except (OSError, UnicodeDecodeError) as error:
-            raise InvalidRequest(f"cannot read the agent's id in {path}: {error}") from error
-        try:
-            return AgentId(check_id("agent", kept.removesuffix("\n")))
-        except InvalidRequest as error:
-            raise InvalidRequest(
-                f"{path} is damaged ({error}); remove it to register as a new agent"
-            ) from error
-
-    def keep_agent_id(self, agent_id: AgentId) -> None:
-        """Keep the id, durably and whole or not at all; an empty one: keep none.
-
-        Raises:
-            Unavailable: if it cannot be written.
-        """
-        path = self.path / "agent_id"
-        try:
-            if agent_id:
-                _replace(path, f"{agent_id}\n")
-            else:
-                path.unlink(missing_ok=True)
-            _sync_directory(self.path)
-        except OSError as error:
-            raise Unavailable(f"cannot keep the agent's id in {path}: {error.strerror}") from error
+    @property
+    def runs(self) -> Path:
+        """Where the shims write down what becomes of the tasks' processes."""
+        return self.path / "runs"
 
     def close(self) -> None:
         """Let another agent use the directory."""
@@ -110,20 +78,3 @@ async def _lock(fd: int, path: Path) -> None:
                     return
                 await asyncio.sleep(_LOCK_POLL_S)
     raise Conflict(f"another agent uses the work dir {path}")
-
-
-def _replace(path: Path, text: str) -> None:
-    scratch = path.with_suffix(".new")
-    with scratch.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    scratch.replace(path)
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

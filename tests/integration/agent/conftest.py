@@ -11,6 +11,7 @@ import pytest
 
 from croupier.agent.app import Agent
 from croupier.agent.config import AgentConfig
+from croupier.agent.leftovers import clean_up
 from croupier.agent.probe import GivenResources
 from croupier.rpc.address import Address
 from tests.harness.agent_process import AgentProcess
@@ -57,6 +58,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
             work_dir=tmp_path / "work",
             resources=GivenResources.parse(resources),
             hostname="host-1",
+            on_stop="end",
         )
         agent = Agent(config)
         try:
@@ -80,6 +82,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
     for serving in started:
         serving.stop.set()
     await asyncio.gather(*(serving.task for serving in started), return_exceptions=True)
+    await clean_up(tmp_path / "work")
 
 
 @pytest.fixture
@@ -100,3 +103,4 @@ async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Agent
         yield agent
     finally:
         agent.end()
+        await clean_up(agent.work_dir)

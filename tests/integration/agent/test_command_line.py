@@ -57,8 +57,14 @@ def test_a_work_dir_that_cannot_be_is_one_line_and_code_1(tmp_path: Path) -> Non
     assert lines == [f"croupier-agent: cannot use the work dir {place}: Not a directory"]
 
 
-def test_a_damaged_id_is_one_line_and_code_1(tmp_path: Path) -> None:
-    (tmp_path / "agent_id").write_text("a/b")
+def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint.log").write_text("nonsense\n")
     code, (line,) = run("--http", "127.0.0.1:0", "--work-dir", str(tmp_path))
     assert code == 1
-    assert "remove it to register as a new agent" in line
+    assert line == (
+        f"croupier-agent: {tmp_path}/checkpoint.log is damaged: line 1 is damaged. To go on"
+        " without what is lost, start with --recover=best-effort; to end all tasks of this agent"
+        " and forget it, run with --recover=cleanup"
+    )
+    assert run("--recover", "cleanup", "--work-dir", str(tmp_path)) == (0, [])
+    assert not (tmp_path / "checkpoint.log").exists()

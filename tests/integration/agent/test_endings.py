@@ -1,20 +1,21 @@
-"""However an agent ends, its tasks end with it."""
+"""How an agent ends when it is asked to, and what that does to its tasks."""
 
 from __future__ import annotations
 
-import os
 import signal
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
+from croupier.agent.leftovers import clean_up
 from croupier.model.errors import Conflict, FailedOver
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
-from tests.harness.processes import is_running, read_pid, running_as
-from tests.harness.scripted_master import F, ScriptedMaster, program, shell
-from tests.integration.agent.conftest import Serving, Start
+from tests.harness.processes import is_running, read_pid
+from tests.harness.scripted_master import F, ScriptedMaster, shell
+from tests.integration.agent.conftest import RESOURCES, Start
 
 RUNNING, KILLED = TaskState.RUNNING, TaskState.KILLED
 
@@ -47,45 +48,73 @@ async def _family(master: ScriptedMaster, work_dir: Path) -> list[int]:
     return tasks + children
 
 
-async def test_an_agent_that_is_killed_leaves_nothing(
-    process: AgentProcess, master: ScriptedMaster
+@pytest.fixture
+async def ending(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    """An agent in a process of its own, registered, that ends its tasks when it ends."""
+    work_dir, log = tmp_path / "work", tmp_path / "agent.log"
+    agent = AgentProcess(master.address, work_dir, log, RESOURCES, "--on-stop", "end")
+    agent.start()
+    try:
+        await master.agent()
+        yield agent
+    finally:
+        agent.end()
+        await clean_up(agent.work_dir)
+
+
+async def test_an_agent_that_is_to_end_its_tasks_leaves_nothing(
+    ending: AgentProcess, master: ScriptedMaster
 ) -> None:
-    family = await _family(master, process.work_dir)
-    process.signal(signal.SIGKILL)
-    assert await process.ended() == -signal.SIGKILL
-    await eventually(lambda: not any(is_running(pid) for pid in family), what="all are gone")
-
-
-async def test_an_agent_that_is_killed_amid_launches_leaves_nothing(
-    process: AgentProcess, master: ScriptedMaster
-) -> None:
-    seconds = f"600.{os.getpid()}"
-    bare = ("env", "-i", "/bin/sleep", seconds)
-    master.launch(*(program(f"t{n}", *bare, resources="cpus:0.001") for n in range(300)))
-    await eventually(lambda: len(master.statuses) > 200)
-    assert running_as(f"/bin/sleep {seconds}")
-    process.signal(signal.SIGKILL)
-    await process.ended()
-    await eventually(lambda: not running_as(f"/bin/sleep {seconds}"), what="all are gone")
-
-
-async def test_an_agent_that_is_asked_to_end_leaves_nothing(
-    process: AgentProcess, master: ScriptedMaster
-) -> None:
-    family = await _family(master, process.work_dir)
-    process.signal(signal.SIGTERM)
-    assert await process.ended() == 0
+    family = await _family(master, ending.work_dir)
+    ending.signal(signal.SIGTERM)
+    assert await ending.ended() == 0
     assert not any(is_running(pid) for pid in family)
     assert [master.states(name)[-1] for name in ("t1", "t2", "t3")] == [KILLED] * 3
     assert master.session.goodbye is not None
 
 
 async def test_an_agent_that_is_interrupted_ends_in_order(
+    ending: AgentProcess, master: ScriptedMaster
+) -> None:
+    ending.signal(signal.SIGINT)
+    assert await ending.ended() == 0
+    assert master.session.goodbye is not None
+
+
+async def test_an_agent_that_leaves_its_tasks_says_no_goodbye(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
-    process.signal(signal.SIGINT)
+    family = await _family(master, process.work_dir)
+    process.signal(signal.SIGTERM)
     assert await process.ended() == 0
-    assert master.session.goodbye is not None
+    assert all(is_running(pid) for pid in family)
+    await eventually(lambda: master.session.is_over)
+    assert master.session.goodbye is None
+    process.start()
+    again = await master.agent(sessions=2)
+    assert again.register is not None
+    assert {task.latest.state for task in again.register.tasks} == {RUNNING.value}
+    assert len(again.register.tasks) == 3
+    assert all(is_running(pid) for pid in family)
+
+
+async def test_cleaning_up_ends_what_an_agent_has_left_and_forgets_it(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    family = await _family(master, process.work_dir)
+    first = master.session.register
+    process.signal(signal.SIGKILL)
+    await process.ended()
+    assert all(is_running(pid) for pid in family)
+    process.start("--recover", "cleanup")
+    assert await process.ended() == 0
+    assert not any(is_running(pid) for pid in family)
+    process.start()
+    again = (await master.agent(sessions=2)).register
+    assert first is not None
+    assert again is not None
+    assert again.agent_id != first.agent_id
+    assert not again.tasks
 
 
 async def test_an_agent_whose_id_is_taken_over_says_so_in_one_line(
@@ -97,36 +126,7 @@ async def test_an_agent_whose_id_is_taken_over_says_so_in_one_line(
     assert said[-1] == "croupier-agent: a newer session of this agent has taken over"
 
 
-async def test_a_watchdog_that_dies_is_replaced_and_knows_what_runs(
-    serving: Serving, master: ScriptedMaster
-) -> None:
-    guard = serving.agent.guard
-    first = guard.pid
-    assert first is not None
-    master.launch(program("t1", "sleep", "60"))
-    pid = (await master.state("t1", RUNNING)).pid
-    os.kill(first, signal.SIGKILL)
-    await eventually(lambda: guard.pid not in (None, first), what="another watchdog")
-    assert is_running(pid), "no task suffers for it"
-    assert master.states("t1")[-1] is RUNNING
-    await serving.end()
-    assert not is_running(pid)
-
-
 async def test_two_agents_cannot_share_a_work_dir(start: Start, master: ScriptedMaster) -> None:
     await start()
     with pytest.raises(Conflict, match="another agent uses the work dir"):
         await start()
-
-
-async def test_an_agent_does_not_begin_beside_the_tasks_of_the_last(
-    process: AgentProcess, master: ScriptedMaster
-) -> None:
-    family = await _family(master, process.work_dir)
-    process.signal(signal.SIGKILL)
-    await process.ended()
-    process.start()
-    again = await master.agent(sessions=2)
-    assert not any(is_running(pid) for pid in family)
-    assert again.register is not None
-    assert (again.register.agent_id, list(again.register.tasks)) == ("A1", [])

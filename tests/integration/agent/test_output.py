@@ -159,7 +159,18 @@ async def test_metrics_tell_what_happened_and_are_well_named(
         'croupier_agent_status_updates_total{outcome="sent"} 7.0',
         'croupier_agent_container_errors_total{step="exec"} 1.0',
         "croupier_agent_launch_seconds_count 2.0",
-        "croupier_agent_watchdog_restarts_total 0.0",
+        'croupier_agent_recovered_tasks_total{outcome="running"} 0.0',
+        "croupier_agent_recovery_errors_total 0.0",
+        "croupier_agent_unacknowledged_updates 0.0",
     ):
         assert line in text.splitlines()
+    (kind,) = (line for line in text.splitlines() if line.startswith("croupier_agent_shim{"))
+    assert kind in ('croupier_agent_shim{kind="c"} 1.0', 'croupier_agent_shim{kind="python"} 1.0')
+    assert _value(text, "croupier_agent_checkpoint_commit_seconds_count") >= 3
+    assert _value(text, "croupier_agent_checkpoint_bytes_total") > 1000
     check_metrics(text)
+
+
+def _value(text: str, name: str) -> float:
+    """Of a metric without labels."""
+    return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))

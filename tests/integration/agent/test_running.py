@@ -27,7 +27,8 @@ def sandbox(tmp_path: Path, task_id: str) -> Path:
 async def test_registers_with_all_that_it_is(serving: Serving, master: ScriptedMaster) -> None:
     register = master.session.register
     assert register is not None
-    assert (register.agent_id, register.hostname) == ("", "host-1")
+    assert (register.agent_id, register.hostname) == (serving.agent.state.agent_id, "host-1")
+    assert not register.incomplete
     assert register.resources.cpus_milli == 4000
     assert register.http_address == str(serving.agent.http_address)
     assert register.boot_id
@@ -41,7 +42,7 @@ async def test_echo_leaves_its_output_and_finishes(
     finished = await master.state("t1", FINISHED)
     assert master.states("t1") == [TaskState.STARTING, RUNNING, FINISHED]
     assert [s.sequence for s in master.of("t1")] == [1, 2, 3]
-    assert (finished.exit_code, finished.agent_id) == (0, "A1")
+    assert (finished.exit_code, finished.agent_id) == (0, serving.agent.state.agent_id)
     assert finished.source == Source.EXECUTOR
     assert (sandbox(tmp_path, "t1") / "stdout").read_text() == "out\n"
     assert (sandbox(tmp_path, "t1") / "stderr").read_text() == "err\n"
@@ -105,7 +106,7 @@ async def test_the_environment_is_clean_and_holds_ports(
     serving: Serving, master: ScriptedMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET_OF_THE_AGENT", "x")
-    mine = {"GREETING": "hello", "HOME": "/elsewhere", "CROUPIER_AGENT_RUN": "forged"}
+    mine = {"GREETING": "hello", "HOME": "/elsewhere", "CROUPIER_TASK_RUN": "forged"}
     ports = "cpus:0.1;ports:[31005-31006,31001]"
     master.launch(shell("t1", "env; pwd", ports, environment=mine))
     await master.state("t1", FINISHED)
@@ -115,12 +116,13 @@ async def test_the_environment_is_clean_and_holds_ports(
     wanted = {
         "PORT0": "31001", "PORT1": "31005", "PORT2": "31006", "GREETING": "hello",
         "HOME": "/elsewhere", "CROUPIER_TASK_ID": "t1", "CROUPIER_FRAMEWORK_ID": F,
-        "CROUPIER_AGENT_ID": "A1", "CROUPIER_SANDBOX": str(sandbox(tmp_path, "t1")),
+        "CROUPIER_AGENT_ID": serving.agent.state.agent_id,
+        "CROUPIER_SANDBOX": str(sandbox(tmp_path, "t1")),
     }  # fmt: skip
     assert wanted.items() <= seen.items()
     assert "A_SECRET_OF_THE_AGENT" not in seen
     assert "PORT3" not in seen
-    assert seen["CROUPIER_AGENT_RUN"] != "forged"
+    assert seen["CROUPIER_TASK_RUN"] != "forged"
 
 
 async def test_a_task_inherits_nothing_but_its_own_files(
@@ -224,10 +226,8 @@ async def test_a_task_runs_as_the_user_it_asks_for(
 
 
 @AS_ROOT
-async def test_a_program_that_its_user_cannot_run_says_so_in_stderr(
-    serving: Serving, master: ScriptedMaster, tmp_path: Path
-) -> None:
+async def test_a_program_that_its_user_cannot_run(serving: Serving, master: ScriptedMaster) -> None:
     master.launch(program("t1", "/no/such/program", user="nobody"))
-    assert (await master.state("t1", FAILED)).exit_code == 127
-    said = (sandbox(tmp_path, "t1") / "stderr").read_text()
-    assert said == "cannot run /no/such/program: No such file or directory\n"
+    failed = await master.state("t1", FAILED)
+    assert failed.message.startswith("cannot run '/no/such/program': no such program")
+    assert failed.reason == Reason.CONTAINER_LAUNCH_FAILED

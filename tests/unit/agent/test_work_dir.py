@@ -7,41 +7,7 @@ import pytest
 
 from croupier.agent import work_dir as module
 from croupier.agent.work_dir import WorkDir
-from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.model.ids import AgentId
-
-
-async def test_the_id_is_kept_replaced_and_forgotten(tmp_path: Path) -> None:
-    work = await WorkDir.open(tmp_path / "new" / "work")
-    try:
-        assert work.load_agent_id() == ""
-        for agent_id in ("A1", "A2", ""):
-            work.keep_agent_id(AgentId(agent_id))
-            assert work.load_agent_id() == agent_id
-        assert not list(work.path.glob("*.new"))
-    finally:
-        work.close()
-
-
-@pytest.mark.parametrize("kept", [b"", b"\n", b"a/b\n", b"\xff\xfe", b"A1\nA2\n"])
-async def test_a_damaged_id_is_an_error_that_says_what_to_do(tmp_path: Path, kept: bytes) -> None:
-    (tmp_path / "agent_id").write_bytes(kept)
-    work = await WorkDir.open(tmp_path)
-    try:
-        with pytest.raises(InvalidRequest, match="agent_id"):
-            work.load_agent_id()
-    finally:
-        work.close()
-
-
-async def test_an_id_that_cannot_be_written(tmp_path: Path) -> None:
-    work = await WorkDir.open(tmp_path)
-    try:
-        (tmp_path / "agent_id.new").mkdir()
-        with pytest.raises(Unavailable, match="cannot keep the agent's id"):
-            work.keep_agent_id(AgentId("A1"))
-    finally:
-        work.close()
+from croupier.model.errors import Conflict, Unavailable
 
 
 async def test_one_agent_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -69,7 +69,7 @@ def test_daemons_are_started_by_this_python_with_flags_for_everything() -> None:
     assert made.agents[1].argv == (
         sys.executable, "-m", "croupier.agent", "--master", "127.0.0.1:5050",
         "--hostname", "agent-2", "--http", "127.0.0.1:0", "--work-dir", "/w/agent-2",
-        "--resources", "cpus:1;mem:1GB;ports:[31500-31999]",
+        "--resources", "cpus:1;mem:1GB;ports:[31500-31999]", "--on-stop", "end",
         "--log-format", "json", "--log-level", "info",
     )  # fmt: skip
 

@@ -6,7 +6,7 @@
     orders of the master       Launch Kill Acknowledge Resend Heard Registered Removed
     news of the connection     Connected Disconnected
     answers to `Spawn`         Started LaunchFailed NotStarted
-    answers to `Adopt`         Adopted Exited Vanished
+    answers to `Adopt`         Adopted Exited LaunchFailed Vanished
     news of the processes      Exited
 
 A task goes STARTING, RUNNING (with its pid), KILLING if it is asked to end, and then to
@@ -24,9 +24,9 @@ What the shell owes it:
   be, but they keep their place among the others.
 - Each `Spawn(key, run)` is answered exactly once: `Started`, `LaunchFailed`, or `NotStarted`
   where `state.wants_process(key)` is false by then. Each `Adopt(key, run)` is answered
-  exactly once: `Adopted` (it lives), `Exited` (its recorded end) or `Vanished` (`never_started`
-  only if no process was ever begun under that name). After `Started` and `Adopted` there
-  comes exactly one `Exited`.
+  exactly once: `Adopted` (it lives), `Exited` (its recorded end), `LaunchFailed` (the same) or
+  `Vanished` (`never_started` only if no process was ever begun under that name). After
+  `Started` and `Adopted` there comes exactly one `Exited`.
 - `Dismiss(key, run)` lets go of what is kept about a run that was spawned; not before.
 - There is one session at a time: `Connected`, then `Disconnected`. `Introduce(session)` asks
   for REGISTER, made of the state at that moment with `state.master_epoch` and

@@ -85,7 +85,7 @@ class Spawn:
 class Adopt:
     """Find out what became of a run of an earlier life of the agent.
 
-    Answer with `Adopted`, `Exited` or `Vanished`.
+    Answer with `Adopted`, `Exited`, `LaunchFailed` or `Vanished`.
     """
 
     key: Key

@@ -106,4 +106,4 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
                 yield Signal(task.key, task.pid, Force.MAKE)
         else:
             yield Checkpoint(ForgetTask(*task.key))
-        yield Forget(task.key)
+            yield Forget(task.key)

@@ -15,6 +15,7 @@ from croupier.agent.core.effects import (
     Dismiss,
     Effect,
     Force,
+    Forget,
     Outdated,
     Signal,
     Spawn,
@@ -78,6 +79,7 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
 
 def on_launch_failed(state: AgentState, key: Key, message: str, now: Now) -> Iterator[Effect]:
     """There is no process."""
+    state.adopting.discard(key)
     if key in state.voided:
         yield from end_void(state, key, now)
         return
@@ -86,6 +88,7 @@ def on_launch_failed(state: AgentState, key: Key, message: str, now: Now) -> Ite
     assert not task.pid
     reason = Reason.CONTAINER_LAUNCH_FAILED
     yield from end(state, task, TaskState.FAILED, now, reason=reason, message=message)
+    yield from settle(state, now)
 
 
 def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
@@ -174,6 +177,7 @@ def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     state.adopting.discard(key)
     yield Checkpoint(ForgetTask(*key))
     yield Dismiss(key, void.run)
+    yield Forget(key)
     yield from settle(state, now)
 
 

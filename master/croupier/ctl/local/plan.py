@@ -132,7 +132,8 @@ def _master(listen: Address, http: Address, work_dir: Path, wishes: Wishes) -> D
 def _agent(name: str, master: Address, work_dir: Path, resources: Resources) -> Daemon:
     argv = [sys.executable, "-m", "croupier.agent", "--master", str(master), "--hostname", name]
     argv += ["--http", str(Address(HOST, 0)), "--work-dir", str(work_dir / name)]
-    return Daemon(name, (*argv, "--resources", str(resources), *_LOGS))
+    argv += ["--resources", str(resources), "--on-stop", "end"]
+    return Daemon(name, (*argv, *_LOGS))
 
 
 _LOGS = ("--log-format", "json", "--log-level", "info")
