@@ -199,6 +199,17 @@ async def test_an_agent_that_has_heard_a_newer_master_ends_the_term() -> None:
         await leads(master, 2)
 
 
+async def test_an_agent_of_another_cluster_ends_nothing() -> None:
+    election = FakeElection()
+    async with elected_master(election) as master:
+        await election.elect()
+        await leads(master, 1)
+        async with RawAgent(master.address) as agent:
+            with pytest.raises(StreamEnded, match="another cluster"):
+                await agent.register(master_epoch=3, agent_id="other-3-A1")
+        assert master.seat.term().epoch == 1
+
+
 async def test_a_lease_that_ran_out_unnoticed_tells_nobody_anything() -> None:
     """As after SIGSTOP: the driver runs before whoever watches the lease."""
     election = FakeElection()

@@ -325,11 +325,12 @@ def test_who_never_acknowledges_launches_no_more() -> None:
 
 def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
     scene = Scene()
-    register = Register(SessionId(99), AgentId("x"), "h", Resources.parse(ALL), {}, master_epoch=2)
+    ours = AgentId(f"{scene.state.master_id}-A9")
+    register = Register(SessionId(99), ours, "h", Resources.parse(ALL), {}, master_epoch=2)
     effects = scene.do(register)
     assert any(isinstance(effect, Deposed) for effect in effects)
     assert isinstance(scene.closed[SessionId(99)], NotLeader)
-    assert AgentId("x") not in scene.state.agents
+    assert ours not in scene.state.agents
 
 
 class TestSilence:

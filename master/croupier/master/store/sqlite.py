@@ -25,9 +25,9 @@ APPLICATION_ID = 0x63726F75
 # What a burst of commits leaves of the log beside the file.
 MAX_LOG_BYTES = 64 * 1024 * 1024
 WHAT_TO_DO = (
-    "restore it from a backup of this cluster, or move it away together with its -wal file:"
-    " the master then begins anew, and what operators have set and tasks that have not"
-    " reached their agents are lost"
+    "restore it from a backup, or move it away together with its -wal file, which begins a new"
+    " cluster: nothing is left of the old one, and its agents join after croupier-agent"
+    " --recover=cleanup"
 )
 
 T = TypeVar("T")
