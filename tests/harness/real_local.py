@@ -51,7 +51,7 @@ class Local:
         return self.process.wait(timeout=30)
 
     def leftovers(self) -> list[int]:
-        """Processes that still know of its work directory: daemons, watchdogs, tasks."""
+        """Processes that still know of its work directory: daemons, shims, tasks."""
         return processes_with(str(self.work_dir / "cluster"))
 
 

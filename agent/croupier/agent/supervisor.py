@@ -36,6 +36,7 @@ from croupier.agent.shim.build import Shim
 from croupier.agent.shim.objection import objection
 from croupier.agent.shim.remains import PREFIX, VARIABLE, Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
+from croupier.agent.shim.strays import end_strays
 from croupier.model.errors import InvalidRequest
 
 _log = structlog.get_logger("croupier.agent")
@@ -187,7 +188,7 @@ class Supervisor:
             if not record.is_whole or (record.end is None and record.error is None):
                 # Perhaps a shim that was stopped as it began: it must not go on later.
                 sweep(self._remains(key, run))
-                if not _try_lock(fd):
+                if not run_file.try_lock(fd):
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
                 record = run_file.read(fd)
             size = os.fstat(fd).st_size
@@ -229,25 +230,12 @@ class Supervisor:
         """End and forget the runs in the directory that are not `known`; how many lived.
 
         Such are left by an agent that was killed before it forgot them, or whose records were
-        lost. Blocks for up to 10 s where something lives and cannot be killed.
+        lost. Blocks until they have ended; for up to about 20 s where something cannot be killed.
 
         Raises:
-            OSError: if they cannot be read.
+            OSError: if the directory cannot be read or written to.
         """
-        strays = [
-            path
-            for path in self._runs.iterdir()
-            if path.name not in known and path.is_file() and not path.is_symlink()
-        ]
-        if not strays:
-            return 0
-        ended = sum(map(_is_locked, strays))
-        # Those whose shims were killed may have left something too.
-        sweep(Remains([str(path) for path in strays]))
-        for path in strays:
-            if not _is_locked(path):
-                path.unlink(missing_ok=True)
-        return ended
+        return end_strays(self._runs, known)
 
     async def end(self, timeout_s: float) -> int:
         """SIGKILL all tasks, and wait for the end of their shims; how many are left then."""
@@ -280,7 +268,7 @@ class Supervisor:
         deadline = time.monotonic() + ADOPT_S
         while True:
             # Tried before the reading: what a shim that is gone has written is then final.
-            is_over = _try_lock(fd)
+            is_over = run_file.try_lock(fd)
             record = run_file.read(fd)
             if is_over or time.monotonic() >= deadline:
                 return record
@@ -392,22 +380,6 @@ class Supervisor:
     def _note_ended(self) -> None:
         if not self._running and not self._sweeping:
             self._all_ended.set()
-
-
-def _try_lock(fd: int) -> bool:
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
-
-
-def _is_locked(path: Path) -> bool:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        return not _try_lock(fd)
-    finally:
-        os.close(fd)
 
 
 def _high(fd: int) -> int:

@@ -269,6 +269,15 @@ async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> Non
     assert is_running(adopted.pid)
 
 
+async def test_a_stray_takes_what_sheds_every_mark_along(ward: Ward, doomed: Doomed) -> None:
+    doomed(1, "env -i setsid sleep 61 >/dev/null 2>&1 & echo $! > bare; wait")
+    bare = await ward.pid_in("t0", "bare")
+    os.kill(ward.shim_of("t0"), SIGSTOP)
+    assert ward.supervisor.forget_strays(()) == 1
+    assert not is_running(bare)
+    assert not list(ward.runs.iterdir())
+
+
 async def test_an_agent_that_stands_still_holds_no_task_up(ward: Ward) -> None:
     for at in range(50):
         ward.shell(f"t{at}", "exit 2")

@@ -15,6 +15,7 @@ Four lines of 64 bytes, padded with blanks; the agent writes the first, the shim
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import re
 from dataclasses import dataclass
@@ -101,6 +102,28 @@ def read(fd: int) -> RunRecord:
         OSError: if it cannot be read.
     """
     return parse(os.pread(fd, SIZE + 1, 0))
+
+
+def try_lock(fd: int) -> bool:
+    """Whether nobody holds the file's lock; then `fd` does."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def is_locked(path: Path) -> bool:
+    """Whether somebody holds the file's lock: its shim lives.
+
+    Raises:
+        OSError: if there is no such file, or it is a link.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return not try_lock(fd)
+    finally:
+        os.close(fd)
 
 
 def parse(content: bytes) -> RunRecord:

@@ -1,0 +1,84 @@
+"""Runs that nobody knows any more: ended, and their files removed.
+
+Rule: a shim that lives is asked to end its task, for it alone finds all that descends from
+it; only what does not heed that is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Collection
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from croupier.agent.shim import run_file
+from croupier.agent.shim.remains import Remains, sweep
+
+_log = structlog.get_logger("croupier.agent")
+
+# A shim gives itself 10 s for what cannot be killed.
+END_S = 12.0
+_POLL_S = 0.005
+
+
+def end_strays(runs: Path, known: Collection[str]) -> int:
+    """End and remove the runs in the directory that are not `known`; how many lived.
+
+    Blocks until they have ended; for up to about 20 s where something cannot be killed.
+
+    Raises:
+        OSError: if the directory cannot be read or written to.
+    """
+    strays = [
+        path
+        for path in runs.iterdir()
+        if path.name not in known and path.is_file() and not path.is_symlink()
+    ]
+    if not strays:
+        return 0
+    ended = sum(map(_ask_to_end, strays))
+    deadline = time.monotonic() + END_S
+    while any(map(_is_alive, strays)) and time.monotonic() < deadline:
+        time.sleep(_POLL_S)
+    # What did not heed it, and what shims have left that were killed before.
+    sweep(Remains([str(path) for path in strays]))
+    for path in strays:
+        if run_file.is_locked(path):
+            _log.error("stray_does_not_end", run=path.name)
+        else:
+            path.unlink(missing_ok=True)
+    return ended
+
+
+def _ask_to_end(path: Path) -> bool:
+    """Tell the shim, if one lives, to end its task; whether one lives."""
+    shim = _read(path).shim
+    if not run_file.is_locked(path):
+        return False
+    if shim is not None:
+        with suppress(ProcessLookupError):
+            pidfd = os.pidfd_open(shim.pid)
+            try:
+                if shim.is_of_that_start():
+                    signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
+                    signal.pidfd_send_signal(pidfd, signal.SIGCONT)
+            finally:
+                os.close(pidfd)
+    return True
+
+
+def _is_alive(path: Path) -> bool:
+    """Whether a shim holds the file that can be expected to let it go."""
+    return run_file.is_locked(path) and _read(path).shim is not None
+
+
+def _read(path: Path) -> run_file.RunRecord:
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        return run_file.read(fd)
+    finally:
+        os.close(fd)
