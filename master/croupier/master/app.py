@@ -162,7 +162,7 @@ class Master:
             why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
             self._metrics.term_ended(why)
             if not backing.is_shared:
-                raise error
+                raise _alone(error)
             await _resign(backing.election)
             if self._clock.now() - won_at > RETRY_CAP_S:
                 backoff.reset()
@@ -240,6 +240,15 @@ async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:
         _log.info("master_stopping")
     finally:
         await master.stop()
+
+
+def _alone(error: CroupierError) -> CroupierError:
+    """What ended the only master there should be."""
+    if not isinstance(error, FailedOver):
+        return error
+    return FailedOver(
+        f"{error}: another master serves these agents, or this one's store is an old copy"
+    )
 
 
 def _why_over(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
