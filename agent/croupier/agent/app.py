@@ -198,7 +198,7 @@ class Agent:
             self._supervisor = Supervisor(
                 work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
             )
-            strays = await end_strays(self._supervisor, work_dir.runs, known)
+            strays = await end_strays(work_dir, known)
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
         if strays:

@@ -24,19 +24,22 @@ END_S = 10.0
 _NOBODY = FrameworkId("nobody")
 
 
-async def end_strays(supervisor: Supervisor, runs: Path, known: Collection[str] = ()) -> int:
-    """End and forget all runs that are not `known`; how many lived. The supervisor is idle.
+async def end_strays(work_dir: WorkDir, known: Collection[str] = ()) -> int:
+    """End and forget all runs that are not `known`; how many lived.
 
     Raises:
         OSError: if that cannot be done.
     """
-    # A shim that lives knows best what descends from its task.
-    for run in await asyncio.to_thread(_names, runs):
-        if run not in known:
-            supervisor.adopt((_NOBODY, TaskId(run)), run)
-    ended = len(supervisor)
-    await supervisor.end(END_S)
-    await asyncio.to_thread(supervisor.forget_strays, known)
+    sandboxes = Sandboxes(work_dir.sandboxes)
+    supervisor = Supervisor(work_dir.runs, sandboxes, interpreted_shim(), _ignore, _ignore)
+    with closing(supervisor):
+        # A shim that lives knows best what descends from its task.
+        for run in await asyncio.to_thread(_names, work_dir.runs):
+            if run not in known:
+                supervisor.adopt((_NOBODY, TaskId(run)), run)
+        ended = len(supervisor)
+        await supervisor.end(END_S)
+        await asyncio.to_thread(supervisor.forget_strays, known)
     return ended
 
 
@@ -50,10 +53,7 @@ async def clean_up(directory: Path) -> None:
     """
     work_dir = await WorkDir.open(directory)
     try:
-        sandboxes = Sandboxes(work_dir.sandboxes)
-        supervisor = Supervisor(work_dir.runs, sandboxes, interpreted_shim(), _ignore, _ignore)
-        with closing(supervisor):
-            ended = await end_strays(supervisor, work_dir.runs)
+        ended = await end_strays(work_dir)
         clear(work_dir.path)
     except OSError as error:
         raise Unavailable(f"cannot clean {work_dir.path}: {error.strerror}") from error

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import Agent
-from croupier.agent.config import AgentConfig
+from croupier.agent.config import AgentConfig, OnStop, Recovery
 from croupier.agent.leftovers import clean_up
-from croupier.agent.probe import GivenResources
+from croupier.agent.probe import GivenResources, read_boot_id
 from croupier.rpc.address import Address
 from tests.harness.agent_process import AgentProcess
 from tests.harness.scripted_master import ScriptedMaster
@@ -51,16 +51,23 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
     """Starts agents in this process; they are ended with the test."""
     started: list[Serving] = []
 
-    async def begin(resources: str = RESOURCES, masters: tuple[Address, ...] = ()) -> Serving:
+    async def begin(
+        resources: str = RESOURCES,
+        masters: tuple[Address, ...] = (),
+        on_stop: OnStop = "end",
+        recover: Recovery = "strict",
+        boot_id: Callable[[], str] = read_boot_id,
+    ) -> Serving:
         config = AgentConfig(
             master=masters or (master.address,),
             http=Address("127.0.0.1", 0),
             work_dir=tmp_path / "work",
             resources=GivenResources.parse(resources),
             hostname="host-1",
-            on_stop="end",
+            on_stop=on_stop,
+            recover=recover,
         )
-        agent = Agent(config)
+        agent = Agent(config, boot_id=boot_id)
         try:
             await agent.start()
         except BaseException:

@@ -1,0 +1,305 @@
+"""An agent dies; its tasks do not notice, and the next one knows all that they did."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from croupier.model.errors import InvalidRequest, NotLeader, Unavailable
+from croupier.model.task import Reason, TaskState
+from croupier.v1 import agent_pb2 as pb
+from tests.harness.agent_process import AgentProcess
+from tests.harness.eventually import eventually
+from tests.harness.processes import is_running, running_as
+from tests.harness.scripted_master import F, ScriptedMaster, program, shell
+from tests.integration.agent.conftest import Serving, Start
+
+RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
+KILLED, GONE = TaskState.KILLED, TaskState.GONE
+
+
+async def killed(process: AgentProcess) -> None:
+    process.signal(signal.SIGKILL)
+    assert await process.ended() == -signal.SIGKILL
+
+
+async def returned(master: ScriptedMaster, sessions: int = 2) -> dict[str, pb.AgentTask]:
+    """The tasks that the next agent registers with."""
+    register = (await master.agent(sessions)).register
+    assert register is not None
+    return {task.task.task_id: task for task in register.tasks}
+
+
+def until(gate: Path, code: int) -> str:
+    """A shell line that ends with a code once there is a file."""
+    return f"while ! test -e {gate}; do sleep 0.02; done; exit {code}"
+
+
+async def test_tasks_run_on_and_their_ends_are_told_truly(
+    process: AgentProcess, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    gates = [tmp_path / f"gate{n}" for n in range(2)]
+    master.launch(*(shell(f"t{n}", until(gates[n // 6], n)) for n in range(12)))
+    pids = {f"t{n}": (await master.state(f"t{n}", RUNNING)).pid for n in range(12)}
+    await killed(process)
+    gates[0].touch()
+    await eventually(lambda: not any(is_running(pids[f"t{n}"]) for n in range(6)))
+    process.start()
+    told = await returned(master)
+    assert {name: task.latest.pid for name, task in told.items()} == pids
+    assert all(is_running(pids[f"t{n}"]) for n in range(6, 12))
+    gates[1].touch()
+    for n in range(12):
+        end = await master.state(f"t{n}", FAILED if n else FINISHED)
+        assert (end.exit_code, end.pid, end.sequence) == (n, pids[f"t{n}"], 3)
+        numbers = [status.sequence for status in master.of(f"t{n}")]
+        assert sorted(set(numbers)) == [1, 2, 3]
+
+
+async def test_updates_that_nobody_acknowledged_keep_their_numbers(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    master.acknowledges = False
+    master.launch(shell("t1", "exit 7"), program("t2", "sleep", "60"))
+    await master.state("t1", FAILED)
+    await master.state("t2", RUNNING)
+    before = {(s.task_id, s.sequence): s.SerializeToString() for s in master.statuses}
+    for sessions in (2, 3):
+        await killed(process)
+        process.start()
+        for name, task in (await returned(master, sessions)).items():
+            told = {(name, s.sequence): s.SerializeToString() for s in task.unacknowledged}
+            assert told.items() == {k: v for k, v in before.items() if k[0] == name}.items()
+    master.acknowledge("t1", 3)
+    master.acknowledge("t2", 2)
+    master.launch(shell("t3", "true"))
+    await master.state("t3", FINISHED)
+    await killed(process)
+    process.start()
+    assert set(await returned(master, 4)) == {"t2", "t3"}
+
+
+async def test_an_agent_that_is_killed_amid_launches_starts_each_task_once(
+    process: AgentProcess, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    ledger.touch()
+    line = f'echo "$CROUPIER_TASK_ID" >> {ledger}'
+    tasks = [shell(f"t{n}", line, resources="cpus:0.001") for n in range(200)]
+    sessions = 1
+    master.launch(*tasks)
+    for after in (20, 60, 120):
+        await eventually(lambda after=after: len(master.statuses) > after)  # type: ignore[misc]
+        await killed(process)
+        process.start()
+        sessions += 1
+        told = await returned(master, sessions)
+        # As a master does: what the agent has never heard of is launched again.
+        known = set(told) | {s.task_id for s in master.statuses}
+        master.launch(*(task for task in tasks if task.task_id not in known))
+    for task in tasks:
+        assert (await master.state(task.task_id, FINISHED)).exit_code == 0
+    assert sorted(ledger.read_text().split()) == sorted(task.task_id for task in tasks)
+
+
+async def test_a_kill_is_carried_out_by_the_next_agent(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    master.launch(shell("t1", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
+    pid = (await master.state("t1", RUNNING)).pid
+    output = process.work_dir / "sandboxes" / F / "t1" / "stdout"
+    await eventually(lambda: output.read_text() == "up\n")
+    master.kill("t1", grace_ms=1500)
+    await master.state("t1", TaskState.KILLING)
+    await killed(process)
+    assert is_running(pid)
+    process.start()
+    end = await master.state("t1", KILLED)
+    assert (end.reason, end.signal) == (Reason.NONE, signal.SIGKILL)
+    assert not is_running(pid)
+
+
+async def test_a_task_whose_shim_is_killed_too_is_ended_and_told(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    seconds = f"600.{os.getpid()}"
+    master.launch(shell("t1", f"setsid sleep {seconds} & sleep {seconds}"))
+    await master.state("t1", RUNNING)
+    await eventually(lambda: len(running_as(f"sleep {seconds}")) == 2)
+    (run,) = (process.work_dir / "runs").iterdir()
+    shim = int(run.read_text().split("shim ")[1].split()[0])
+    await killed(process)
+    os.kill(shim, signal.SIGKILL)
+    process.start()
+    end = await master.state("t1", FAILED)
+    assert end.reason == Reason.EXECUTOR_TERMINATED
+    assert not end.HasField("exit_code")
+    assert not running_as(f"sleep {seconds}")
+
+
+async def test_tasks_of_before_a_reboot_are_gone_unless_their_end_is_known(
+    start: Start, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    serving = await start(on_stop="leave", boot_id=lambda: "boot-1")
+    await master.agent()
+    master.launch(shell("t1", until(tmp_path / "gate", 3)), program("t2", "sleep", "60"))
+    pids = [(await master.state(name, RUNNING)).pid for name in ("t1", "t2")]
+    shims = [int(_stat(pid, 1)) for pid in pids]
+    await serving.end()
+    (tmp_path / "gate").touch()
+    await eventually(lambda: not is_running(pids[0]))
+    os.kill(shims[1], signal.SIGKILL)
+    await eventually(lambda: not is_running(pids[1]), what="it dies with its shim")
+    await start(boot_id=lambda: "boot-2")
+    assert (await master.state("t1", FAILED)).exit_code == 3
+    gone = await master.state("t2", GONE)
+    assert (gone.reason, gone.message) == (Reason.AGENT_REBOOTED, "the machine was started anew")
+    register = master.session.register
+    assert register is not None
+    assert register.boot_id == "boot-2"
+
+
+class TestDamagedRecords:
+    async def test_are_refused_with_the_tasks_running_on(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        pid = await self._damage(start, master, tmp_path)
+        with pytest.raises(InvalidRequest, match=r"checkpoint.log is damaged: line \d+ is damaged"):
+            await start()
+        assert is_running(pid)
+
+    async def test_are_passed_over_at_best_effort_and_the_master_is_told(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        pid = await self._damage(start, master, tmp_path)
+        serving = await start(recover="best-effort")
+        told = await returned(master)
+        assert set(told) == {"t2"}
+        assert master.session.register is not None
+        assert master.session.register.incomplete
+        assert not is_running(pid), "nobody knows it any more"
+        await eventually(lambda: not serving.agent.state.incomplete)
+        await serving.end()
+        await start()
+        assert await returned(master, 3) == {}
+        assert not master.session.register.incomplete
+
+    async def _damage(self, start: Start, master: ScriptedMaster, tmp_path: Path) -> int:
+        """Two tasks run, and the record of the first is damaged; its pid."""
+        serving = await start(on_stop="leave")
+        await master.agent()
+        master.launch(program("t1", "sleep", "60"))
+        pid: int = (await master.state("t1", RUNNING)).pid
+        master.launch(program("t2", "sleep", "60"))
+        await master.state("t2", RUNNING)
+        await serving.end()
+        log = tmp_path / "work" / "checkpoint.log"
+        log.write_bytes(log.read_bytes().replace(b'"task_id":"t1"', b'"task_id":"x1"'))
+        return pid
+
+
+async def test_tasks_that_hold_more_than_the_agent_has_now_are_not_taken_over(
+    start: Start, master: ScriptedMaster
+) -> None:
+    serving = await start(on_stop="leave")
+    await master.agent()
+    master.launch(program("t1", "sleep", "60", resources="cpus:3"))
+    await master.state("t1", RUNNING)
+    await serving.end()
+    with pytest.raises(InvalidRequest, match=r"hold cpus:3, but it has .* --recover=cleanup"):
+        await start(resources="cpus:2;mem:1GB")
+
+
+class TestEpochs:
+    async def test_an_older_master_is_not_obeyed(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        master.epoch = 7
+        serving = await start(on_stop="leave")
+        await master.agent()
+        await eventually(lambda: serving.agent.state.master_epoch == 7)
+        master.epoch = 6
+        master.launch(shell("t1", f"touch {tmp_path}/ran"))
+        await eventually(lambda: len(master.sessions) > 2, what="it hangs up, again and again")
+        assert not serving.agent.state.tasks
+        assert not serving.agent.link.is_registered
+        await serving.end()
+        # The next agent knows.
+        await start()
+        last = await master.agent(len(master.sessions) + 1)
+        assert last.register is not None
+        assert last.register.master_epoch == 7
+        master.epoch = 8
+        await eventually(lambda: master.session.heartbeats > 0, what="a newer one is obeyed")
+        assert not (tmp_path / "ran").exists()
+
+    async def test_orders_of_an_older_run_of_a_framework_are_refused(
+        self, serving: Serving, master: ScriptedMaster
+    ) -> None:
+        def launch(task_id: str, epoch: int) -> None:
+            launch = pb.LaunchTask(framework_id=F, framework_epoch=epoch)
+            launch.task.task_id = task_id
+            launch.task.command.shell = "sleep 60"
+            launch.task.resources.cpus_milli = 100
+            master.order(pb.Order(launch=launch))
+
+        launch("t1", epoch=2)
+        await master.state("t1", RUNNING)
+        launch("t2", epoch=1)
+        dropped = await master.state("t2", TaskState.DROPPED)
+        assert dropped.message == "a newer run of the framework has taken over"
+        master.kill("t1", framework_epoch=1)
+        launch("t3", epoch=0)
+        await master.state("t3", RUNNING)
+        assert master.states("t1")[-1] is RUNNING
+        master.kill("t1", grace_ms=0, framework_epoch=2)
+        await master.state("t1", KILLED)
+
+    async def test_the_leader_that_a_follower_names_is_asked_at_once(
+        self, start: Start, master: ScriptedMaster
+    ) -> None:
+        leader = ScriptedMaster()
+        await leader.start()
+        leader.epoch, master.refusal = 3, NotLeader("another leads", str(leader.address))
+        try:
+            serving = await start()
+            await leader.agent()
+            await eventually(lambda: serving.agent.link.is_registered)
+            # A follower has no epoch to speak of, and is followed all the same.
+            await leader.stop()
+            await eventually(lambda: len(master.sessions) > 1)
+            await leader.start()
+            await leader.agent(sessions=2)
+            await serving.end()
+        finally:
+            await leader.stop()
+
+
+async def test_an_update_that_cannot_be_written_ends_the_agent_and_no_task(
+    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    serving = await start()
+    await master.agent()
+    master.launch(program("t1", "sleep", "60"))
+    pid = (await master.state("t1", RUNNING)).pid
+
+    def fail(fd: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "fdatasync", fail)
+        master.launch(program("t2", "sleep", "60"))
+        with pytest.raises(Unavailable, match=r"cannot write .*checkpoint.log: Input/output error"):
+            await serving.task
+    assert is_running(pid)
+    assert master.states("t2") == []
+    await start()
+    assert "t1" in await returned(master)
+
+
+def _stat(pid: int, field: int) -> str:
+    """A field of /proc/PID/stat after the name: 1 is the parent."""
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]
