@@ -94,7 +94,7 @@ async def test_log_lines_are_shown_on_request(tmp_path: Path) -> None:
         assert await line_with(process, "agent up") == "[agent-1] agent up\n"
 
 
-async def test_an_agent_that_dies_is_reported_and_the_rest_goes_on(tmp_path: Path) -> None:
+async def test_an_agent_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
     async with cluster(tmp_path, "father", "good") as process:
         await welcomed(process, tmp_path)
         pid = child(process, "father")
@@ -102,12 +102,18 @@ async def test_an_agent_that_dies_is_reported_and_the_rest_goes_on(tmp_path: Pat
         os.kill(pid, signal.SIGKILL)
         line = await line_with(process, "croupier local: ")
         assert f"agent-1 (pid {pid}) was killed by SIGKILL" in line
+        assert line.endswith("; it is started again\n")
         assert child(process, "good")
         await eventually(lambda: orphan in descendants(process.pid), what="orphan adopted")
+        up = (tmp_path / "agent-1.log").read_text
+        await eventually(lambda: up().count("agent up") == 2, what="another agent")
+        again = child(process, "father")
+        assert again != pid
+        family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(process.communicate(), 15)
         assert process.returncode == 0
-    assert alive([pid, orphan]) == []
+    assert alive([pid, orphan, *family]) == []
 
 
 async def test_an_orphan_that_ends_is_reaped(tmp_path: Path) -> None:

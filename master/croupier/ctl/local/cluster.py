@@ -1,13 +1,14 @@
 """The life of a local cluster: brought up, watched, taken down, nothing left.
 
 Rule: agents end before the master, so that they can say goodbye; what has not ended 10 s
-after it was asked to is killed.
+after it was asked to is killed. An agent that dies is started again, for its tasks run on.
 """
 
 from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import sys
 from collections.abc import Coroutine
@@ -19,11 +20,15 @@ from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.backoff import Backoff
 from croupier.rpc.daemon import PARENT_VARIABLE
 from croupier.v1 import operator_pb2 as pb
 
 READY_S = 30.0
 STOP_S = 10.0
+# Before an agent that died is started again, at first and at most.
+RESTART_S = 0.2
+MAX_RESTART_S = 30.0
 _POLL_S = 0.05
 
 
@@ -60,21 +65,28 @@ class Cluster:
             raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
 
     async def watch(self) -> Child:
-        """Report each agent that ends; return the master once that has ended."""
-        master, *agents = self._started
-        waits = {asyncio.create_task(child.ended.wait()): child for child in (master, *agents)}
+        """Report each agent that ends, and start it again; return the master once it has ended.
+
+        Raises:
+            OSError: if an agent cannot be started again.
+        """
+        master = self._started[0]
+        ended = asyncio.create_task(master.ended.wait())
+        keepers = [
+            asyncio.create_task(self._keep(number, agent))
+            for number, agent in enumerate(self._plan.agents, start=1)
+        ]
         try:
-            while True:
-                done, _ = await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
-                for wait in done:
-                    child = waits.pop(wait)
-                    report(f"{child.name} (pid {child.pid}) {child.fate}; its log: {child.log}")
-                if master.ended.is_set():
-                    return master
+            await asyncio.wait((ended, *keepers), return_when=asyncio.FIRST_COMPLETED)
+            for keeper in keepers:
+                if keeper.done():
+                    keeper.result()
+            report(_obituary(master))
+            return master
         finally:
-            for wait in waits:
-                wait.cancel()
-            await asyncio.gather(*waits, return_exceptions=True)
+            for task in (ended, *keepers):
+                task.cancel()
+            await asyncio.gather(ended, *keepers, return_exceptions=True)
 
     async def take_down(self, hurry: Coroutine[Any, Any, None]) -> None:
         """Ask the agents, and then the master, to stop; `hurry` cuts the wait for them short."""
@@ -100,12 +112,28 @@ class Cluster:
             for child in group:
                 await child.ended.wait()
 
+    async def _keep(self, number: int, agent: Daemon) -> None:
+        """Start an agent again whenever it has ended, later and later if it does so soon."""
+        loop = asyncio.get_running_loop()
+        backoff = Backoff(RESTART_S, MAX_RESTART_S, random.Random())
+        while True:
+            child, began = self._started[number], loop.time()
+            await child.ended.wait()
+            report(f"{_obituary(child)}; it is started again")
+            if loop.time() - began > MAX_RESTART_S:
+                backoff.reset()
+            await asyncio.sleep(backoff.next_s())
+            self._started[number] = self._launch(agent)
+
     def _start(self, daemon: Daemon) -> None:
+        self._started.append(self._launch(daemon))
+
+    def _launch(self, daemon: Daemon) -> Child:
         # What is set for commands of people must not reach into the daemons.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
         environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"
-        self._started.append(self._children.start(daemon, log, environment))
+        return self._children.start(daemon, log, environment)
 
     async def _missing(self) -> int:
         return len(self._plan.agents) - await self._registered()
@@ -126,6 +154,10 @@ class Cluster:
                 raise Unavailable(
                     f"{child.name} {child.fate} before it was ready" + (f": {last}" if last else "")
                 )
+
+
+def _obituary(child: Child) -> str:
+    return f"{child.name} (pid {child.pid}) {child.fate}; its log: {child.log}"
 
 
 def report(line: str) -> None:
