@@ -146,6 +146,23 @@ async def test_every_word_to_an_agent_carries_the_epoch() -> None:
             assert agent.epochs == {2}
 
 
+async def test_heartbeats_do_not_wait_for_the_disk() -> None:
+    election, store = FakeElection(), FakeStore()
+    async with elected_master(election, store, heartbeat=0.1) as master:
+        await election.elect()
+        await leads(master, 1)
+        async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
+            await agent.register()
+            store.gate.clear()
+            subscribing = asyncio.create_task(framework.subscribe())
+            await eventually(lambda: master.driver.state.frameworks)
+            for _ in range(5):
+                await agent.next("heartbeat")
+            assert not subscribing.done()
+            store.gate.set()
+            await subscribing
+
+
 async def test_nothing_is_said_of_what_was_decided_before_and_is_durable_after() -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
