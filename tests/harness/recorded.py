@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -74,18 +75,30 @@ def make_recorder(path: Path, head: Head, size: int = LARGE, most: int = 8) -> F
 
 
 class RecordedWorld(World):
-    """A world that keeps a log of every step, until `close`."""
+    """A world that keeps a log of every step, until `close`.
+
+    Attributes:
+        logs: one for each master, the last of which is being written.
+    """
 
     def __init__(self, path: Path, head: Head | None = None, size: int = LARGE) -> None:
-        head = head or make_head()
-        super().__init__(state=state_of(head))
-        self.recorder = make_recorder(path, head, size, most=100)
+        self._head, self._size = head or make_head(), size
+        super().__init__(state=state_of(self._head))
+        self.logs = [path]
+        self.recorder = make_recorder(path, self._head, size, most=100)
 
     def _step(self, event: Event) -> list[Effect]:
         effects = super()._step(event)
         self.recorder.decided(event, self.now, effects)
         self.recorder.flush(self.state)
         return effects
+
+    def _recovered(self, master_id: str, registry: Registry) -> State:
+        self.close()
+        head = replace(self._head, master_id=master_id, registry=registry, at=self.now)
+        self.logs.append(self.logs[0].with_name(f"log{len(self.logs)}"))
+        self.recorder = make_recorder(self.logs[-1], head, self._size, most=100)
+        return state_of(head)
 
     def close(self) -> None:
         """The log is complete."""

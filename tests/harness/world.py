@@ -137,16 +137,23 @@ class World:
         assert done == unseen
         assert len(self.ledger) == known + done
 
+    def registry(self) -> Registry:
+        """What was saved."""
+        registry = Registry()
+        for record in (MasterRecord(CLUSTER, self.state.epoch), *self.saved):
+            registry.apply(record)
+        return registry
+
     def restart(self) -> None:
         """Have the next master take over from what was saved; every session is over."""
-        registry = Registry()
-        epoch = self.state.epoch
-        for record in (MasterRecord(CLUSTER, epoch), *self.saved):
-            registry.apply(record)
-        allocator = Allocator(roles=self.state.initial_roles)
-        master_id = f"{CLUSTER}-{epoch + 1}"
-        self.state = State.recovered(registry, master_id, self.state.settings, allocator, self.now)
+        master_id = f"{CLUSTER}-{self.state.epoch + 1}"
+        self.state = self._recovered(master_id, self.registry())
         self.state.check()
+        self.check_ledger()
+
+    def _recovered(self, master_id: str, registry: Registry) -> State:
+        allocator = Allocator(roles=self.state.initial_roles)
+        return State.recovered(registry, master_id, self.state.settings, allocator, self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, stopping at every deadline on the way."""

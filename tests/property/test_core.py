@@ -6,30 +6,40 @@ from typing import Any
 
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, rule
+from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
+from croupier.master.allocator import Allocator
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
-from croupier.master.core.effects import SessionId
+from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agents import AgentState
+from croupier.master.core.drains import progress
+from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import (
     AgentStopped,
     AgentTask,
     FrameworkCalled,
+    Heard,
+    OperateAgent,
     OperatorKill,
     TimePassed,
 )
+from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import Offered
 from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Source, TaskState, TaskStatus
-from tests.harness.world import World, make_task
+from tests.harness.world import CLUSTER, World, make_task
 
 SMALL = st.integers(1, 4)
 AMOUNTS = st.builds(lambda cpus, mem: f"cpus:{cpus};mem:{mem}GB", SMALL, SMALL)
+ROOMY = "cpus:16;mem:32GB"
 ROLES = [Role("r1"), Role("r1/x"), Role("r2"), Role("r3")]
 DEMANDS = st.lists(
     st.builds(
@@ -64,11 +74,36 @@ class CoreMachine(RuleBasedStateMachine):
     @initialize(weight=st.integers(1, 3))
     def begin(self, weight: int) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
-        self.world = World({"r1": weight * 1000, "r2": 1000}, Settings(preemption=rules))
+        roles = {Role("r1"): RoleSettings(weight * 1000), Role("r2"): RoleSettings(1000)}
+        # Few agents may be given up at once, and few that are gone are remembered.
+        small = Settings(preemption=rules, removals=3, gone_agents=2)
+        self.world = World(state=State(f"{CLUSTER}-1", small, Allocator(roles=roles)))
         self.known_agents: list[AgentId] = []
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
         self.seq = 0
+        self.populate()
+
+    def populate(self) -> None:
+        """Two agents, and two frameworks with tasks: what is interesting is near."""
+        for host in ("h0", "h1"):
+            self.known_agents.append(self.world.agent_id(self.world.agent(ROOMY, host)))
+        for role in ("r1", "r2"):
+            session = self.world.framework(role, "cpus:1;mem:1GB", failover_timeout_s=30.0)
+            self.known_frameworks.append(self.world.framework_id(session))
+        for offer in list(self.world.state.offers.values()):
+            self.launch(offer.offer_id, "cpus:1;mem:1GB", "cpus:1;mem:1GB")
+
+    def launch(self, offer_id: OfferId, *amounts: str) -> None:
+        """Accept an offer that stands."""
+        framework_id = self.world.state.offers[offer_id].framework_id
+        session = self.world.state.frameworks[framework_id].session
+        assert session is not None
+        tasks = []
+        for amount in amounts:
+            self.tasks += 1
+            tasks.append(make_task(f"t{self.tasks}", amount))
+        self.call(session, calls.Accept((offer_id,), tuple(tasks)))
 
     @rule(
         role=st.sampled_from(ROLES),
@@ -95,22 +130,9 @@ class CoreMachine(RuleBasedStateMachine):
     def agent_registers(self, cpus: int, back: int, keep: bool) -> SessionId:
         agent_id = self.known_agents[back] if back < len(self.known_agents) else AgentId("")
         known = self.world.state.agents.get(agent_id)
-        listed: list[AgentTask] = []
-        if known is not None and keep:
-            for task in known.tasks.values():
-                running = TaskStatus(
-                    task.framework_id,
-                    task.task_id,
-                    agent_id,
-                    TaskState.RUNNING,
-                    Source.EXECUTOR,
-                    sequence=max(task.sequence, 1),
-                )
-                listed.append(
-                    AgentTask(task.framework_id, task.info, running, (running,), task.role)
-                )
+        listed = _listed(list(known.tasks.values())) if known is not None and keep else ()
         resources = f"cpus:{cpus * 2};mem:{cpus * 3}GB;ports:[{back * 10}-{back * 10 + 5}]"
-        session = self.world.agent(resources, f"h{back}", agent_id=agent_id, tasks=tuple(listed))
+        session = self.world.agent(resources, f"h{back}", agent_id=agent_id, tasks=listed)
         if session not in self.world.closed:
             self.known_agents.append(self.world.agent_id(session))
         return session
@@ -209,6 +231,70 @@ class CoreMachine(RuleBasedStateMachine):
     def operator_kills(self, number: int) -> None:
         self.world.do(OperatorKill(1, TaskId(f"t{number}"), FrameworkId(""), None))
 
+    @rule(
+        pick=st.integers(0, 5),
+        action=st.sampled_from(
+            [
+                Drain(),
+                Drain(1000),
+                Drain(5000),
+                Deactivate(),
+                Reactivate(),
+                Reactivate(),
+                MarkGone(),
+            ]
+        ),
+        named=st.sampled_from(["id", "id", "hostname"]),
+    )
+    def operator_operates(self, pick: int, action: AgentAction, named: str) -> None:
+        if pick >= len(self.known_agents):
+            return
+        name = self.known_agents[pick] if named == "id" else f"h{pick}"
+        state = self.world.state
+        known = state.agents.get(AgentId(name))
+        effects = self.world.do(OperateAgent(1, name, action))
+        (answer,) = [each.result for each in effects if isinstance(each, Answer)]
+        if known is None:
+            return
+        assert answer is known
+        assert known.deactivated or not isinstance(action, Deactivate)
+        assert (known.drain is not None) or not isinstance(action, Drain)
+        assert (name in state.gone) == isinstance(action, MarkGone)
+        assert not known.offers or isinstance(action, Reactivate)
+        if isinstance(action, Reactivate):
+            assert known.is_dealt == (known.state is AgentState.CONNECTED)
+
+    @rule(lot=st.integers(0, 3))
+    def master_restarts(self, lot: int) -> None:
+        """The next master knows of agents, frameworks and tasks what this one did."""
+        if lot != 3:
+            return
+        before = _lasting(self.world.state)
+        self.world.restart()
+        assert _lasting(self.world.state) == before
+
+    @rule(lost=st.sampled_from([0, 0, 2, 3]))
+    def all_return(self, lost: int) -> None:
+        """Agents and frameworks come back, with all their tasks or without some of them."""
+        state = self.world.state
+        for agent in list(state.agents.values()):
+            if agent.session is None:
+                known = list(agent.tasks.values())
+                kept = [task for n, task in enumerate(known) if not lost or n % lost]
+                listed = _listed(kept)
+                self.world.agent(ROOMY, agent.hostname, agent_id=agent.agent_id, tasks=listed)
+        for framework in list(state.frameworks.values()):
+            if framework.state is FrameworkState.DISCONNECTED:
+                self.world.framework(
+                    roles=framework.roles,
+                    framework_id=framework.framework_id,
+                    failover_timeout_s=30.0,
+                )
+
+    @rule(session=agents)
+    def agent_is_heard(self, session: SessionId) -> None:
+        self.world.do(Heard(session))
+
     @rule(session=frameworks, number=st.integers(0, 30), sequence=st.integers(0, 4))
     def acknowledges(self, session: SessionId, number: int, sequence: int) -> None:
         for agent_id in self.world.state.agents:
@@ -245,14 +331,7 @@ class CoreMachine(RuleBasedStateMachine):
         standing = list(self.world.state.offers.values())
         if not standing:
             return
-        offer = standing[pick % len(standing)]
-        session = self.world.state.frameworks[offer.framework_id].session
-        assert session is not None
-        tasks = []
-        for amount in amounts:
-            self.tasks += 1
-            tasks.append(make_task(f"t{self.tasks}", amount))
-        self.call(session, calls.Accept((offer.offer_id,), tuple(tasks)))
+        self.launch(standing[pick % len(standing)].offer_id, *amounts)
 
     @rule(session=agents, agent_id=st.sampled_from(["", "other"]))
     def agent_reports_nonsense(self, session: SessionId, agent_id: str) -> None:
@@ -271,9 +350,27 @@ class CoreMachine(RuleBasedStateMachine):
     def tears_down(self, session: SessionId) -> None:
         self.call(session, calls.Teardown())
 
-    @rule(seconds=st.sampled_from([0.5, 6.0, 12.0, 80.0]))
+    @rule(seconds=st.sampled_from([0.5, 6.0, 12.0, 40.0, 80.0, 700.0]))
     def time_passes(self, seconds: float) -> None:
         self.world.pass_time(seconds)
+
+    @invariant()
+    def drained_agents_are_emptied(self) -> None:
+        """Every task of theirs is to end, and was told so if its agent is there."""
+        if not hasattr(self, "world"):
+            return
+        for agent in self.world.state.agents.values():
+            live = [task for task in agent.tasks.values() if not task.state.is_terminal]
+            found = progress(self.world.state, agent, self.world.now)
+            if agent.drain is None:
+                assert found is None
+                continue
+            assert found is not None
+            assert found.tasks_left == len(live)
+            # Of a task that is undecided the agent may have said the end to an earlier master.
+            assert all(task.kill is not None or task.is_undecided for task in live)
+            assert agent.session is None or all(task.kill_due is not None for task in live)
+            assert not agent.is_dealt
 
     def teardown(self) -> None:
         """In the end everything can be freed: nothing has leaked."""
@@ -289,6 +386,45 @@ class CoreMachine(RuleBasedStateMachine):
             for task in framework.tasks.values():
                 assert task.state in TERMINAL or task.state is TaskState.UNREACHABLE
                 assert not task.is_charged
+
+
+def _listed(tasks: list[Task]) -> tuple[AgentTask, ...]:
+    """What an agent says that believes that all of them run."""
+    listed = []
+    for task in tasks:
+        running = TaskStatus(
+            task.framework_id,
+            task.task_id,
+            task.agent_id,
+            TaskState.RUNNING,
+            Source.EXECUTOR,
+            sequence=max(task.sequence, 1),
+        )
+        listed.append(AgentTask(task.framework_id, task.info, running, (running,), task.role))
+    return tuple(listed)
+
+
+def _lasting(state: State) -> object:
+    """What must not be lost with a master."""
+    return (
+        {agent_id: agent.record() for agent_id, agent in state.agents.items()},
+        set(state.gone),
+        {
+            framework_id: (framework.state is FrameworkState.REMOVED)
+            for framework_id, framework in state.frameworks.items()
+        },
+        {
+            (framework_id, task_id): (
+                task.agent_id,
+                # A drain makes that shorter again when the agent returns.
+                None if framework.state is FrameworkState.REMOVED else task.kill,
+                task.told,
+                task.is_orphan,
+            )
+            for framework_id, framework in state.frameworks.items()
+            for task_id, task in framework.tasks.items()
+        },
+    )
 
 
 TestCore = CoreMachine.TestCase

@@ -54,6 +54,7 @@ class RecordedMachine(CoreMachine):
         self.known_frameworks: list[FrameworkId] = []
         self.tasks = 0
         self.seq = 0
+        self.populate()
 
     @rule(
         role=ROLES,
@@ -94,8 +95,9 @@ class RecordedMachine(CoreMachine):
             return
         with self.folder:
             self.log.close()
-            found = find(self.path, Change(), lambda done, text="": None)
-            assert found.verdict.digest is not None
+            for path in self.log.logs:
+                found = find(path, Change(), lambda done, text="": None)
+                assert found.verdict.digest is not None
 
 
 TestReplay = RecordedMachine.TestCase

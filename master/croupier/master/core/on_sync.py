@@ -34,18 +34,27 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Ef
     """Bring the books in line with what an agent lists that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
+    yield from _want_drained(agent)
     for report in event.tasks:
         yield from _on_listed(state, agent, report, now)
     for task in missing:
         yield from _on_missing(state, task, event.incomplete, now)
+    # Some may have been found.
+    yield from _want_drained(agent)
     for task in agent.tasks.values():
-        if task.state.is_terminal:
-            continue
-        wanted = wanted_kill(task, agent.drain) if agent.drain is not None else None
-        if wanted is not None:
-            yield from want_kill(task, *wanted)
-        if task.kill is not None:
+        if task.kill is not None and not task.state.is_terminal:
             yield from order_kill(state, task, now)
+
+
+def _want_drained(agent: Agent) -> Iterator[Effect]:
+    """Have all of an agent's tasks end, if it is being drained."""
+    if agent.drain is None:
+        return
+    for task in agent.tasks.values():
+        if not task.state.is_terminal:
+            wanted = wanted_kill(task, agent.drain)
+            if wanted is not None:
+                yield from want_kill(task, *wanted)
 
 
 def _on_missing(state: State, task: Task, incomplete: bool, now: float) -> Iterator[Effect]:
@@ -93,11 +102,21 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
             yield Save(task.record())
     if task is not None:
         task.is_undecided = task.is_undecided and task.agent_id != agent.agent_id
+        _know_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report)
     for status in report.unacknowledged:
         yield from on_status(state, status)
     forget_removed(state, report.framework_id)
+
+
+def _know_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
+    """What the agent need not say again has arrived, if with an earlier master."""
+    if task.agent_id == agent.agent_id and not task.is_orphan:
+        waiting = report.unacknowledged
+        arrived = waiting[0].sequence - 1 if waiting else report.latest.sequence
+        task.acknowledged = max(task.acknowledged, arrived)
+        task.sequence = max(task.sequence, arrived)
 
 
 def _found(
@@ -118,8 +137,6 @@ def _found(
         # It was given up and forgotten, and runs all the same: not for long.
         framework.spent.pop(task_id, None)
         task.kill = (None, Reason.AGENT_REREGISTERED)
-    task.acknowledged = waiting[0].sequence - 1 if waiting else latest.sequence
-    task.sequence = task.acknowledged
     state.add_task(task)
     return task
 
@@ -136,10 +153,6 @@ def _on_running(
             KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
         )
         return
-    if not report.unacknowledged:
-        # All that it said has arrived, if with an earlier master.
-        task.acknowledged = max(task.acknowledged, report.latest.sequence)
-        task.sequence = max(task.sequence, report.latest.sequence)
     state.charge_task(task)
     if framework.state is FrameworkState.REMOVED:
         task.kill = (None, Reason.FRAMEWORK_REMOVED)
