@@ -221,6 +221,7 @@ class Session:
         """One stream after the other, until an error that no new stream can mend."""
         settings = self._settings
         backoff = Backoff(settings.backoff_first_s, settings.backoff_cap_s, self._rng)
+        electing = Backoff(settings.backoff_first_s, settings.election_cap_s, self._rng)
         while True:
             address = self._masters.next()
             try:
@@ -231,9 +232,13 @@ class Session:
                 at_once = self._masters.failed(error)
                 if self._lived_s() > settings.backoff_cap_s:
                     backoff.reset()
-                wait_s = 0.0 if at_once else backoff.next_s()
+                    electing.reset()
                 if isinstance(error, NotLeader):
-                    wait_s = min(wait_s, settings.election_cap_s)
+                    # Somebody is there, so there is soon a leader: no reason to come back late.
+                    backoff.reset()
+                    wait_s = 0.0 if at_once else electing.next_s()
+                else:
+                    wait_s = backoff.next_s()
                 self._log_end(address, error, wait_s)
             await asyncio.sleep(wait_s)
 
