@@ -2,21 +2,23 @@
 
 Rule: a fault is between one client and one server, and who the client is, is found by whose
 process holds the other end of the connection; so clients that are given a server's address by
-others, as by NOT_LEADER, cannot get around it.
+others, as by NOT_LEADER, cannot get around it. In fair weather nobody is looked for.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
+from typing import Any
 
 from croupier.rpc.address import Address
 
 _CHUNK = 64 * 1024
+_ESTABLISHED = "01"
 
 
 class Weather(Enum):
@@ -33,22 +35,51 @@ class Link:
 
     Attributes:
         delay_s: by which everything is late.
+        cleared: a black hole is over.
     """
 
     weather: Weather = Weather.FAIR
     delay_s: float = 0.0
     cleared: asyncio.Event = field(default_factory=asyncio.Event)
-    streams: set[asyncio.StreamWriter] = field(default_factory=set)
+
+    @property
+    def is_fair(self) -> bool:
+        """Whether nothing is wrong."""
+        return self.weather is Weather.FAIR and not self.delay_s
+
+
+@dataclass(slots=True, eq=False)
+class _Connection:
+    """From one client, by its port.
+
+    Attributes:
+        client: whose it is; None while nobody has asked.
+        link: what it goes by; None while that is fair and unknown.
+        has_lost: something was swallowed, so it cannot go on.
+    """
+
+    port: int
+    streams: list[asyncio.StreamWriter]
+    client: str | None = None
+    link: Link | None = None
+    has_lost: bool = False
+
+    def abort(self) -> None:
+        for stream in self.streams:
+            stream.transport.abort()
 
 
 class Proxy:
     """Stands before one server, at `address`."""
 
-    def __init__(self, server: Address, address: Address, pids: Callable[[], Mapping[int, str]]):
+    def __init__(
+        self, server: Address, address: Address, pids: Callable[[], Mapping[int, str]]
+    ) -> None:
         """`pids` says which client each process is; others are the client `` (the test)."""
         self.server, self.address = server, address
         self._pids = pids
         self._links: dict[str, Link] = {}
+        self._connections: set[_Connection] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._listener: asyncio.Server | None = None
 
@@ -66,40 +97,40 @@ class Proxy:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await self._listener.wait_closed()
 
-    def link(self, client: str) -> Link:
-        """The way from `client` to this server."""
-        return self._links.setdefault(client, Link())
-
     def cut(self, client: str) -> None:
-        """Reset its connections and refuse new ones."""
-        link = self.link(client)
-        link.weather = Weather.CUT
+        """Reset a client's connections and refuse new ones."""
+        self._link(client).weather = Weather.CUT
         self.reset(client)
 
     def swallow(self, client: str) -> None:
         """Lose what either side sends, from now on, while connections seem to stand."""
-        link = self.link(client)
-        link.weather = Weather.BLACK_HOLE
-        link.cleared.clear()
+        self._link(client).weather = Weather.BLACK_HOLE
+        self._link(client).cleared.clear()
+        self._identify()
 
     def slow_down(self, client: str, delay_s: float) -> None:
         """Be late by so much, each way."""
-        self.link(client).delay_s = delay_s
+        self._link(client).delay_s = delay_s
+        self._identify()
 
     def reset(self, client: str) -> None:
-        """Break its connections; it may come again."""
-        for writer in list(self.link(client).streams):
-            writer.transport.abort()
+        """Break a client's connections; it may come again."""
+        self._identify()
+        for connection in list(self._connections):
+            if connection.client == client:
+                connection.abort()
 
-    def heal(self, client: str | None = None) -> None:
-        """Fair weather for a client, or for all. What was swallowed stays lost, as TCP would
-        not allow: so such connections are broken."""
-        for name in [client] if client is not None else list(self._links):
-            link = self.link(name)
-            if link.weather is Weather.BLACK_HOLE:
-                self.reset(name)
-            link.weather, link.delay_s = Weather.FAIR, 0.0
-            link.cleared.set()
+    def heal(self, client: str) -> None:
+        """Fair weather; what was swallowed stays lost, so such connections are broken."""
+        link = self._link(client)
+        for connection in list(self._connections):
+            if connection.link is link and connection.has_lost:
+                connection.abort()
+        link.weather, link.delay_s = Weather.FAIR, 0.0
+        link.cleared.set()
+
+    def _link(self, client: str) -> Link:
+        return self._links.setdefault(client, Link())
 
     def _on_client(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer))
@@ -107,67 +138,83 @@ class Proxy:
         task.add_done_callback(self._tasks.discard)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        port = writer.get_extra_info("peername")[1]
-        link = self.link(self._client_at(port))
-        onward: asyncio.StreamWriter | None = None
+        connection = _Connection(writer.get_extra_info("peername")[1], [writer])
+        self._connections.add(connection)
         try:
-            if link.weather is Weather.CUT:
-                return
-            while link.weather is Weather.BLACK_HOLE:
-                await link.cleared.wait()
+            if any(not link.is_fair for link in self._links.values()):
+                self._identify()
+            if connection.link is not None:
+                if connection.link.weather is Weather.CUT:
+                    return
+                if connection.link.weather is Weather.BLACK_HOLE:
+                    await connection.link.cleared.wait()
             answers, onward = await asyncio.open_connection(self.server.host, self.server.port)
-            link.streams |= {writer, onward}
-            forth = asyncio.create_task(_pump(reader, onward, link))
-            back = asyncio.create_task(_pump(answers, writer, link))
-            try:
-                await asyncio.wait([forth, back], return_when=asyncio.FIRST_COMPLETED)
-            finally:
-                for pump in (forth, back):
-                    pump.cancel()
-                await asyncio.gather(forth, back, return_exceptions=True)
+            connection.streams.append(onward)
+            await _both(_pump(reader, onward, connection), _pump(answers, writer, connection))
         except OSError:
             return
         finally:
-            for stream in (writer, onward):
-                if stream is not None:
-                    link.streams.discard(stream)
-                    stream.transport.abort()
+            self._connections.discard(connection)
+            connection.abort()
 
-    def _client_at(self, port: int) -> str:
-        """Whose the connection from `port` is."""
-        inode = _inode_of(port)
-        if inode is None:
-            return ""
-        for pid, name in self._pids().items():
-            if _holds(pid, inode):
-                return name
-        return ""
+    def _identify(self) -> None:
+        """Find out whose the connections are that nobody has asked about yet."""
+        unknown = {each.port: each for each in self._connections if each.client is None}
+        if not unknown:
+            return
+        inodes = _inodes(unknown)
+        holders = {inode: name for pid, name in self._pids().items() for inode in _sockets_of(pid)}
+        for port, connection in unknown.items():
+            connection.client = holders.get(inodes.get(port, ""), "")
+            connection.link = self._link(connection.client)
 
 
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, link: Link) -> None:
+async def _both(*pumps: Coroutine[Any, Any, None]) -> None:
+    """Run two pumps until one ends."""
+    tasks = [asyncio.create_task(pump) for pump in pumps]
+    try:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _pump(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, connection: _Connection
+) -> None:
     with suppress(OSError):
         while data := await reader.read(_CHUNK):
-            if link.delay_s:
+            link = connection.link
+            if link is not None and link.delay_s:
                 await asyncio.sleep(link.delay_s)
-            if link.weather is Weather.BLACK_HOLE:
+            if link is not None and link.weather is Weather.BLACK_HOLE:
+                connection.has_lost = True
                 continue
             writer.write(data)
             await writer.drain()
 
 
-def _inode_of(port: int) -> str | None:
-    """The socket on this machine that is bound to `port` and connected from there."""
+def _inodes(ports: Iterable[int]) -> dict[int, str]:
+    """The sockets of this machine that are connected from these ports."""
+    wanted = set(ports)
+    found: dict[int, str] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         for line in Path(table).read_text().splitlines()[1:]:
-            fields = line.split()
-            if int(fields[1].rpartition(":")[2], 16) == port and fields[3] == "01":
-                return fields[9]
-    return None
+            _, local, _, state, *rest = line.split()
+            port = int(local.rpartition(":")[2], 16)
+            if port in wanted and state == _ESTABLISHED:
+                found.setdefault(port, rest[5])
+    return found
 
 
-def _holds(pid: int, inode: str) -> bool:
-    wanted = f"socket:[{inode}]"
-    try:
-        return any(str(entry.readlink()) == wanted for entry in Path(f"/proc/{pid}/fd").iterdir())
-    except OSError:
-        return False
+def _sockets_of(pid: int) -> list[str]:
+    """Inodes of a process's sockets."""
+    sockets = []
+    with suppress(OSError):
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            with suppress(OSError):
+                kind, _, inode = str(entry.readlink()).partition(":")
+                if kind == "socket":
+                    sockets.append(inode.strip("[]"))
+    return sockets

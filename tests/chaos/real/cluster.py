@@ -35,6 +35,8 @@ HEARTBEAT_S = 0.5
 AGENT_TIMEOUT_S = 5.0
 LEASE_S = 2.0
 SMALL = "24m"
+# Asking costs the masters something, too.
+ASK_AGAIN_S = 0.05
 
 # How to start a master: its words up to the flags. Tests start one with a bug.
 MASTER = (sys.executable, "-m", "croupier.master")
@@ -175,7 +177,10 @@ class Cluster:
                 return False
             here = {view.agent.hostname for view in agents.agents if view.state == "connected"}
             here |= {v.framework.name for v in frameworks.frameworks if v.state == "connected"}
-            return here >= {*self.agents, *self.frameworks}
+            if here >= {*self.agents, *self.frameworks}:
+                return True
+            await asyncio.sleep(ASK_AGAIN_S)
+            return False
 
         await eventually(is_whole, timeout_s, "all agents and frameworks are connected")
 

@@ -138,7 +138,7 @@ class Workload(Framework):
     async def on_update(self, status: Status) -> None:
         key = status.task_id, status.sequence
         handled = status.sequence == 0 or key not in self._memory.handled
-        self._write(_entry(status, handled))
+        self._write(entry_of(status, handled))
         task_id, state = status.task_id, status.state
         if task_id in self._inherited and task_id in self._memory.unsettled:
             if state is not TaskState.UNKNOWN:
@@ -228,7 +228,8 @@ class Workload(Framework):
         self._memory.take(entry)
 
 
-def _entry(status: Status, handled: bool) -> Update:
+def entry_of(status: Status, handled: bool) -> Update:
+    """What a journal says of an update."""
     return Update(
         status.task_id, status.agent_id, status.state.name, status.sequence, status.reason.name,
         status.exit_code, status.signal, status.pid, status.message, handled,

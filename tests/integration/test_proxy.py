@@ -1,0 +1,116 @@
+"""The proxy that stands in for a network does what faults need of it."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import AsyncIterator, Mapping
+
+import pytest
+
+from croupier.rpc.address import Address
+from croupier.rpc.transport import free_addresses
+from tests.harness.proxy import Proxy
+
+ME = "me"
+
+
+async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while data := await reader.read(1000):
+        writer.write(data)
+    writer.close()
+
+
+@pytest.fixture
+async def proxy() -> AsyncIterator[Proxy]:
+    """Before a server that says what it is told, in this process, which is the client `me`."""
+    server = await asyncio.start_server(echo, "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    (front,) = free_addresses(1)
+
+    def pids() -> Mapping[int, str]:
+        return {os.getpid(): ME}
+
+    proxy = Proxy(Address("127.0.0.1", port), front, pids)
+    await proxy.start()
+    yield proxy
+    await proxy.stop()
+    server.close()
+    await server.wait_closed()
+
+
+async def ask(connection: socket.socket, timeout_s: float = 5.0) -> bytes:
+    loop = asyncio.get_running_loop()
+    await loop.sock_sendall(connection, b"hello")
+    return await asyncio.wait_for(loop.sock_recv(connection, 100), timeout_s)
+
+
+async def heard(connection: socket.socket) -> bytes:
+    """What is answered; nothing if the connection is broken instead."""
+    try:
+        return await ask(connection)
+    except ConnectionError:
+        return b""
+
+
+async def connected(proxy: Proxy) -> socket.socket:
+    connection = socket.socket()
+    connection.setblocking(False)
+    address = proxy.address.host, proxy.address.port
+    await asyncio.get_running_loop().sock_connect(connection, address)
+    return connection
+
+
+async def test_in_fair_weather_everything_gets_through(proxy: Proxy) -> None:
+    with await connected(proxy) as connection:
+        assert await ask(connection) == b"hello"
+
+
+async def test_a_cut_breaks_what_stands_and_lets_nobody_in(proxy: Proxy) -> None:
+    with await connected(proxy) as connection:
+        assert await ask(connection) == b"hello"
+        proxy.cut(ME)
+        with pytest.raises(ConnectionError):
+            await ask(connection)
+    with await connected(proxy) as refused:
+        assert not await heard(refused)
+    proxy.heal(ME)
+    with await connected(proxy) as connection:
+        assert await ask(connection) == b"hello"
+
+
+async def test_others_are_not_cut_off(proxy: Proxy) -> None:
+    with await connected(proxy) as connection:
+        proxy.cut("somebody else")
+        assert await ask(connection) == b"hello"
+
+
+async def test_a_black_hole_swallows_and_tells_nobody(proxy: Proxy) -> None:
+    with await connected(proxy) as connection:
+        assert await ask(connection) == b"hello"
+        proxy.swallow(ME)
+        with pytest.raises(TimeoutError):
+            await ask(connection, 0.2)
+        proxy.heal(ME)
+        with pytest.raises(ConnectionError):
+            await ask(connection)
+
+
+async def test_who_connects_into_a_black_hole_is_served_after_it(proxy: Proxy) -> None:
+    proxy.swallow(ME)
+    with await connected(proxy) as connection:
+        asking = asyncio.create_task(ask(connection))
+        done, _ = await asyncio.wait([asking], timeout=0.2)
+        assert not done
+        proxy.heal(ME)
+        assert await asking == b"hello"
+
+
+async def test_what_is_late_arrives_all_the_same(proxy: Proxy) -> None:
+    loop = asyncio.get_running_loop()
+    with await connected(proxy) as connection:
+        proxy.slow_down(ME, 0.1)
+        began = loop.time()
+        assert await ask(connection) == b"hello"
+        assert loop.time() - began >= 0.2
