@@ -7,3 +7,4 @@ sh deploy/setup.sh dev
 .venv/bin/python tests/bench/reoffer.py
 .venv/bin/python -m tests.bench.event_log
 .venv/bin/python -m tests.bench.registry
+.venv/bin/python -m tests.bench.shim
