@@ -7,6 +7,7 @@ from contextlib import AsyncExitStack
 
 from croupier.master.core.state import State
 from croupier.sdk import Framework, Offer
+from croupier.v1 import agent_pb2, framework_pb2
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, running_master
 
@@ -22,10 +23,13 @@ class Decliner(Framework):
 
 async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() -> None:
     async with AsyncExitStack() as stack:
-        master = await stack.enter_async_context(running_master(heartbeat=0.2, agent_timeout=5))
+        master = await stack.enter_async_context(running_master(heartbeat=0.2, agent_timeout=60))
+        agents = []
         for _ in range(AGENTS):
             agent = await stack.enter_async_context(RawAgent(master.address))
             await agent.register()
+            agents.append(agent)
+        beating = asyncio.create_task(beat(agents))
         decliners = [
             Decliner(name=f"d{number}", role=f"r{number}", master=str(master.address))
             for number in range(FRAMEWORKS)
@@ -50,6 +54,16 @@ async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() ->
         for decliner in decliners:
             await decliner.stop()
         await asyncio.wait_for(asyncio.gather(*running), 30)
+        beating.cancel()
+        await asyncio.gather(beating, return_exceptions=True)
+
+
+async def beat(agents: list[RawAgent]) -> None:
+    """Who is silent is suspected, and that is a change."""
+    while True:
+        for agent in agents:
+            await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
+        await asyncio.sleep(0.05)
 
 
 def is_refused(state: State) -> bool:
