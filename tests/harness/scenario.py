@@ -24,6 +24,7 @@ from croupier.master.core.messages import (
     Verdict,
 )
 from croupier.master.core.settings import Settings
+from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
@@ -160,13 +161,13 @@ class Story:
         self.world.decline(self._sessions[plain[0]], refuse)
 
     def _do_run(self, plain: list[str], options: dict[str, str]) -> None:
-        self._report(plain[0], plain[1], TaskState.RUNNING, 1)
+        self._report(plain[0], plain[1], TaskState.RUNNING)
 
     def _do_finish(self, plain: list[str], options: dict[str, str]) -> None:
         framework, task_id = plain
-        agent_id = self._task_agent(framework, task_id)
-        self._report(framework, task_id, TaskState.FINISHED, 2)
-        self._call(framework, calls.Acknowledge(((AgentId(agent_id), TaskId(task_id), 2),)))
+        self._report(framework, task_id, TaskState.FINISHED)
+        task = self._task(framework, task_id)
+        self._call(framework, calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
 
     def _do_demand(self, plain: list[str], options: dict[str, str]) -> None:
         count = int(options["count"]) if "count" in options else None
@@ -284,13 +285,14 @@ class Story:
                 totals[name] = totals.get(name, 0) + milli
         return totals
 
-    def _task_agent(self, framework: str, task_id: str) -> str:
-        known = self.world.state.frameworks[FrameworkId(self._ids[framework])]
-        return known.tasks[TaskId(task_id)].agent_id
+    def _task(self, framework: str, task_id: str) -> Task:
+        return self.world.state.frameworks[FrameworkId(self._ids[framework])].tasks[TaskId(task_id)]
 
-    def _report(self, framework: str, task_id: str, state: TaskState, sequence: int) -> None:
-        agent = self._names[self._task_agent(framework, task_id)]
-        self.world.report(self._sessions[agent], self._ids[framework], task_id, state, sequence)
+    def _report(self, framework: str, task_id: str, state: TaskState) -> None:
+        task = self._task(framework, task_id)
+        session = self._sessions[self._names[task.agent_id]]
+        number = task.sequence + 1
+        self.world.report(session, self._ids[framework], task_id, state, number)
 
     def _call(self, framework: str, call: calls.Call) -> None:
         self.world.call(self._sessions[framework], call)

@@ -30,7 +30,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
 from croupier.master.core import messages as to
-from croupier.master.core.events import AgentReported, AgentTask, Heard, Register
+from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Heard, Register
 from croupier.model.errors import NotLeader, Removed
 from croupier.model.resources import Resources
 from croupier.rpc.backoff import Backoff
@@ -62,6 +62,7 @@ class AgentProcess(Process):
 
     Attributes:
         slow_s: what each sync takes now, beyond what is usual.
+        cannot_spawn: whether processes cannot be started now.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
         syncs_first: for a mutant: False acts before its records are durable.
         heeds_epochs: for a mutant: False obeys any master.
@@ -89,6 +90,7 @@ class AgentProcess(Process):
         self.state = AgentState.of(Resources())
         self.steps = 0
         self.slow_s = 0.0
+        self.cannot_spawn = False
         self._epoch = 0
         self._lazy: list[Record] = []
         self._syncing: tuple[list[Record], list[Effect]] | None = None
@@ -133,6 +135,17 @@ class AgentProcess(Process):
         self._lazy, self._syncing = [], None
         self.machine.unwatch()
         self._end = None
+
+    def stop(self) -> None:
+        """End all tasks, say goodbye and leave."""
+        self.put(ev.StopAsked())
+
+    def _leave(self) -> None:
+        """All has ended: what is known is sent, and the process ends."""
+        if self._end is not None and self._is_registered:
+            self._end.send(partial(AgentStopped, message="asked to stop"))
+        self.kernel.trace(f"{self.name} has stopped")
+        self.crash(loses=False)
 
     # The link.
 
@@ -270,6 +283,8 @@ class AgentProcess(Process):
         self.witness.on_obeyed(self, self._epoch)
         for effect in effects:
             self._perform(effect)
+        if self.state.stopping and self.state.is_idle and self._up and not self._inbox:
+            self._leave()
         self.wake(self.state.next_deadline())
 
     def _perform(self, effect: Effect) -> None:
@@ -316,13 +331,15 @@ class AgentProcess(Process):
                 total=self.machine.total,
                 attributes={},
                 tasks=listed,
-                master_epoch=self.state.master_epoch,
+                master_epoch=self.state.master_epoch if self.heeds_epochs else 0,
                 incomplete=self.state.incomplete,
             )
         )
 
     def _spawn(self, key: Key, run: str) -> None:
-        if self.state.wants_process(key):
+        if self.cannot_spawn and self.state.wants_process(key):
+            self.put(ev.LaunchFailed(key, "no processes left"))
+        elif self.state.wants_process(key):
             made = self.machine.spawn(key, run, self.state.tasks[key].info)
             self.put(ev.Started(key, made.pid))
         else:

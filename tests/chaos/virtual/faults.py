@@ -28,7 +28,18 @@ WEIGHTS = {
     "half_reset": 4,
     "hang": 4,
     "slow_registry": 3,
-    "operator": 5,
+    "usurp": 4,
+    "disk_full": 2,
+    "slow_disk": 2,
+    "no_spawn": 1,
+    "stop": 2,
+    "teardown": 1,
+    "drain": 3,
+    "deactivate": 2,
+    "reactivate": 3,
+    "gone": 2,
+    "operator_kill": 2,
+    "weight": 1,
 }
 
 

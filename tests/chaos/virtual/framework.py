@@ -19,7 +19,7 @@ from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.rpc.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook
@@ -62,9 +62,6 @@ class Witness(Protocol):
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
         """A call was made for the first time."""
 
-    def on_answered(self, framework: FrameworkProcess, call: calls.Call, verdict: Verdict) -> None:
-        """A verdict arrived for the first time."""
-
     def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
         """The handler of updates has returned."""
 
@@ -80,7 +77,8 @@ class FrameworkProcess(Process):
         named: how many tasks it has named so far; kept over crashes.
         is_launching: whether it still takes offers.
         deaf_until: it handles no updates before then.
-        will_kill: tasks that it wants ended and has not been told that they have.
+        endless: tasks that run until they are killed; kept over crashes.
+        killed: tasks of which a master has said that they will be; kept over crashes.
     """
 
     def __init__(
@@ -102,6 +100,7 @@ class FrameworkProcess(Process):
         self.is_launching = True
         self.deaf_until = 0.0
         self.endless: set[TaskId] = set()
+        self.killed: set[TaskId] = set()
         self._forget()
 
     def _forget(self) -> None:
@@ -145,7 +144,7 @@ class FrameworkProcess(Process):
         self._stream += 1
         self._heard_at = self.kernel.now
         self.is_subscribed = False
-        self._end.send(
+        self._send(
             partial(
                 Subscribe,
                 framework_id=self.framework_id,
@@ -168,7 +167,7 @@ class FrameworkProcess(Process):
             self._lost("")
         else:
             if self.is_subscribed:
-                self._send(partial(Heard, verdicts_seen=self.ledger.seen))
+                self._beat()
             self.later(self.settings.heartbeat_s, lambda: self._watch(stream))
 
     def _lost(self, leader: str) -> None:
@@ -225,19 +224,38 @@ class FrameworkProcess(Process):
             case Verdict(seq):
                 entry = self.ledger.close(seq)
                 if entry is not None:
-                    self.witness.on_answered(self, entry.call, message)
+                    self._on_answered(entry.call, message)
             case Updated(statuses):
                 self.queue.extend(statuses)
 
+    def _on_answered(self, call: calls.Call, verdict: Verdict) -> None:
+        match call:
+            case calls.Accept():
+                self.endless -= {each.task_id for each in verdict.tasks if each.error is not None}
+            case calls.Kill(task_id):
+                # Who is told that there is no such task need not have it ended.
+                self.killed.add(task_id)
+            case calls.Teardown():
+                self._begin_anew()
+            case _:
+                pass
+
+    def _begin_anew(self) -> None:
+        """The framework is no more; the program goes on as another one."""
+        self.kernel.trace(f"{self.name} was removed as {self.framework_id}")
+        self.witness.on_new_identity(self)
+        self.framework_id = FrameworkId("")
+        self.endless.clear()
+        self._lost("")
+        self.life += 1
+        self._forget()
+        self._connect(self.random.choice(self.masters))
+        if self.habits.reconciles_s:
+            self.later(self.habits.reconciles_s, self._reconcile)
+
     def _on_ended(self, error: CroupierError) -> None:
         if isinstance(error, Removed):
-            self.kernel.trace(f"{self.name} was removed as {self.framework_id}")
-            self.witness.on_new_identity(self)
-            self.framework_id = FrameworkId("")
-            self.endless.clear()
-            self.life += 1
-            self._forget()
-            self._lost("")
+            self._begin_anew()
         elif isinstance(error, FailedOver):
             # There is no other run of this program: an older stream of ours has come late.
             self._lost("")
@@ -276,8 +294,14 @@ class FrameworkProcess(Process):
     # Calls.
 
     def _send(self, message: object) -> None:
+        """What is sent says which verdicts have arrived, as each request on the wire does."""
         if self._end is not None:
+            self._beat()
             self._end.send(message)
+
+    def _beat(self) -> None:
+        if self._end is not None:
+            self._end.send(partial(Heard, verdicts_seen=self.ledger.seen))
 
     def _call(self, call: calls.Call, internal: bool = False) -> None:
         if not self.ledger.has_room(internal):
@@ -339,9 +363,14 @@ class FrameworkProcess(Process):
             self._call(calls.Kill(task_id, self.random.choice((None, 0, 500))))
 
     def end_endless(self) -> None:
-        """Have everything ended that would never end by itself."""
-        for task_id in sorted(self.endless):
+        """Have everything ended that would never end by itself; once is enough."""
+        asked = {e.call.task_id for e in self.ledger.open_calls() if isinstance(e.call, calls.Kill)}
+        for task_id in sorted(self.endless - self.killed - asked):
             self.kill(task_id)
+
+    def tear_down(self) -> None:
+        """End the framework for good."""
+        self._call(calls.Teardown())
 
     def _reconcile(self) -> None:
         if self.is_subscribed and len(self.ledger) < 50:
@@ -360,8 +389,3 @@ class FrameworkProcess(Process):
         """What keeps it from being settled, for people."""
         waits = [f"call {e.seq} {calls.call_name(e.call)}" for e in self.ledger.open_calls()]
         return waits + [f"update of {s.task_id}" for s in self.queue]
-
-
-def is_end(status: TaskStatus) -> bool:
-    """Whether an update tells of a task's end, in earnest: one that is sent until it is heard."""
-    return status.state.is_terminal and status.state is not TaskState.UNKNOWN

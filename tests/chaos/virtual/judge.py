@@ -13,19 +13,29 @@ from dataclasses import dataclass, field
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
 from croupier.master.core import calls
+from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Effect, SessionId
 from croupier.master.core.events import Event, Subscribe
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     LaunchTask,
+    Registered,
     Subscribed,
     ToAgent,
     ToFramework,
     Verdict,
 )
-from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord, task_key
-from croupier.model.ids import FrameworkId, TaskId
+from croupier.master.core.records import (
+    AgentRecord,
+    ForgetTask,
+    Record,
+    Registry,
+    TaskRecord,
+    task_key,
+)
+from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.agent import AgentProcess
@@ -50,6 +60,7 @@ class Fate:
         killers: who wanted it ended.
         kill_told: a master has said that it will be.
         ends: ends that the handler was told, with the life of the framework that was.
+        is_known: the handler was told of an end, be it by an answer to RECONCILE.
         end_acknowledged: the ledger has forgotten the task because the handler was told.
         excused: its framework was removed: nobody waits for its end.
     """
@@ -66,6 +77,7 @@ class Fate:
     kill_told: bool = False
     sequences: dict[str, int] = field(default_factory=dict)
     ends: list[tuple[str, TaskStatus]] = field(default_factory=list)
+    is_known: bool = False
     end_acknowledged: bool = False
     excused: bool = False
 
@@ -80,8 +92,8 @@ class Judge:
         self.seen: Counter[str] = Counter()
         self.obeyed: dict[str, int] = {}
         self.gone: set[str] = set()
-        self.drained: set[str] = set()
-        self.killed_by_operators: set[TaskId] = set()
+        self.gone_ids: set[AgentId] = set()
+        self.agents: dict[AgentId, list[AgentRecord]] = {}
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
         self._calls: dict[tuple[str, int], calls.Call] = {}
@@ -105,11 +117,14 @@ class Judge:
                 task_id, done = record.info.task_id, record.done
             case ForgetTask():
                 task_id, done = record.task_id, True
+            case AgentRecord():
+                self.agents.setdefault(record.agent_id, []).append(record)
+                return
             case _:
                 return
         fate = self.fates[task_id]
         fate.recorded = True
-        fate.end_acknowledged = fate.end_acknowledged or (done and bool(fate.ends))
+        fate.end_acknowledged = fate.end_acknowledged or (done and fate.is_known)
 
     def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
         """Remember who speaks on which session."""
@@ -131,6 +146,9 @@ class Judge:
                 )
             case AcknowledgeUpdate(framework_id, task_id, sequence):
                 self._on_acknowledging(term, framework_id, task_id, sequence)
+            case Registered(agent_id):
+                dead = agent_id in self.gone_ids and self.leads(term)
+                self.must(not dead, f"{agent_id} was declared gone and is taken in again")
             case Subscribed(framework_id):
                 known = framework_id in self.registry().frameworks or not self.leads(term)
                 self.must(known, f"{framework_id} is subscribed and not durable")
@@ -168,7 +186,8 @@ class Judge:
             return
         ended = any(status.sequence <= sequence for _, status in fate.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
-        kept = record is not None and not record.done
+        # An end that the master tells in its agent's place is durable: the agent need not keep it.
+        kept = record is not None and not record.done and record.told is None
         self.must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
 
     # Agents.
@@ -197,7 +216,9 @@ class Judge:
         self.seen["processes"] += 1
         self.must(fate.run is None, f"{task_id} is started twice")
         self.must(not fate.refused, f"{task_id} was refused and is started")
-        self.must(not fate.ends, f"{task_id} is started after its end was told")
+        # Declared dead is not the same as dead.
+        ended = bool(fate.ends) and machine.name not in self.gone
+        self.must(not ended, f"{task_id} is started after its end was told")
         fate.run, fate.machine = run, machine
         held = total_of(each.resources for each in machine.live)
         self.must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
@@ -222,9 +243,6 @@ class Judge:
             case _:
                 pass
 
-    def on_answered(self, framework: FrameworkProcess, call: calls.Call, verdict: Verdict) -> None:
-        """A verdict arrived for the first time."""
-
     def on_new_identity(self, framework: FrameworkProcess) -> None:
         """A framework was removed: its tasks are to be killed, and nobody waits for them."""
         self.seen["removed frameworks"] += 1
@@ -242,6 +260,7 @@ class Judge:
         fate = self.fates[status.task_id]
         self.seen["updates"] += 1
         if status.state.is_terminal:
+            fate.is_known = True
             self._check_truth(fate, status)
         if not status.needs_acknowledgement:
             return
@@ -292,6 +311,25 @@ class Judge:
             case _:
                 self.must(False, truth)
 
+    # Operators.
+
+    def on_operated(self, name: str, action: AgentAction, agent: Agent) -> None:
+        """An operator was answered: what he wants is durable, or somebody wants otherwise since."""
+        self.seen["operations"] += 1
+        records = self.agents.get(agent.agent_id, [])
+        match action:
+            case Drain():
+                held = any(record.drain is not None for record in records)
+            case Deactivate():
+                held = any(record.deactivated for record in records)
+            case Reactivate():
+                held = any(not record.deactivated and record.drain is None for record in records)
+            case MarkGone():
+                held = any(record.gone for record in records)
+                self.gone.add(name)
+                self.gone_ids.add(agent.agent_id)
+        self.must(held, f"{action} of {name} is answered and not durable: {records[-1:]}")
+
     # The end.
 
     def unfinished(self) -> list[str]:
@@ -300,6 +338,6 @@ class Judge:
         for task_id, fate in self.fates.items():
             if fate.run is not None and fate.run.lives:
                 left.append(f"{task_id} still runs")
-            elif fate.accepted and not fate.ends and not fate.excused:
+            elif fate.accepted and not fate.is_known and not fate.excused:
                 left.append(f"{task_id} was accepted, and its framework never heard how it ended")
         return left

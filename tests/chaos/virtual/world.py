@@ -6,9 +6,15 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from random import Random
 
+from croupier.agent.core import events as ev
+from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agents import Agent
+from croupier.master.core.events import Event, OperateAgent, OperatorKill, UpdateRoles
+from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.faults import Fault, drawn
@@ -250,8 +256,108 @@ class World:
             self.network.hang(streams[fault.other % len(streams)])
         return bool(streams)
 
-    def _on_operator(self, fault: Fault) -> bool:
-        return False
+    def _on_usurp(self, fault: Fault) -> bool:
+        """The leader stands still until another leads, and comes to just as agents look around."""
+        leader = [each for each in self.masters if each.name == reg.name_of(self.registry.leader)]
+        if len(self.masters) == 1 or not leader or not self._pause(leader[0], fault):
+            return False
+        waking = max(0.0, fault.lasts - 0.1)
+        for agent in self.agents:
+            self._later(waking, lambda name=agent.name: self._reset_all(name))  # type: ignore[misc]
+        return True
+
+    def _reset_all(self, name: str) -> None:
+        for end in self.network.streams_of(name):
+            self.network.reset(end, loses=True, told=(True, True))
+
+    def _on_disk_full(self, fault: Fault) -> bool:
+        agent = self.agents[fault.who % len(self.agents)]
+        if agent.is_up:
+            agent.put(ev.RoomChanged(False))
+            agent.later(fault.lasts, lambda: agent.put(ev.RoomChanged(True)))
+        return agent.is_up
+
+    def _on_slow_disk(self, fault: Fault) -> bool:
+        agent = self.agents[fault.who % len(self.agents)]
+        agent.slow_s = (fault.salt % 20) / 10
+
+        def heal() -> None:
+            agent.slow_s = 0.0
+
+        self._later(fault.lasts, heal)
+        return True
+
+    def _on_no_spawn(self, fault: Fault) -> bool:
+        agent = self.agents[fault.who % len(self.agents)]
+        agent.cannot_spawn = True
+
+        def heal() -> None:
+            agent.cannot_spawn = False
+
+        self._later(fault.lasts, heal)
+        return True
+
+    def _on_stop(self, fault: Fault) -> bool:
+        agent = self.agents[fault.who % len(self.agents)]
+        if agent.is_up:
+            agent.stop()
+            self._later(fault.lasts + 5.0, agent.start)
+        return agent.is_up
+
+    def _on_teardown(self, fault: Fault) -> bool:
+        framework = self.frameworks[fault.who % len(self.frameworks)]
+        if framework.is_up and framework.framework_id:
+            framework.tear_down()
+        return framework.is_up
+
+    # Operators.
+
+    def _ask(self, make_event: Callable[[int], Event], answered: Callable[[object], None]) -> bool:
+        """Ask the master that leads; nobody asks again if there is no answer."""
+        leaders = [each for each in self.masters if each.term is not None and each.is_up]
+        if leaders:
+            leaders[0].ask(make_event, answered)
+        return bool(leaders)
+
+    def _operate(self, name: str, action: AgentAction) -> bool:
+        def answered(result: object) -> None:
+            if isinstance(result, Agent):
+                self.judge.on_operated(name, action, result)
+
+        return self._ask(lambda request: OperateAgent(request, name, action, "chaos"), answered)
+
+    def _named(self, fault: Fault) -> str:
+        return self.agents[fault.who % len(self.agents)].name
+
+    def _on_drain(self, fault: Fault) -> bool:
+        return self._operate(self._named(fault), Drain((None, 0, 1000)[fault.salt % 3]))
+
+    def _on_deactivate(self, fault: Fault) -> bool:
+        return self._operate(self._named(fault), Deactivate())
+
+    def _on_reactivate(self, fault: Fault) -> bool:
+        return self._operate(self._named(fault), Reactivate())
+
+    def _on_gone(self, fault: Fault) -> bool:
+        # What is answered is known late: from here on the agent may be gone.
+        self.judge.gone.add(self._named(fault))
+        return self._operate(self._named(fault), MarkGone())
+
+    def _on_operator_kill(self, fault: Fault) -> bool:
+        live = [run for machine in self.machines for run in machine.live]
+        if not live:
+            return False
+        framework_id, task_id = live[fault.other % len(live)].key
+        self.judge.fates[task_id].killers.add("operator")
+        return self._ask(
+            lambda request: OperatorKill(request, task_id, framework_id, None), lambda _: None
+        )
+
+    def _on_weight(self, fault: Fault) -> bool:
+        change = RoleChange(
+            Role(ROLES[fault.who % len(ROLES)]), RoleSettings(1 + fault.salt % 5000)
+        )
+        return self._ask(lambda request: UpdateRoles(request, (change,)), lambda _: None)
 
     # The end.
 
@@ -260,6 +366,8 @@ class World:
         self.kernel.trace("everything is healed")
         self.is_healed = True
         self.registry.slow_s = 0.0
+        for agent in self.agents:
+            agent.slow_s, agent.cannot_spawn = 0.0, False
         self.network.heal_all()
         for process in self.processes:
             process.resume()
@@ -281,8 +389,18 @@ class World:
                 return
             if self.kernel.now > limit:
                 raise Violation("never quiet: " + "; ".join(left[:12]))
+            for process in self.processes:
+                # An agent that was stopping leaves late.
+                process.start()
             for framework in self.frameworks:
                 framework.end_endless()
+            self._reactivate()
+
+    def _reactivate(self) -> None:
+        """Have all agents offered again that operators took away."""
+        for record in self.registry.durable.agents.values():
+            if not record.gone and (record.deactivated or record.drain is not None):
+                self._operate(record.agent_id, Reactivate())
 
     def _unsettled(self) -> list[str]:
         """What is not as it must be in the end, for people."""

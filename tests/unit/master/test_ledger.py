@@ -10,7 +10,7 @@ from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Deposed, SessionId
-from croupier.master.core.events import AgentTask, FrameworkCalled, Heard, Register
+from croupier.master.core.events import AgentStopped, AgentTask, FrameworkCalled, Heard, Register
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -407,3 +407,34 @@ def test_what_a_returned_agent_tells_is_not_told_before_it_does() -> None:
     scene.framework_back()
     assert scene.told() == []
     assert ResendUpdates(scene.owner) in scene.sent[scene.host]
+
+
+def test_an_end_told_for_want_of_an_agent_waits_for_nothing_that_came_before() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED, waiting=3)
+    # The handler of the first update failed; what comes after that waits until it comes again.
+    scene.do(AgentStopped(scene.host, "bye"))
+    scene.pass_time(Settings().resend_s)
+    assert [(s.state, s.sequence) for s in scene.told()][3:] == [
+        (TaskState.FINISHED, MASTER_SEQUENCE)
+    ]
+    scene.acknowledge(MASTER_SEQUENCE, 2)
+    assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_updates_are_told_in_order_to_a_framework_that_was_away_for_some() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.session)
+    scene.report(scene.host, scene.owner, T1, TaskState.STARTING, 1)
+    scene.report(scene.host, scene.owner, T1, TaskState.RUNNING, 2)
+    scene.framework_back()
+    # Sent before the agent was asked to send all again.
+    scene.report(scene.host, scene.owner, T1, TaskState.FINISHED, 3)
+    assert scene.told() == []
+    for number, state in enumerate(
+        (TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED), start=1
+    ):
+        scene.report(scene.host, scene.owner, T1, state, number)
+    assert [s.sequence for s in scene.told()] == [1, 2, 3]

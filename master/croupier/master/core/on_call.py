@@ -31,7 +31,7 @@ from croupier.model.errors import (
     shortened,
 )
 from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
-from croupier.model.task import Reason, TaskState, TaskStatus, check_grace
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
 
 # More answers than this unseen, and the framework does not read.
 MAX_VERDICTS = 4096
@@ -177,7 +177,7 @@ def _on_acknowledged(
     state: State, framework: Framework, agent_id: AgentId, task_id: TaskId, sequence: int
 ) -> Iterator[Effect]:
     task = framework.tasks.get(task_id)
-    if task is None or task.agent_id != agent_id or not 0 < sequence <= task.sequence:
+    if task is None or task.agent_id != agent_id or not 0 < sequence <= _last_told(task):
         yield Happened(UpdateAcknowledged("unknown"))
         return
     task.acknowledged = max(task.acknowledged, sequence)
@@ -189,6 +189,11 @@ def _on_acknowledged(
     yield Happened(UpdateAcknowledged("forwarded"))
     if task.state.is_terminal and sequence >= task.sequence:
         yield from drop(state, task)
+
+
+def _last_told(task: Task) -> int:
+    """The highest number under which anything of the task was told."""
+    return MASTER_SEQUENCE if task.is_orphan else task.sequence
 
 
 def _reconcile(

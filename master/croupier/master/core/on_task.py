@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from croupier.master.core.effects import Effect, Happened, Save, Send
 from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
@@ -142,8 +143,13 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     if framework.session is not None:
         if task.told_on != framework.session:
             task.told_on = framework.session
-            yield Send(framework.session, Updated((task.status,)))
+            yield Send(framework.session, Updated((final(task.status),)))
         watch_orphans(state, framework, now)
+
+
+def final(status: TaskStatus) -> TaskStatus:
+    """An end, as we tell it: it waits for nothing that its agent might have told before."""
+    return replace(status, sequence=MASTER_SEQUENCE)
 
 
 def watch_orphans(state: State, framework: Framework, now: float) -> None:
@@ -158,7 +164,7 @@ def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Eff
     orphans = [task for task in framework.tasks.values() if task.is_orphan]
     for task in orphans:
         task.told_on = framework.session
-        yield Send(framework.session, Updated((task.status,)))
+        yield Send(framework.session, Updated((final(task.status),)))
     if orphans:
         watch_orphans(state, framework, now)
 
@@ -240,9 +246,19 @@ def _pass_on(
         if task.state.is_terminal and status.sequence >= task.sequence:
             yield from drop(state, task)
             forget_removed(state, framework.framework_id)
-    elif framework.session is None:
+    elif framework.session is None or _is_early(framework, task, status):
         yield Happened(UpdateHandled("waiting"))
     else:
-        task.told_on = framework.session
+        task.told_on, task.told_sequence = framework.session, status.sequence
         yield Send(framework.session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))
+
+
+def _is_early(framework: Framework, task: Task, status: TaskStatus) -> bool:
+    """Whether the framework has yet to be told of earlier updates: all of them come again.
+
+    They came while it was away; when it returned its agents were asked for them.
+    """
+    is_told = task.told_on == framework.session
+    before = max(task.acknowledged, task.told_sequence if is_told else 0)
+    return status.sequence > before + 1

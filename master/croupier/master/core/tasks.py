@@ -26,6 +26,7 @@ class Task:
         kill_due: when its agent, if it was told, has ended it by force; seconds on the
             master's clock.
         told_on: the session on which its latest status was passed on to its framework.
+        told_sequence: the number of the last update that was.
         is_orphan: whether its agent has it no more, so that the master itself must tell
             the framework what became of it.
         client_id: the run of its framework's program that launched it; empty if the task was
@@ -48,6 +49,7 @@ class Task:
     is_charged: bool = False
     kill: tuple[int | None, Reason] | None = None
     told_on: SessionId | None = None
+    told_sequence: int = 0
     is_orphan: bool = False
     client_id: str = ""
     seq: int = 0
