@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator, Mapping
 import pytest
 
 from croupier.rpc.address import Address
-from croupier.rpc.transport import free_addresses
+from croupier.rpc.transport import free_addresses, make_channel
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from tests.harness.masters import running_master
 from tests.harness.proxy import Proxy
 
 ME = "me"
@@ -114,3 +117,16 @@ async def test_what_is_late_arrives_all_the_same(proxy: Proxy) -> None:
         began = loop.time()
         assert await ask(connection) == b"hello"
         assert loop.time() - began >= 0.2
+
+
+async def test_a_master_that_is_far_away_is_reached(proxy: Proxy) -> None:
+    """Coming to speak with a peer takes two ways there and back, of 0.4 s each here."""
+    async with running_master() as master:
+        proxy.server = master.address
+        proxy.slow_down(ME, 0.2)
+        channel = make_channel(proxy.address)
+        try:
+            operator = OperatorServiceStub(channel)
+            assert (await operator.GetMaster(pb.GetMasterRequest(), timeout=10)).leader
+        finally:
+            await channel.close()

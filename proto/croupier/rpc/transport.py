@@ -41,8 +41,10 @@ _CHANNEL = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
+    # Also how long a connection may take to come about, from its first packet to the peer's
+    # SETTINGS: less gives up on far and busy peers, more waits for frozen ones.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
     # Our own backoff decides when to reconnect; gRPC must not add its own on top.
-    ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
 ]
