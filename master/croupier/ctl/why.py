@@ -34,6 +34,8 @@ _ADVICE = {
     "disconnected": "start the framework again, or mend its connection",
     "demand is met": "the framework has to declare more demand",
     "no agents": "start agents: croupier agents",
+    "agent is being drained": "croupier agent reactivate AGENT offers it again",
+    "agent is deactivated": "croupier agent reactivate AGENT offers it again",
     "agent is away": "the agent has to come back: croupier agents",
 }
 

@@ -27,6 +27,8 @@ class Cause(Enum):
     NO_DEMAND = "demand is met"
     NO_AGENTS = "no agents"
     AGENT_AWAY = "agent is away"
+    DRAINING = "agent is being drained"
+    DEACTIVATED = "agent is deactivated"
     MAKING_ROOM = "room is being made"
     ELIGIBLE = "eligible"
 

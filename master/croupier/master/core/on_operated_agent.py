@@ -50,6 +50,7 @@ def on_operate_agent(state: State, event: OperateAgent, now: float) -> Iterator[
         yield Answer(event.request, shortened(refusal))
         return
     before = agent.record()
+    was_gone = agent.agent_id in state.gone
     match event.action:
         case Drain():
             yield from _drain(state, agent, DrainRequest(event.action.grace_ms), now)
@@ -61,8 +62,8 @@ def on_operate_agent(state: State, event: OperateAgent, now: float) -> Iterator[
             yield from _mark_gone(state, agent, now)
         case _:
             assert_never(event.action)
-    is_gone = isinstance(event.action, MarkGone)
-    if is_gone or agent.record() != before:
+    is_gone = agent.agent_id in state.gone
+    if is_gone != was_gone or agent.record() != before:
         name = action_name(event.action)
         yield Happened(AgentOperated(agent.agent_id, agent.hostname, name, event.operator))
     yield Answer(event.request, agent)

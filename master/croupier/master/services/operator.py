@@ -9,15 +9,17 @@ from typing import TypeVar
 
 from grpc import StatusCode
 
-from croupier.master.core.events import OperatorKill, UpdateRoles
+from croupier.master.core.actions import AgentAction, Deactivate, MarkGone, Reactivate
+from croupier.master.core.agents import Agent
+from croupier.master.core.events import OperateAgent, OperatorKill, UpdateRoles
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.master.seat import Seat
-from croupier.master.services import views
+from croupier.master.services import agent_views, views
 from croupier.master.services.stream import Context
-from croupier.master.wire.from_operator import changes_from_wire
+from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader, shortened
 from croupier.model.ids import AgentId, FrameworkId, TaskId
@@ -57,7 +59,8 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
         """All agents."""
-        return await self._read(context, views.view_agents)
+        clock = self._clock
+        return await self._read(context, lambda state: agent_views.view_agents(state, clock.now()))
 
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
@@ -113,6 +116,34 @@ class OperatorService(OperatorServiceServicer):
         moved = await _answered(context, self._update_roles(request, context.peer()))
         return views.view_moved(moved, dry_run=request.dry_run)
 
+    async def DrainAgent(
+        self, request: pb.DrainAgentRequest, context: Context
+    ) -> pb.DrainAgentResponse:
+        """Have an agent's tasks ended, and offer it no more."""
+        view = await self._operate(context, request.agent, drain_from_wire(request))
+        return pb.DrainAgentResponse(agent=view)
+
+    async def DeactivateAgent(
+        self, request: pb.DeactivateAgentRequest, context: Context
+    ) -> pb.DeactivateAgentResponse:
+        """Offer an agent no more."""
+        view = await self._operate(context, request.agent, Deactivate())
+        return pb.DeactivateAgentResponse(agent=view)
+
+    async def ReactivateAgent(
+        self, request: pb.ReactivateAgentRequest, context: Context
+    ) -> pb.ReactivateAgentResponse:
+        """Offer an agent again."""
+        view = await self._operate(context, request.agent, Reactivate())
+        return pb.ReactivateAgentResponse(agent=view)
+
+    async def MarkAgentGone(
+        self, request: pb.MarkAgentGoneRequest, context: Context
+    ) -> pb.MarkAgentGoneResponse:
+        """Declare an agent and its tasks dead."""
+        view = await self._operate(context, request.agent, MarkGone())
+        return pb.MarkAgentGoneResponse(agent=view)
+
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Why a framework has no more offers than it has."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
@@ -120,6 +151,17 @@ class OperatorService(OperatorServiceServicer):
         return await self._read(
             context,
             lambda state: views.view_reasons(state, framework_id, agent_id, clock.now()),
+        )
+
+    async def _operate(self, context: Context, named: str, action: AgentAction) -> pb.AgentView:
+        return await _answered(context, self._operated(named, action, context.peer()))
+
+    async def _operated(self, named: str, action: AgentAction, peer: str) -> pb.AgentView:
+        agent = await self._seat.ask(lambda number: OperateAgent(number, named, action, peer))
+        assert isinstance(agent, Agent)
+        clock = self._clock
+        return await self._seat.read(
+            lambda state: agent_views.view_agent(state, agent, clock.now())
         )
 
     async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:

@@ -7,7 +7,6 @@ from fractions import Fraction
 from itertools import chain
 
 from croupier.master.allocator import Cause, PassedOver
-from croupier.master.core.agents import Agent
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.on_roles import RolesMoved
@@ -15,7 +14,8 @@ from croupier.master.core.standing import RoleStanding, Standings, in_tree_order
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.recovery import agents_missing, decided_in_s
-from croupier.master.wire.to_framework import agent_to_wire, offer_to_wire
+from croupier.master.services.agent_views import all_withheld, withheld
+from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, total_of
@@ -49,11 +49,6 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
         agents_missing=agents_missing(state),
         decided_in_ms=max(0, round(decided_in_s(state, now) * 1000)),
     )
-
-
-def view_agents(state: State) -> pb.ListAgentsResponse:
-    """All agents, in the order in which they came."""
-    return pb.ListAgentsResponse(agents=[_agent(state, agent) for agent in state.agents.values()])
 
 
 def view_frameworks(state: State) -> pb.ListFrameworksResponse:
@@ -152,10 +147,15 @@ def view_reasons(
 def _reasons(
     state: State, framework: Framework, agent_id: AgentId, now: float
 ) -> Iterable[PassedOver]:
-    if not agent_id or state.agents[agent_id].in_pool:
-        return state.allocator.explain(framework.framework_id, agent_id or None, now)
-    detail = f"agent {agent_id} is {state.agents[agent_id].state.value}"
-    return [PassedOver(Cause.AGENT_AWAY, 1, detail, role, agent_id) for role in framework.roles]
+    framework_id, roles = framework.framework_id, framework.roles
+    if not agent_id:
+        told = state.allocator.explain(framework_id, None, now)
+        return [*told, *all_withheld(state, roles[0])]
+    why = withheld(state.agents[agent_id])
+    if why is None:
+        return state.allocator.explain(framework_id, agent_id, now)
+    cause, detail = why
+    return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
 
 
 def _reason(passed: PassedOver) -> pb.PassedOver:
@@ -173,17 +173,6 @@ def _roles_of(state: State, framework: Framework) -> list[Role]:
     """Those it subscribes to, and those that it has left and still holds something in."""
     leaves = state.allocator.tree.leaves
     return [role for framework_id, role in leaves if framework_id == framework.framework_id]
-
-
-def _agent(state: State, agent: Agent) -> pb.AgentView:
-    return pb.AgentView(
-        agent=agent_to_wire(agent.describe()),
-        state=agent.state.value,
-        total=resources_to_wire(agent.total),
-        used=resources_to_wire(state.used(agent)),
-        offered=resources_to_wire(total_of(offer.resources for offer in agent.offers.values())),
-        tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
-    )
 
 
 def _framework(state: State, framework: Framework) -> pb.FrameworkView:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from croupier.master.core.actions import Drain
 from croupier.master.core.roles import MAX_CHANGES, Part, RoleChange
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
@@ -28,6 +29,11 @@ def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
     if len(wire) > MAX_CHANGES:
         raise InvalidRequest(f"more than {MAX_CHANGES} roles cannot be changed at once")
     return tuple(map(_change, wire))
+
+
+def drain_from_wire(wire: pb.DrainAgentRequest) -> Drain:
+    """The drain that is asked for, its grace still to be checked."""
+    return Drain(wire.grace_ms if wire.HasField("grace_ms") else None)
 
 
 def _change(wire: pb.RoleChange) -> RoleChange:
