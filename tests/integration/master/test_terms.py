@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -265,6 +266,22 @@ async def test_questions_under_way_are_answered_when_the_term_ends() -> None:
                 await asyncio.wait_for(question, 5)
             with pytest.raises(StreamEnded):
                 await subscribing
+
+
+async def test_each_term_has_an_event_log_of_its_own(tmp_path: Path) -> None:
+    election = FakeElection()
+    async with elected_master(election, event_log=tmp_path / "log") as master:
+        for epoch in (1, 2):
+            await election.elect()
+            await leads(master, epoch)
+            assert "croupier_event_log_bytes_total" in (await get(master, "/metrics"))[1]
+            async with RawAgent(master.address) as agent:
+                await agent.register()
+                await election.elect_other(None)
+            await follows(master)
+    heads = [log.read_text().splitlines()[0] for log in tmp_path.iterdir()]
+    found = [re.search(r'"master_id":\s*"\w+-(\d)"', head) for head in heads]
+    assert sorted(match[1] for match in found if match) == ["1", "2"]
 
 
 async def test_a_master_alone_ends_when_its_store_fails(tmp_path: Path) -> None:
