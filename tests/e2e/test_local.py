@@ -93,7 +93,7 @@ def test_kill_of_an_unknown_task(local: Local) -> None:
     assert "no task 'nope'" in done.stderr
 
 
-def test_a_killed_agent_leaves_no_orphan_and_local_ends_everything(tmp_path: Path) -> None:
+def test_a_killed_agent_comes_back_to_its_tasks_and_local_ends_everything(tmp_path: Path) -> None:
     with running_local(tmp_path, "--agents", "2") as local:
         done = local.run(
             "timeout", "--signal=KILL", "4", str(local.bin_dir / "croupier"), "run", "-n", "2",
@@ -102,9 +102,12 @@ def test_a_killed_agent_leaves_no_orphan_and_local_ends_everything(tmp_path: Pat
         assert done.returncode != 0
         agents = [pid for pid in local.leftovers() if b"croupier.agent" in cmdline(pid)]
         assert len(agents) == 2
+        before = sleepers(local)
         for pid in agents:
             os.kill(pid, signal.SIGKILL)
-        assert holds(lambda: not sleepers(local))
+        assert holds(lambda: json.loads(local.croupier("agents", "--json").stdout) != [])
+        assert before
+        assert sleepers(local) == before
         assert local.end() == 0
     assert holds(lambda: not local.leftovers())
 

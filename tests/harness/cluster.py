@@ -16,6 +16,7 @@ from typing import Any
 
 import grpc.aio
 
+from croupier.agent.leftovers import clean_up
 from croupier.rpc.address import Address
 from croupier.rpc.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
@@ -113,6 +114,8 @@ class Cluster:
             except subprocess.TimeoutExpired:
                 process.kill()
                 process.wait()
+        for log in self.work_dir.glob("*/checkpoint.log"):
+            await clean_up(log.parent)
 
     def _start(self, name: str, module: str, *flags: str) -> None:
         with (self.work_dir / f"{name}.log").open("ab") as log:
@@ -154,15 +157,23 @@ def log_events(text: str) -> list[dict[str, Any]]:
 
 
 def processes_with(marker: str) -> list[int]:
-    """Pids of processes whose command line or environment holds `marker`, but not this one."""
+    """Pids of processes whose command line or environment holds `marker`.
+
+    Not this one, nor the shims of tasks: they hold their tasks' words.
+    """
     found = []
     for entry in Path("/proc").iterdir():
         if not entry.name.isdigit() or int(entry.name) == os.getpid():
             continue
         try:
-            told = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+            words = (entry / "cmdline").read_bytes()
+            told = words + (entry / "environ").read_bytes()
         except OSError:
             continue
-        if marker.encode() in told:
+        if marker.encode() in told and not _is_shim(words.split(b"\0")):
             found.append(int(entry.name))
     return found
+
+
+def _is_shim(words: list[bytes]) -> bool:
+    return b"/shim-" in words[0] or any(word.endswith(b"/shim/fallback.py") for word in words)
