@@ -20,7 +20,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.leftovers import clean_up, end_strays
+from croupier.agent.leftovers import clean_up
 from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.output import OutputRoutes
@@ -105,7 +105,7 @@ class Agent:
             self._identity(),
             self._inbox,
             Waits(self._rng),
-            self.state.master_epoch,
+            (self.state.cluster, self.state.master_epoch),
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
@@ -198,7 +198,7 @@ class Agent:
             self._supervisor = Supervisor(
                 work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
             )
-            strays = await end_strays(work_dir, known)
+            strays = await asyncio.to_thread(self._supervisor.forget_strays, known)
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
         if strays:

@@ -100,12 +100,15 @@ class Link:
         identity: Identity,
         inbox: Inbox[Event],
         waits: Waits,
-        master_epoch: int = 0,
+        heard: tuple[str, int] = ("", 0),
     ) -> None:
-        """Feed `inbox`; nothing happens before `run`. `master_epoch` is the newest so far."""
+        """Feed `inbox`; nothing happens before `run`.
+
+        `heard` is the cluster and the epoch of the newest master so far.
+        """
         self._masters, self._waits = masters, waits
         self._identity, self._inbox = identity, inbox
-        self._master_epoch = master_epoch
+        self._cluster, self._master_epoch = heard
         self._numbers = count(1)
         self._session = 0
         self._outbox: Outbox[pb.Report] = _closed()
@@ -225,16 +228,19 @@ class Link:
             NotLeader: if it says so itself.
             Unavailable: if it is an older master than one that was heard before.
         """
-        epoch = message.master_epoch
-        if epoch < self._master_epoch:
+        epoch, cluster = message.master_epoch, message.cluster
+        is_other = bool(cluster) and cluster != self._cluster
+        if not is_other and epoch < self._master_epoch:
             for order in message.orders:
                 if order.error.code == framework_pb2.ERROR_CODE_NOT_LEADER:
                     raise error_from_wire(order.error)
             newest = self._master_epoch
             raise Unavailable(f"this master is of epoch {epoch}, and {newest} was heard before")
-        if epoch > self._master_epoch:
-            self._master_epoch = epoch
-            self._inbox.put_now(Heard(epoch))
+        if is_other or epoch > self._master_epoch:
+            if is_other and self._cluster:
+                _log.warning("cluster_is_another", cluster=cluster, before=self._cluster)
+            self._cluster, self._master_epoch = cluster, epoch
+            self._inbox.put_now(Heard(epoch, cluster))
 
     def _on_registered(self, registered: pb.Registered, log: structlog.stdlib.BoundLogger) -> float:
         """Begin to beat; how long the master may be silent from now on."""

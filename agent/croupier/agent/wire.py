@@ -47,6 +47,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
         boot_id=identity.boot_id,
         tasks=[_task_to_wire(task) for task in state.tasks.values()],
         master_epoch=state.master_epoch,
+        cluster=state.cluster,
         incomplete=state.incomplete,
     )
     if register.ByteSize() > SLIM_BYTES:

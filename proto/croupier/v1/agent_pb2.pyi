@@ -51,10 +51,13 @@ class AgentServiceConnectResponse(_message.Message):
 
     ORDERS_FIELD_NUMBER: _builtins.int
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
     master_epoch: _builtins.int
     """Which of all masters that ever led the cluster says this, counted from 1. An agent obeys
     none that is older than the newest it has heard.
     """
+    cluster: _builtins.str
+    """Which cluster the master leads; epochs of different clusters do not compare."""
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     def __init__(
@@ -62,10 +65,11 @@ class AgentServiceConnectResponse(_message.Message):
         *,
         orders: _abc.Iterable[Global___Order] | None = ...,
         master_epoch: _builtins.int = ...,
+        cluster: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["master_epoch", b"master_epoch", "orders", b"orders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "master_epoch", b"master_epoch", "orders", b"orders"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -119,6 +123,7 @@ class Register(_message.Message):
     TASKS_FIELD_NUMBER: _builtins.int
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
+    CLUSTER_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty on the first registration of an agent's life."""
     hostname: _builtins.str
@@ -127,9 +132,13 @@ class Register(_message.Message):
     boot_id: _builtins.str
     """Changes when the machine restarts."""
     master_epoch: _builtins.int
-    """The newest master that the agent has heard. An older one that reads this leads no more."""
+    """The newest master that the agent has heard. An older one of the same cluster that reads
+    this leads no more.
+    """
     incomplete: _builtins.bool
     """Records of tasks were lost: what is not listed may have run all the same."""
+    cluster: _builtins.str
+    """Of the newest master."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -149,10 +158,11 @@ class Register(_message.Message):
         tasks: _abc.Iterable[Global___AgentTask] | None = ...,
         master_epoch: _builtins.int = ...,
         incomplete: _builtins.bool = ...,
+        cluster: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

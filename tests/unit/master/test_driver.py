@@ -243,7 +243,7 @@ async def test_a_newer_master_that_an_agent_has_heard_ends_it_before_anything_is
     recorder = Recorder()
     driver = make_driver(recorder)
     await driver.inbox.put(subscribe(1))
-    await driver.inbox.put(replace(register(2), master_epoch=9))
+    await driver.inbox.put(replace(register(2), master_epoch=9, cluster=driver.state.cluster))
     with pytest.raises(FailedOver, match="9"):
         await asyncio.wait_for(driver.run(), 5)
     assert recorder.said == []

@@ -323,14 +323,15 @@ def test_who_never_acknowledges_launches_no_more() -> None:
     assert scene.call(scene.session, call, 10).tasks[0].error is None
 
 
-def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
+@pytest.mark.parametrize(("cluster", "deposed"), [(CLUSTER, True), ("other", False)])
+def test_a_master_that_reads_of_a_newer_one_leads_no_more(cluster: str, deposed: bool) -> None:
     scene = Scene()
-    ours = AgentId(f"{scene.state.master_id}-A9")
-    register = Register(SessionId(99), ours, "h", Resources.parse(ALL), {}, master_epoch=2)
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, master_epoch=2, cluster=cluster)
     effects = scene.do(register)
-    assert any(isinstance(effect, Deposed) for effect in effects)
-    assert isinstance(scene.closed[SessionId(99)], NotLeader)
-    assert ours not in scene.state.agents
+    assert any(isinstance(effect, Deposed) for effect in effects) == deposed
+    assert (agent_id in scene.state.agents) == (not deposed)
+    assert isinstance(scene.closed.get(SessionId(99)), NotLeader) == deposed
 
 
 class TestSilence:

@@ -50,9 +50,10 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A master spoke: of which epoch. It comes before what that master says."""
+    """A master spoke: of which epoch and cluster. It comes before what that master says."""
 
     master_epoch: int
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -70,10 +70,13 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     yield from ()
 
 
-def on_heard(state: AgentState, master_epoch: int) -> Iterator[Effect]:
-    """A master spoke: what an older one says from now on is not to be obeyed."""
-    if master_epoch > state.master_epoch:
-        state.master_epoch = master_epoch
+def on_heard(state: AgentState, master_epoch: int, cluster: str) -> Iterator[Effect]:
+    """A master spoke: what an older one says from now on is not to be obeyed.
+
+    A cluster that has begun anew, for its registry was lost, counts its masters anew.
+    """
+    if cluster != state.cluster or master_epoch > state.master_epoch:
+        state.master_epoch, state.cluster = master_epoch, cluster
         yield Checkpoint(state.record)
 
 

@@ -20,7 +20,7 @@ class AgentRecord:
     Attributes:
         agent_id: empty until it has named itself.
         boot_id: of the machine's run; empty if it does not tell.
-        master_epoch: the newest master that was heard.
+        master_epoch: the newest master that was heard, in `cluster`.
         incomplete: records were lost, and no master was told yet.
     """
 
@@ -28,6 +28,7 @@ class AgentRecord:
     boot_id: str
     master_epoch: int
     incomplete: bool = False
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

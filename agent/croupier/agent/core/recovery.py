@@ -52,6 +52,7 @@ def recovered(
             case AgentRecord():
                 state.agent_id, state.recorded_boot_id = record.agent_id, record.boot_id
                 state.master_epoch, state.incomplete = record.master_epoch, record.incomplete
+                state.cluster = record.cluster
             case FrameworkRecord(framework_id, epoch):
                 state.epochs.pop(framework_id, None)
                 state.epochs[framework_id] = epoch

@@ -29,6 +29,7 @@ class AgentState:
         boot_id: of the machine's present run.
         recorded_boot_id: of the run in which its processes were last looked for.
         master_epoch: the newest master that was heard; an older one is not to be obeyed.
+        cluster: which cluster that master leads.
         incomplete: records were lost, and no master was told yet.
         epochs: of each framework that was heard, its program's newest run, oldest news first.
         session: the session that has had REGISTER; updates go there. None: nobody listens.
@@ -50,6 +51,7 @@ class AgentState:
     boot_id: str = ""
     recorded_boot_id: str = ""
     master_epoch: int = 0
+    cluster: str = ""
     incomplete: bool = False
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     session: int | None = None
@@ -85,7 +87,9 @@ class AgentState:
     @property
     def record(self) -> AgentRecord:
         """The agent itself, as it is to be remembered."""
-        return AgentRecord(self.agent_id, self.recorded_boot_id, self.master_epoch, self.incomplete)
+        return AgentRecord(
+            self.agent_id, self.recorded_boot_id, self.master_epoch, self.incomplete, self.cluster
+        )
 
     def is_live(self, key: Key) -> bool:
         """Whether the task has not ended; False if it is not known."""

@@ -77,8 +77,8 @@ def _handle_rare(
             return on_connected(state, session, now)
         case ev.Disconnected(session):
             return on_disconnected(state, session)
-        case ev.Heard(master_epoch):
-            return on_heard(state, master_epoch)
+        case ev.Heard(master_epoch, cluster):
+            return on_heard(state, master_epoch, cluster)
         case ev.Registered(agent_id):
             return on_registered(state, agent_id)
         case ev.Removed():

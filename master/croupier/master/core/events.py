@@ -86,7 +86,7 @@ class Register:
     """An agent's first report: everything it knows.
 
     Attributes:
-        master_epoch: of the newest master that it has heard.
+        master_epoch: of the newest master that it has heard, in `cluster`.
         incomplete: records of tasks were lost: what is not listed may have run.
     """
 
@@ -99,6 +99,7 @@ class Register:
     tasks: tuple[AgentTask, ...] = ()
     master_epoch: int = 0
     incomplete: bool = False
+    cluster: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,14 +36,7 @@ MAX_HOSTNAME = 255
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
     """Take in an agent: new, back again, or taking over from an older session."""
-    if event.master_epoch > state.epoch:
-        if not _may_be_ours(state, event.agent_id):
-            message = (
-                f"agent {event.agent_id[:80]} is of another cluster, or of this one before it"
-                " began anew: end what it runs by croupier-agent --recover=cleanup"
-            )
-            yield Close(event.session, InvalidRequest(message))
-            return
+    if event.cluster == state.cluster and event.master_epoch > state.epoch:
         message = f"an agent has heard master {event.master_epoch}; this one is {state.epoch}"
         yield Close(event.session, NotLeader(message))
         yield Deposed(message)
@@ -196,12 +189,6 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
             yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
     yield from announce(state, agent, message)
-
-
-def _may_be_ours(state: State, agent_id: AgentId) -> bool:
-    """Whether what such an agent has heard of masters may be about those of this cluster."""
-    cluster = state.master_id.rpartition("-")[0]
-    return not agent_id or agent_id.startswith(f"{cluster}-")
 
 
 def _check(state: State, event: Register) -> None:

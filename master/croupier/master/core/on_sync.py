@@ -126,7 +126,7 @@ def _found(
 
     It was, because its end was acknowledged, unless the ledger itself is younger.
     """
-    latest, waiting = report.latest, report.unacknowledged
+    latest = report.latest
     task_id = report.task.task_id
     used = framework.has_used(task_id)
     if latest.state.is_terminal and (used or not framework.is_stranger):

@@ -156,6 +156,11 @@ class State:
         )
         self.add_task(task)
 
+    @property
+    def cluster(self) -> str:
+        """The cluster's name: the master's id without its epoch."""
+        return self.master_id.rpartition("-")[0]
+
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
         """A new id, unique among all masters of this cluster."""
         while True:
@@ -174,8 +179,7 @@ class State:
         if prefix == self.master_id:
             return 1 <= int(number) <= self._counts["O"]
         cluster, _, epoch = prefix.rpartition("-")
-        is_ours = cluster == self.master_id.rpartition("-")[0]
-        return is_ours and _is_number(epoch) and 1 <= int(epoch) < self.epoch
+        return cluster == self.cluster and _is_number(epoch) and 1 <= int(epoch) < self.epoch
 
     def add_framework(
         self,

@@ -44,13 +44,16 @@ async def _serve(
     term: Term, requests: AsyncIterator[pb.AgentServiceConnectRequest], context: Context
 ) -> None:
     session, inbox = term.sessions.open_agent(), term.driver.inbox
+    cluster = term.driver.state.cluster
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
         for report in request.reports:
             await inbox.put(report_from_wire(session.session_id, report))
 
     async def write(orders: list[pb.Order]) -> None:
-        await context.write(pb.AgentServiceConnectResponse(orders=orders, master_epoch=term.epoch))
+        await context.write(
+            pb.AgentServiceConnectResponse(orders=orders, master_epoch=term.epoch, cluster=cluster)
+        )
 
     try:
         await serve_stream(session, session.end, requests, handle, write, context, inbox)

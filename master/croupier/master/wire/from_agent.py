@@ -50,6 +50,7 @@ def _register(session: SessionId, wire: pb.Register) -> Register:
         tuple(_task(task) for task in wire.tasks),
         wire.master_epoch,
         wire.incomplete,
+        wire.cluster[:64],
     )
 
 
