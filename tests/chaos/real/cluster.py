@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -117,7 +117,7 @@ class Cluster:
             if daemon.name in self.agents:
                 daemon.resume()
             await asyncio.to_thread(daemon.end)
-        for pid in processes_with(str(self.folder)):
+        for pid in self.strays():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         for proxy in self.proxies.values():
@@ -187,6 +187,11 @@ class Cluster:
     def pids(self) -> Mapping[int, str]:
         """Which daemon each process is."""
         return {daemon.pid: daemon.name for daemon in self.daemons().values() if daemon.runs}
+
+    def strays(self) -> list[int]:
+        """Processes that know of this cluster's folder, but for its daemons and whoever runs us."""
+        ours = {*self.pids(), *_ancestors(os.getpid())}
+        return [pid for pid in processes_with(str(self.folder)) if pid not in ours]
 
     def _operator(self, master: str) -> OperatorServiceStub:
         if master not in self._channels:
@@ -268,3 +273,9 @@ class Cluster:
         if self.slow is not None and daemons is not self.frameworks:
             environment |= self.slow.environment(name)
         daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)
+
+
+def _ancestors(pid: int) -> Iterator[int]:
+    while pid > 1:
+        yield pid
+        pid = int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])

@@ -20,7 +20,6 @@ from tests.chaos.real.journal import Entry, read_entries
 from tests.chaos.real.leftovers import check_agents
 from tests.chaos.real.ran import read_ran
 from tests.chaos.real.work import work_named
-from tests.harness.cluster import processes_with
 from tests.harness.eventually import eventually
 
 # For daemons to find each other again, for tasks to end, and for the books to be closed.
@@ -104,12 +103,8 @@ class Judge:
 
     async def _check_processes(self) -> list[Violation]:
         """That no process but the daemons is left."""
-        known = self._cluster.pids()
-        return [
-            Violation("orphan", str(pid), _words(pid))
-            for pid in processes_with(str(self._cluster.folder))
-            if pid not in known and _words(pid)
-        ]
+        strays = ((pid, _words(pid)) for pid in self._cluster.strays())
+        return [Violation("orphan", str(pid), words) for pid, words in strays if words]
 
     async def _check_agents(self) -> list[Violation]:
         """That agents keep nothing of tasks that are over."""

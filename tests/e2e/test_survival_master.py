@@ -1,0 +1,26 @@
+"""kill -9 of the only master under load.
+
+`python -m tests.bench.master_killed` does it with 1,000 tasks and 100 ACCEPTs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.bench.master_killed import measure
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+# The target is 3 s on an idle machine; tests run beside others.
+OFFERING_S = 10.0
+
+
+async def test_what_was_answered_took_effect_once(tmp_path: Path) -> None:
+    """Every ACCEPT that was answered before the master was killed, by a plain framework."""
+    outcome = await measure(tmp_path / "cluster", tasks=150, accepts=50)
+    assert outcome.violations == []
+    assert (outcome.ran, outcome.twice) == (200, 0)
+    assert outcome.last_second > 0
+    assert outcome.offering < OFFERING_S

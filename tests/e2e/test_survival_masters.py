@@ -1,0 +1,103 @@
+"""Three masters and three members of etcd, of which some are killed.
+
+`python -m tests.bench.failover` kills the leader twenty times.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.bench.failover import SEED, kill_leader, measure, several_masters
+from tests.chaos.real.checker import Violation
+from tests.chaos.real.cluster import Cluster
+from tests.chaos.real.journal import Answered
+from tests.chaos.real.judge import Judge
+from tests.chaos.real.ran import read_ran
+from tests.harness.eventually import eventually
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+
+LEASE_S = 2.0
+# The target is the lease and 2 s on an idle machine; tests run beside others.
+FAILOVER_S = LEASE_S + 12.0
+# Offers may be this far apart while nothing is wrong but the machine's load.
+HICCUP_S = 4.0
+
+
+def accepted(judge: Judge, since_s: float, until_s: float) -> int:
+    """How many ACCEPTed tasks were answered ok in a time since the epoch."""
+    return sum(
+        isinstance(entry, Answered) and not entry.error and since_s < entry.time_s < until_s
+        for entries in judge.entries().values()
+        for entry in entries
+    )
+
+
+async def judged(cluster: Cluster, judge: Judge) -> list[Violation]:
+    cluster.control("drain")
+    return await judge.judge()
+
+
+async def test_the_leader_is_killed_twice(tmp_path: Path) -> None:
+    """Another leads and offers, and nothing is lost."""
+    result = await measure(tmp_path / "cluster", kills=2, lease_s=LEASE_S)
+    assert result.violations == []
+    assert max(result.waits) < FAILOVER_S
+
+
+async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
+    """One member: nobody notices. Two: nothing new is decided, and all goes on by itself."""
+    async with several_masters(tmp_path / "cluster", LEASE_S) as (cluster, watcher):
+        judge = Judge(cluster, SEED)
+        leader = await cluster.leader()
+        began = time.monotonic()
+        cluster.etcd["etcd1"].kill()
+        await asyncio.sleep(3)
+        cluster.etcd["etcd1"].start()
+        await asyncio.sleep(3)
+        assert watcher.longest_gap_s(began) < HICCUP_S
+        assert await cluster.leader() == leader
+
+        cluster.etcd["etcd2"].kill()
+        cluster.etcd["etcd3"].kill()
+        lost_at = time.time()
+        ended = len(read_ran(cluster.folder / "ran").ends)
+
+        async def nobody_leads() -> bool:
+            return await cluster.leader() is None
+
+        await eventually(nobody_leads, LEASE_S + 5, "nobody leads any more")
+        # Long enough for tasks to end by themselves, and for ACCEPTs if there were any.
+        await asyncio.sleep(2)
+        assert accepted(judge, lost_at + LEASE_S, time.time()) == 0
+        assert len(read_ran(cluster.folder / "ran").ends) > ended
+
+        cluster.etcd["etcd2"].start()
+        cluster.etcd["etcd3"].start()
+        back_at = time.monotonic()
+        await eventually(lambda: watcher.offered_at > back_at, 60, "offers again")
+        await watcher.stop(teardown=True)
+        assert await judged(cluster, judge) == []
+
+
+async def test_a_leader_is_cut_off_from_etcd(tmp_path: Path) -> None:
+    """It gives up leading before another does, and both decided nothing twice."""
+    async with several_masters(tmp_path / "cluster", LEASE_S) as (cluster, watcher):
+        leader = await cluster.leader()
+        assert leader is not None
+        for member in cluster.etcd:
+            cluster.proxies[member].swallow(leader)
+
+        async def another_leads() -> bool:
+            return await cluster.leader() not in (None, leader)
+
+        await eventually(another_leads, FAILOVER_S, "another leads")
+        for member in cluster.etcd:
+            cluster.proxies[member].heal(leader)
+        await kill_leader(cluster, watcher)
+        await watcher.stop(teardown=True)
+        assert await judged(cluster, Judge(cluster, SEED)) == []
