@@ -62,6 +62,18 @@ class ScriptedOperator(OperatorServiceServicer):
     async def UpdateRoles(self, request: Any, context: Context) -> pb.UpdateRolesResponse:
         return await self._answer(request, context, pb.UpdateRolesResponse)
 
+    async def DrainAgent(self, request: Any, context: Context) -> pb.DrainAgentResponse:
+        return await self._answer(request, context, pb.DrainAgentResponse)
+
+    async def DeactivateAgent(self, request: Any, context: Context) -> pb.DeactivateAgentResponse:
+        return await self._answer(request, context, pb.DeactivateAgentResponse)
+
+    async def ReactivateAgent(self, request: Any, context: Context) -> pb.ReactivateAgentResponse:
+        return await self._answer(request, context, pb.ReactivateAgentResponse)
+
+    async def MarkAgentGone(self, request: Any, context: Context) -> pb.MarkAgentGoneResponse:
+        return await self._answer(request, context, pb.MarkAgentGoneResponse)
+
     async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
         return await self._answer(request, context, pb.ExplainResponse)
 

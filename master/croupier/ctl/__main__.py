@@ -19,7 +19,7 @@ from croupier.rpc.cli import make_app, run_app
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 # Commands that have commands of their own, such as `weights set`.
-FAMILIES = frozenset({"weights", "quota"})
+FAMILIES = frozenset({"weights", "quota", "agent"})
 
 JsonFlag = Annotated[
     bool, Parameter(name="--json", negative="", help="Print a JSON list for programs.")
@@ -52,6 +52,19 @@ app.command(
     "croupier.ctl.roles_cli:quota",
     name="quota",
     help="List or change what roles are guaranteed and limited to.",
+)
+app.command(
+    "croupier.ctl.agents_cli:agent",
+    name="agent",
+    help="Show, drain, deactivate and reactivate an agent, or declare it gone.",
+)
+app.command(
+    "croupier.ctl.agents_cli:drain",
+    name="drain",
+    help="End the tasks of an agent and offer it no more, until it is reactivated.\n\n"
+    "The drain is the master's: it goes on if this command ends. Exits with 0; 1 if the master"
+    " refuses or cannot be reached; 3 if --timeout is over, and 4 if somebody else ended the drain"
+    " or the agent has left for good; 130 after Ctrl-C.",
 )
 
 

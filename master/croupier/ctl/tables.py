@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
+from croupier.ctl.agent_words import state_words
 from croupier.ctl.views import View
 
 
@@ -51,7 +52,7 @@ AGENTS = Table(
     (
         _key("AGENT", "agent_id"),
         _key("HOST", "hostname"),
-        _key("STATE", "state"),
+        Column("STATE", state_words),
         _number("TASKS", "tasks"),
         _amount("USED", "used"),
         _amount("OFFERED", "offered"),

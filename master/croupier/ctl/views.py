@@ -29,7 +29,7 @@ PPM = 1_000_000
 
 
 def agent_view(agent: pb.AgentView) -> View:
-    """One agent."""
+    """One agent; `drain` is None unless it is being drained, `decided_in_s` unless it is away."""
     total, used, offered = map(resources_from_wire, (agent.total, agent.used, agent.offered))
     return {
         "agent_id": agent.agent.agent_id,
@@ -44,6 +44,9 @@ def agent_view(agent: pb.AgentView) -> View:
         "used": amount_view(used),
         "offered": amount_view(offered),
         "tasks": agent.tasks,
+        "deactivated": agent.deactivated,
+        "drain": _drain(agent.drain) if agent.HasField("drain") else None,
+        "decided_in_s": agent.decided_in_ms / 1000 if agent.HasField("decided_in_ms") else None,
     }
 
 
@@ -173,6 +176,19 @@ def amount_view(amount: Resources) -> View:
 def scalars_view(amounts: Mapping[str, int]) -> View:
     """Amounts of which 0 counts, such as limits."""
     return {"text": format_amounts(amounts), "milli": dict(amounts)}
+
+
+def _drain(drain: pb.Drain) -> View:
+    return {
+        "done": drain.done,
+        "grace_s": drain.grace_ms / 1000 if drain.HasField("grace_ms") else None,
+        "tasks_left": drain.tasks_left,
+        "estimate_s": drain.estimate_ms / 1000 if drain.HasField("estimate_ms") else None,
+        "blockers": [
+            {"framework_id": each.framework_id, "task_id": each.task_id, "reason": each.reason}
+            for each in drain.blockers
+        ],
+    }
 
 
 def _amount(wire: resources_pb2.Resources) -> View:
