@@ -22,9 +22,11 @@ LEFT = pb.Drain(
 )
 
 
-def view(drain: pb.Drain | None = None, state: str = "connected", **more: bool) -> pb.AgentView:
+def view(
+    drain: pb.Drain | None = None, state: str = "connected", deactivated: bool = False
+) -> pb.AgentView:
     agent = framework_pb2.AgentDescription(agent_id="m-A1", hostname="h1")
-    return pb.AgentView(agent=agent, state=state, tasks=2, drain=drain, **more)
+    return pb.AgentView(agent=agent, state=state, tasks=2, drain=drain, deactivated=deactivated)
 
 
 def task(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
