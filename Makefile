@@ -1,12 +1,15 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test proto bench bench-allocator clean
+.PHONY: demo test chaos proto bench bench-allocator clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
 
 test:  ## every check there is
 	@sh tests/run.sh
+
+chaos:  ## faults in virtual time and with real processes: SEED=n SEEDS=n ROUNDS=n
+	@sh tests/chaos/run.sh
 
 bench:  ## latency of a re-offer, and what a pass costs
 	@sh tests/bench/run.sh

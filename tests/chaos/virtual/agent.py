@@ -62,6 +62,7 @@ class AgentProcess(Process):
 
     Attributes:
         slow_s: what each sync takes now, beyond what is usual.
+        next_master: whom it turns to when it has lost a master; empty: chance decides.
         cannot_spawn: whether processes cannot be started now.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
         syncs_first: for a mutant: False acts before its records are durable.
@@ -91,6 +92,7 @@ class AgentProcess(Process):
         self.steps = 0
         self.slow_s = 0.0
         self.cannot_spawn = False
+        self.next_master = ""
         self._epoch = 0
         self._lazy: list[Record] = []
         self._syncing: tuple[list[Record], list[Effect]] | None = None
@@ -184,6 +186,7 @@ class AgentProcess(Process):
         else:
             self._hops = 0
             wait_s, master = self._backoff.next_s(), self.random.choice(self.masters)
+        master, self.next_master = self.next_master or master, ""
 
         def again() -> None:
             if session == self._session:

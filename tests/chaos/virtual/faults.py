@@ -28,7 +28,10 @@ WEIGHTS = {
     "half_reset": 4,
     "hang": 4,
     "slow_registry": 3,
-    "usurp": 4,
+    "snap": 8,
+    "worst_moment": 8,
+    "lost_kill": 3,
+    "usurp": 5,
     "disk_full": 2,
     "slow_disk": 2,
     "no_spawn": 1,
@@ -68,10 +71,11 @@ class Fault:
         )
 
 
-def drawn(random: Random, until: float) -> list[Fault]:
-    """The faults of one world, in order."""
+def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Fault]:
+    """The faults of one world, in order; of some kinds `only`, if any are named."""
     number = random.choice((2, 4, 8, 12, 20))
-    kinds = random.choices(list(WEIGHTS), list(WEIGHTS.values()), k=number)
+    weights = {kind: WEIGHTS[kind] for kind in only or WEIGHTS}
+    kinds = random.choices(list(weights), list(weights.values()), k=number)
     if random.random() < 0.3:
         # Of two kinds only, so that each kind is met by every other, many times.
         few = random.sample(sorted(set(kinds)), min(2, len(set(kinds))))

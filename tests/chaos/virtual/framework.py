@@ -222,9 +222,9 @@ class FrameworkProcess(Process):
             case Rescinded(offer_id):
                 self.offers.pop(offer_id, None)
             case Verdict(seq):
-                entry = self.ledger.close(seq)
-                if entry is not None:
-                    self._on_answered(entry.call, message)
+                answered = self.ledger.close(seq)
+                if answered is not None:
+                    self._on_answered(answered.call, message)
             case Updated(statuses):
                 self.queue.extend(statuses)
 

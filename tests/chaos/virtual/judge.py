@@ -21,6 +21,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     LaunchTask,
+    Offered,
     Registered,
     Subscribed,
     ToAgent,
@@ -43,6 +44,10 @@ from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.master import Term
+from tests.chaos.virtual.network import End
+
+# What is to be done at the next moment of some kind: to which process, over which stream.
+Moment = Callable[[str, End | None], None]
 
 
 class Violation(AssertionError):
@@ -94,10 +99,19 @@ class Judge:
         self.gone: set[str] = set()
         self.gone_ids: set[AgentId] = set()
         self.agents: dict[AgentId, list[AgentRecord]] = {}
+        self.moments: dict[str, list[Moment]] = {}
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
         self._calls: dict[tuple[str, int], calls.Call] = {}
         self._told: dict[tuple[str, int], Verdict] = {}
+
+    def await_moment(self, kind: str, action: Moment) -> None:
+        """Have something done once, when next something of that kind happens."""
+        self.moments.setdefault(kind, []).append(action)
+
+    def _comes(self, kind: str, who: str, end: End | None = None) -> None:
+        for action in self.moments.pop(kind, ()):
+            self.kernel.after(0.0, lambda action=action: action(who, end))  # type: ignore[misc]
 
     def must(self, condition: bool, message: str) -> None:
         """Raise if `condition` does not hold."""
@@ -112,6 +126,8 @@ class Judge:
 
     def on_commit(self, record: Record) -> None:
         """A record has become durable."""
+        if self.moments:
+            self._comes("commit", "")
         match record:
             case TaskRecord():
                 task_id, done = record.info.task_id, record.done
@@ -135,6 +151,8 @@ class Judge:
 
     def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
         """A message leaves a master: what it promises is durable."""
+        if self.moments:
+            self._comes(type(message).__name__, term.master, term.sessions[session])
         match message:
             case Verdict():
                 self._on_verdict(term, session, message)
@@ -149,6 +167,11 @@ class Judge:
             case Registered(agent_id):
                 dead = agent_id in self.gone_ids and self.leads(term)
                 self.must(not dead, f"{agent_id} was declared gone and is taken in again")
+            case Offered(_, agent):
+                record = self.registry().agents.get(agent.agent_id)
+                withheld = record is not None and (record.deactivated or record.drain is not None)
+                taken = withheld and self.leads(term)
+                self.must(not taken, f"{agent.agent_id} is offered, and an operator forbade it")
             case Subscribed(framework_id):
                 known = framework_id in self.registry().frameworks or not self.leads(term)
                 self.must(known, f"{framework_id} is subscribed and not durable")
@@ -207,10 +230,14 @@ class Judge:
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""
+        if self.moments:
+            self._comes("sync", agent.name)
         self.obeyed[agent.name] = max(epoch, self.obeyed.get(agent.name, 0))
 
     def on_process(self, machine: Machine, run: Run) -> None:
         """A process was started."""
+        if self.moments:
+            self._comes("process", machine.name)
         _, task_id = run.key
         fate = self.fates[task_id]
         self.seen["processes"] += 1
@@ -225,6 +252,8 @@ class Judge:
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
         """A process has ended."""
+        if self.moments:
+            self._comes("end", machine.name)
 
     # Frameworks.
 
@@ -290,12 +319,17 @@ class Judge:
             self.must(known, f"{told}, but nobody said so")
             return
         self.must(run is None or not run.lives, f"{told}, but it runs")
+        lost = state is TaskState.GONE and status.reason is Reason.AGENT_RESTARTED
+        self.must(not lost, f"{told}, but no agent has lost anything")
         if run is None:
             never = {TaskState.KILLED, TaskState.DROPPED, TaskState.GONE, TaskState.FAILED}
             self.must(state in never, f"{told}, but never ran")
             return
         truth = f"{told}, but it ended with {run.exit_code}, signal {run.signal}"
         self.must(state is not TaskState.DROPPED, truth)
+        if run.rebooted:
+            self.must(state in (TaskState.GONE, TaskState.KILLED), truth)
+            return
         if run.vanished:
             self.must(state in (TaskState.FAILED, TaskState.GONE, TaskState.KILLED), truth)
             return

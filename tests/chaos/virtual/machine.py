@@ -31,6 +31,7 @@ class Run:
         lives: whether the process runs.
         exit_code, signal: how it ended; both None if nobody knows.
         vanished: its shim was killed, or the machine was restarted.
+        rebooted: of the two the latter.
         is_watched: whether the agent of now has started or adopted it.
     """
 
@@ -43,6 +44,7 @@ class Run:
     exit_code: int | None = None
     signal: int | None = None
     vanished: bool = False
+    rebooted: bool = False
     is_watched: bool = True
 
 
@@ -125,7 +127,7 @@ class Machine:
         self.kernel.trace(f"{self.name} reboots")
         self.boot += 1
         for run in self.live:
-            run.vanished = True
+            run.vanished = run.rebooted = True
             self._ends(run, None, None)
 
     def _ends(self, run: Run, code: int | None, signal: int | None) -> None:

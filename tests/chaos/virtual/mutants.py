@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 from unittest.mock import patch
 
+from croupier.agent.core import on_life
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core import step as agent_step
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
@@ -38,10 +39,12 @@ class Mutant:
     Attributes:
         what: for people.
         patches: where, and what is put there.
+        kinds: of faults by which it is noticed soon; none: by many.
     """
 
     what: str
     patches: tuple[tuple[Any, str, Any], ...]
+    kinds: tuple[str, ...] = ()
 
     def applied(self) -> AbstractContextManager[object]:
         """It is broken within this context."""
@@ -160,6 +163,28 @@ def _launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[
     yield from _SYNC(state, agent, replace(event, tasks=()), now)
 
 
+def _recovers_withheld(registry: Registry, *rest: Any) -> State:
+    agents = {
+        agent_id: replace(record, drain=None, deactivated=False)
+        for agent_id, record in registry.agents.items()
+    }
+    return _RECOVERED(replace(registry, agents=agents), *rest)
+
+
+def _recovers_gone(registry: Registry, *rest: Any) -> State:
+    agents = {id_: record for id_, record in registry.agents.items() if not record.gone}
+    return _RECOVERED(replace(registry, agents=agents), *rest)
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _as_it_is(status: Any) -> Any:
+    return status
+
+
+_RECOVERED = State.recovered
 _RELEASE, _RECALL = State.release_task, State._recall
 _APPLY, _ARRIVED = Registry.apply, Framework.verdicts_arrived
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
@@ -213,7 +238,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: drops acks": (
         "acknowledgements are not passed on to agents",
-        _one(on_call, "acknowledge", _nothing),
+        ((on_call, "acknowledge", _nothing), (on_task, "acknowledge", _nothing)),
     ),
     "master: an id twice": ("ids are given again", _one(State, "next_id", _same_id)),
     "master: frees twice": (
@@ -255,6 +280,30 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     "master: ignores what is listed": (
         "what an agent lists is not looked at",
         _one(on_agent, "sync", _launches_all),
+    ),
+    "master: gone lost in failover": (
+        "a successor does not know which agents were declared gone",
+        _one(State, "recovered", _recovers_gone),
+    ),
+    "master: drain lost in failover": (
+        "a successor does not know which agents are withheld",
+        _one(State, "recovered", _recovers_withheld),
+    ),
+    "master: tells out of order": (
+        "an update is passed on though earlier ones were not",
+        _one(on_task, "_is_early", _never),
+    ),
+    "master: ends wait for others": (
+        "an end told in an agent's place has the number that the agent gave it",
+        _one(on_task, "final", _as_it_is),
+    ),
+    "agent: has no name of its own": (
+        "an agent is named by the master, whose word may be lost",
+        _one(on_life, "take_name", _nothing),
+    ),
+    "agent: does not see reboots": (
+        "the machine's start is not noticed",
+        _one(AgentState, "was_rebooted", False),
     ),
     "agent: no fsync": (
         "a crash loses the last records that were synced",
@@ -309,4 +358,19 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
 }
 
-MUTANTS = {name: Mutant(what, patches) for name, (what, patches) in _BROKEN.items()}
+# What is noticed by few kinds of faults is tested with those.
+_KINDS = {
+    "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
+    "master: kill lost in failover": ("lost_kill",),
+    "master: forgets verdicts": ("snap",),
+    "master: gone lost in failover": ("gone", "agent_pause", "master_crash"),
+    "master: drain lost in failover": ("drain", "deactivate", "master_crash"),
+    "master: tells out of order": ("reset", "operator_kill"),
+    "master: ends wait for others": ("stop", "framework_deaf"),
+    "agent: ignores epochs": ("usurp",),
+    "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),
+}
+
+MUTANTS = {
+    name: Mutant(what, patches, _KINDS.get(name, ())) for name, (what, patches) in _BROKEN.items()
+}

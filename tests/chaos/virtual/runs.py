@@ -45,12 +45,13 @@ def run(
     faults: Sequence[Fault] | None = None,
     traced: bool = False,
     mutant: str = "",
+    only: tuple[str, ...] = (),
 ) -> Outcome:
     """Run one world to its end, with one thing broken on purpose if a `mutant` is named."""
     if mutant:
         with MUTANTS[mutant].applied():
-            return run(seed, faults, traced)
-    world = World(seed, faults, traced)
+            return run(seed, faults, traced, only=only)
+    world = World(seed, faults, traced, only)
     violation = ""
     try:
         world.run()
@@ -73,7 +74,7 @@ def told(error: Exception) -> str:
     """An error on one line: what, and where."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
-    return f"{type(error).__name__} at {place}: {error or where.line}"
+    return f"{type(error).__name__} at {place}: {str(error) or where.line}"
 
 
 def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[Outcome]:

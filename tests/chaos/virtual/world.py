@@ -4,12 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from random import Random
 
 from croupier.agent.core import events as ev
 from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.agents import Agent
 from croupier.master.core.events import Event, OperateAgent, OperatorKill, UpdateRoles
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    Registered,
+    ResendUpdates,
+    Subscribed,
+    Updated,
+    Verdict,
+)
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.model.ids import Role
@@ -23,10 +34,22 @@ from tests.chaos.virtual.judge import Judge, Violation
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess, Term
-from tests.chaos.virtual.network import Network
+from tests.chaos.virtual.network import End, Network
 from tests.chaos.virtual.process import Process
 
 LEASE_S = 3.0
+# How long a leader stands still so that another leads, has tasks end, and is left again.
+USURPED_S = 6.0
+MESSAGES = (
+    Registered,
+    LaunchTask,
+    KillTask,
+    AcknowledgeUpdate,
+    ResendUpdates,
+    Subscribed,
+    Verdict,
+    Updated,
+)
 # After everything is healed, all must be over within this time.
 SETTLE_S = 900.0
 TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
@@ -45,13 +68,17 @@ class World:
     """
 
     def __init__(
-        self, seed: int, faults: Sequence[Fault] | None = None, traced: bool = False
+        self,
+        seed: int,
+        faults: Sequence[Fault] | None = None,
+        traced: bool = False,
+        only: tuple[str, ...] = (),
     ) -> None:
-        """`faults` in place of those that the seed says."""
+        """`faults` in place of those that the seed says, or such as are of some kinds `only`."""
         self.seed = seed
         random = Random(f"{seed} world")
         self.until = random.choice((10.0, 20.0, 40.0))
-        drawn_faults = drawn(Random(f"{seed} faults"), self.until)
+        drawn_faults = drawn(Random(f"{seed} faults"), self.until, only)
         self.faults = list(drawn_faults if faults is None else faults)
         self.struck: Counter[str] = Counter()
         self.kernel = Kernel(traced)
@@ -139,6 +166,9 @@ class World:
         struck = self._crash(master, fault)
         self.registry.crashed(master.name)
         return struck
+
+    def _kill_leader(self, fault: Fault) -> None:
+        self._on_master_crash(replace(fault, who=1))
 
     def _master(self, fault: Fault) -> MasterProcess:
         """The leader more often than others."""
@@ -232,7 +262,7 @@ class World:
         return self._break(fault, (True, True))
 
     def _on_half_reset(self, fault: Fault) -> bool:
-        return self._break(fault, ((True, False), (False, True))[fault.salt & 1])  # type: ignore[arg-type]
+        return self._break(fault, (True, False) if fault.salt & 1 else (False, True))
 
     def _break(self, fault: Fault, told: tuple[bool, bool]) -> bool:
         process = self.processes[fault.who % len(self.processes)]
@@ -256,19 +286,75 @@ class World:
             self.network.hang(streams[fault.other % len(streams)])
         return bool(streams)
 
+    # Faults that wait for the worst moment.
+
+    def _on_snap(self, fault: Fault) -> bool:
+        """A stream breaks with the next message of a kind still in it."""
+
+        def snap(_: str, end: End | None) -> None:
+            if end is not None and not self.is_healed:
+                self.network.reset(end, loses=True, told=(True, True))
+
+        kind = MESSAGES[fault.salt % len(MESSAGES)]
+        self.judge.await_moment(kind.__name__, snap)
+        return True
+
+    def _on_worst_moment(self, fault: Fault) -> bool:
+        """A process is killed between two things that belong together."""
+        kinds = ("commit", "sync", "process", "end", *(kind.__name__ for kind in MESSAGES))
+        named = {process.name: process for process in self.processes}
+
+        def kill(name: str, _: End | None) -> None:
+            process = named.get(name or reg.name_of(self.registry.leader))
+            if process is not None and not self.is_healed and self._crash(process, fault):
+                self.registry.crashed(process.name)
+
+        self.judge.await_moment(kinds[fault.salt % len(kinds)], kill)
+        return True
+
+    def _on_lost_kill(self, fault: Fault) -> bool:
+        """A task is to end while its agent is cut off, and then the master dies."""
+        live = [run for machine in self.machines for run in machine.live]
+        fates = [self.judge.fates[run.key[1]] for run in live]
+        known = [n for n, fate in enumerate(fates) if fate.owner.is_subscribed and fate.machine]
+        if not known:
+            return False
+        chosen = known[fault.other % len(known)]
+        machine = fates[chosen].machine
+        assert machine is not None
+        for master in self.masters:
+            self._cut(master.name, machine.name, 1.5)
+        fates[chosen].owner.kill(live[chosen].key[1])
+        self._later(1.0, lambda: self._kill_leader(fault))
+        return True
+
     def _on_usurp(self, fault: Fault) -> bool:
         """The leader stands still until another leads, and comes to just as agents look around."""
-        leader = [each for each in self.masters if each.name == reg.name_of(self.registry.leader)]
-        if len(self.masters) == 1 or not leader or not self._pause(leader[0], fault):
+        if len(self.masters) == 1:
             return False
-        waking = max(0.0, fault.lasts - 0.1)
-        for agent in self.agents:
-            self._later(waking, lambda name=agent.name: self._reset_all(name))  # type: ignore[misc]
+
+        def pause(name: str, _: End | None) -> None:
+            master = {each.name: each for each in self.masters}[name]
+            if self.is_healed or not self._pause(master, replace(fault, lasts=USURPED_S)):
+                return
+            for process in (*self.agents, *self.frameworks):
+                self._later(LEASE_S + 1.0, lambda name=process.name: self._reset_all(name))  # type: ignore[misc]
+            self._later(USURPED_S - 0.2, lambda: self._turn_to(name))
+
+        self.judge.await_moment(LaunchTask.__name__, pause)
         return True
+
+    def _turn_to(self, master: str) -> None:
+        """Have all agents look around, and find this master first."""
+        for agent in self.agents:
+            agent.next_master = master
+            self._reset_all(agent.name)
 
     def _reset_all(self, name: str) -> None:
         for end in self.network.streams_of(name):
             self.network.reset(end, loses=True, told=(True, True))
+
+    # Faults of agents' machines.
 
     def _on_disk_full(self, fault: Fault) -> bool:
         agent = self.agents[fault.who % len(self.agents)]
@@ -365,6 +451,7 @@ class World:
         """Undo every fault, and have frameworks come to their end."""
         self.kernel.trace("everything is healed")
         self.is_healed = True
+        self.judge.moments.clear()
         self.registry.slow_s = 0.0
         for agent in self.agents:
             agent.slow_s, agent.cannot_spawn = 0.0, False

@@ -1,0 +1,45 @@
+"""Chaos: first in virtual time, then with real processes. The last line sums up both.
+
+    python -m tests.chaos [--seed N] [--seeds N] [--rounds N]
+
+0 seeds or 0 rounds leave that part out. The exit code is 1 if anything was violated.
+"""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+from collections.abc import Sequence
+
+
+def part(module: str, *arguments: str) -> tuple[int, str]:
+    """Run one part, show what it says, and return its exit code and its last line."""
+    command = [sys.executable, "-m", module, *arguments]
+    last = ""
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            print(line, end="", flush=True)
+            last = line.strip() or last
+    return process.returncode, last
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.chaos")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--seeds", type=int, default=500, help="worlds in virtual time")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of real processes")
+    options = parser.parse_args(argv)
+    seed = ("--seed", str(options.seed))
+    results = []
+    if options.seeds:
+        results.append(part("tests.chaos.virtual", *seed, "--seeds", str(options.seeds)))
+    if options.rounds:
+        results.append(part("tests.chaos.real", *seed, "--rounds", str(options.rounds)))
+    print("chaos: " + " | ".join(last for _, last in results))
+    return 1 if any(code for code, _ in results) else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

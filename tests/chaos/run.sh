@@ -1,0 +1,7 @@
+#!/bin/sh
+# Chaos, in virtual time and with real processes: SEED, SEEDS and ROUNDS are numbers.
+set -eu
+cd "$(dirname "$0")/../.."
+sh deploy/setup.sh dev >&2
+exec .venv/bin/python -m tests.chaos --seed "${SEED:-1}" --seeds "${SEEDS:-500}" \
+    --rounds "${ROUNDS:-3}"
