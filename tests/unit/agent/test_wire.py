@@ -4,6 +4,8 @@ import pytest
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.events import Now
+from croupier.agent.core.records import AgentRecord
+from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.wire import SLIM_BYTES, Identity, order_from_wire, register_to_wire
@@ -35,6 +37,22 @@ def test_register_is_all_that_the_agent_knows() -> None:
     assert list(task.task.command.argv) == ["sleep", "1"]
     assert task.latest.state == task_pb2.TASK_RUNNING
     assert [status.sequence for status in task.unacknowledged] == [2]
+
+
+def test_register_says_whom_the_agent_has_heard_and_what_it_has_lost() -> None:
+    state = recovered(
+        [AgentRecord(AgentId("A1"), "", 7, incomplete=True, cluster="c")], Resources.parse("cpus:4")
+    )
+    register = register_to_wire(WHO, state).register
+    assert (register.master_epoch, register.cluster, register.incomplete) == (7, "c", True)
+
+
+def test_orders_say_which_run_of_the_framework_gives_them() -> None:
+    info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
+    launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), framework_epoch=3)
+    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, framework_epoch=3)
+    kill = order_from_wire(pb.Order(kill=pb.KillTask(framework_id=F, task_id=T, framework_epoch=4)))
+    assert kill == ev.Kill(F, T, None, Reason.NONE, 4)
 
 
 def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:

@@ -1,0 +1,258 @@
+"""From records to a state, and what the next agent does about each task it finds there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from croupier.agent.core import events as ev
+from croupier.agent.core import on_framework
+from croupier.agent.core.effects import (
+    Adopt,
+    Checkpoint,
+    Effect,
+    Force,
+    Introduce,
+    Moved,
+    Outdated,
+    Signal,
+    Spawn,
+)
+from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import (
+    AcknowledgedRecord,
+    AgentRecord,
+    ForgetFramework,
+    ForgetTask,
+    FrameworkRecord,
+    KillRecord,
+    Record,
+    TaskRecord,
+    UpdateRecord,
+    VoidRecord,
+)
+from croupier.agent.core.recovery import recovered
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.core.tasks import Key
+from croupier.model.errors import Conflict
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
+
+F, T, A = FrameworkId("F1"), TaskId("t1"), AgentId("A1")
+KEY: Key = (F, T)
+TOTAL = Resources.parse("cpus:4;mem:1GB")
+INFO = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
+
+AGENT = AgentRecord(A, "boot-1", 3)
+LAUNCHED = TaskRecord(
+    INFO, DEFAULT_ROLE, "1-1", TaskStatus(F, T, A, TaskState.STARTING, sequence=1)
+)
+RUNNING = UpdateRecord(TaskStatus(F, T, A, TaskState.RUNNING, sequence=2, pid=7))
+FINISHED = UpdateRecord(TaskStatus(F, T, A, TaskState.FINISHED, sequence=3, pid=7, exit_code=0))
+KILL = KillRecord(F, T, 500, Reason.KILLED_BY_FRAMEWORK)
+
+
+class World:
+    """An agent that comes back to some records, on a machine that runs since `boot_id`."""
+
+    def __init__(self, *records: Record, boot_id: str = "boot-1", incomplete: bool = False) -> None:
+        self.state = recovered(
+            (AGENT, *records), TOTAL, boot_id=boot_id, life="2", incomplete=incomplete
+        )
+        self.state.check()
+        self.begun = self.do(ev.Begun())
+
+    def do(self, *events: Event) -> list[Effect]:
+        done: list[Effect] = []
+        for event in events:
+            done += step(self.state, event, Now(100.0, 0))
+            self.state.check()
+        return done
+
+    def status(self) -> TaskStatus:
+        status = self.state.tasks[KEY].status
+        assert status is not None
+        return status
+
+
+def records(effects: Iterable[Effect]) -> list[Record]:
+    return [effect.record for effect in effects if isinstance(effect, Checkpoint)]
+
+
+def moves(effects: Iterable[Effect]) -> list[tuple[TaskState, int]]:
+    return [(e.status.state, e.status.sequence) for e in effects if isinstance(e, Moved)]
+
+
+class TestATaskThatIsFound:
+    def test_running_goes_on_without_a_word(self) -> None:
+        world = World(LAUNCHED, RUNNING)
+        assert world.begun == [Adopt(KEY, "1-1")]
+        assert str(world.state.free) == "cpus:3;mem:1GB"
+        assert world.do(ev.Connected(1)) == [], "nobody is told before it is known"
+        effects = world.do(ev.Adopted(KEY, 7))
+        assert effects == [Introduce(1)]
+        assert world.status() == RUNNING.status
+
+    def test_started_unknown_to_the_records_is_told_to_run(self) -> None:
+        world = World(LAUNCHED)
+        assert moves(world.do(ev.Adopted(KEY, 9))) == [(TaskState.RUNNING, 2)]
+        assert world.status().pid == 9
+
+    def test_ended_is_told_with_its_true_end(self) -> None:
+        world = World(LAUNCHED, RUNNING)
+        assert moves(world.do(ev.Exited(KEY, exit_code=3))) == [(TaskState.FAILED, 3)]
+        assert world.status().exit_code == 3
+        assert world.state.free == TOTAL
+
+    def test_never_startable_is_told_why(self) -> None:
+        world = World(LAUNCHED)
+        world.do(ev.LaunchFailed(KEY, "no such program"))
+        assert world.status().message == "no such program"
+
+    def test_never_started_is_started_as_the_same_run(self) -> None:
+        world = World(LAUNCHED)
+        assert world.do(ev.Vanished(KEY, "", never_started=True)) == [Spawn(KEY, "1-1")]
+        assert world.state.wants_process(KEY)
+
+    def test_never_started_and_not_wanted_any_more_is_killed(self) -> None:
+        world = World(LAUNCHED, KILL)
+        effects = world.do(ev.Vanished(KEY, "", never_started=True))
+        assert moves(effects) == [(TaskState.KILLED, 2)]
+        assert world.status().reason is Reason.KILLED_BY_FRAMEWORK
+
+    def test_without_its_shim_has_an_unknown_end(self) -> None:
+        world = World(LAUNCHED, RUNNING)
+        world.do(ev.Vanished(KEY, "its shim was killed"))
+        assert (world.status().state, world.status().reason) == (
+            TaskState.FAILED,
+            Reason.EXECUTOR_TERMINATED,
+        )
+
+    def test_that_ran_is_not_started_again_whatever_is_found(self) -> None:
+        world = World(LAUNCHED, RUNNING)
+        effects = world.do(ev.Vanished(KEY, "", never_started=True))
+        assert moves(effects) == [(TaskState.FAILED, 3)]
+
+    def test_to_be_killed_is_asked_again_and_then_made_to(self) -> None:
+        killing = UpdateRecord(TaskStatus(F, T, A, TaskState.KILLING, sequence=3, pid=7))
+        world = World(LAUNCHED, RUNNING, KILL, killing)
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.ASK)]
+        assert world.state.next_deadline() == 100.5
+
+    def test_to_be_killed_and_not_told_so_is_told(self) -> None:
+        world = World(LAUNCHED, RUNNING, KILL)
+        assert moves(world.do(ev.Adopted(KEY, 7))) == [(TaskState.KILLING, 3)]
+
+    def test_ended_before_is_not_looked_for_and_told_until_that_is_known(self) -> None:
+        world = World(LAUNCHED, RUNNING, FINISHED, AcknowledgedRecord(F, T, 1))
+        assert world.begun == []
+        assert world.state.is_idle
+        waiting = world.state.tasks[KEY].updates.waiting
+        assert [status.sequence for status in waiting] == [2, 3]
+        world.do(ev.Acknowledge(F, T, 3))
+        assert not world.state.tasks
+
+    def test_void_is_killed_before_the_agent_is_anybody(self) -> None:
+        world = World(LAUNCHED, RUNNING, VoidRecord(F, T))
+        assert world.begun == [Adopt(KEY, "1-1")]
+        assert world.do(ev.Connected(1)) == []
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.MAKE)]
+        effects = world.do(ev.Exited(KEY, signal=9))
+        assert records(effects) == [ForgetTask(F, T)]
+        assert effects[-1] == Introduce(1)
+
+
+class TestAMachineThatWasStartedAnew:
+    @pytest.mark.parametrize("never_started", [False, True])
+    def test_has_no_task_of_before(self, never_started: bool) -> None:
+        world = World(LAUNCHED, boot_id="boot-2")
+        effects = world.do(ev.Vanished(KEY, "", never_started))
+        assert (world.status().state, world.status().reason) == (
+            TaskState.GONE,
+            Reason.AGENT_REBOOTED,
+        )
+        # Only now, for an agent that dies before must find out again.
+        assert records(world.begun) == []
+        assert records(effects)[-1] == AgentRecord(A, "boot-2", 3)
+
+    def test_knows_the_ends_that_were_recorded(self) -> None:
+        world = World(LAUNCHED, RUNNING, boot_id="boot-2")
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert world.status().state is TaskState.FINISHED
+
+    def test_is_not_guessed_where_the_kernel_does_not_tell(self) -> None:
+        assert not World(LAUNCHED, boot_id="").state.was_rebooted
+
+
+class TestRecordsThatAreLost:
+    def test_are_refused_where_none_should_be(self) -> None:
+        with pytest.raises(Conflict, match="a task that is not known"):
+            World(RUNNING)
+
+    def test_leave_the_rest_and_are_told_to_one_master(self) -> None:
+        world = World(RUNNING, FrameworkRecord(F, 2), incomplete=True)
+        assert not world.state.tasks
+        assert world.state.record.incomplete
+        effects = world.do(ev.Connected(1), ev.Registered(A))
+        assert records(effects) == [AgentRecord(A, "boot-1", 3)]
+
+    def test_make_it_unknown_whether_a_task_was_started(self) -> None:
+        world = World(LAUNCHED, incomplete=True)
+        effects = world.do(ev.Vanished(KEY, "", never_started=True))
+        assert moves(effects) == [(TaskState.GONE, 2)], "it may have ended"
+
+    def test_leave_a_gap_after_which_the_numbers_go_on(self) -> None:
+        world = World(LAUNCHED, FINISHED, incomplete=True)
+        waiting = world.state.tasks[KEY].updates.waiting
+        assert [status.sequence for status in waiting] == [3]
+
+    def test_do_not_cost_the_agent_its_name(self) -> None:
+        state = recovered([LAUNCHED], TOTAL, incomplete=True)
+        assert state.agent_id == A
+
+
+def test_tasks_that_hold_more_than_there_is_are_refused() -> None:
+    with pytest.raises(Conflict, match="the agent's tasks hold cpus:1, but it has mem:1GB now"):
+        recovered([AGENT, LAUNCHED], Resources.parse("mem:1GB"))
+
+
+class TestRunsOfFrameworks:
+    def launch(self, task_id: str, epoch: int, framework_id: str = F) -> ev.Launch:
+        info = TaskInfo(TaskId(task_id), Command(("x",)), Resources.parse("cpus:0.1"))
+        return ev.Launch(FrameworkId(framework_id), info, DEFAULT_ROLE, epoch)
+
+    def test_are_remembered_and_older_ones_refused(self) -> None:
+        world = World(FrameworkRecord(F, 5))
+        effects = world.do(self.launch("a", 4))
+        assert moves(effects) == [(TaskState.DROPPED, 1)]
+        kill = ev.Kill(F, T, None, Reason.KILLED_BY_FRAMEWORK, 4)
+        assert world.do(kill) == [Outdated(KEY, 4)]
+        assert FrameworkRecord(F, 6) in records(world.do(self.launch("b", 6)))
+        assert moves(world.do(self.launch("c", 0))) == [(TaskState.STARTING, 1)]
+
+    def test_of_idle_frameworks_are_forgotten_when_there_are_too_many(
+        self, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(on_framework, "MOST_FRAMEWORKS", 10)
+        world = World(*(FrameworkRecord(FrameworkId(f"X{n}"), 1) for n in range(10)))
+        forgotten = records(world.do(self.launch("a", 1, "X10")))
+        assert [r for r in forgotten if isinstance(r, ForgetFramework)] == [
+            ForgetFramework(FrameworkId(f"X{n}")) for n in range(5)
+        ]
+        assert len(world.state.epochs) == 6
+
+
+def test_a_full_disk_takes_no_new_task() -> None:
+    state = AgentState.of(TOTAL)
+    now = Now(0.0, 0)
+    step(state, ev.RoomChanged(has_room=False), now)
+    (record, *_) = records(step(state, ev.Launch(F, INFO), now))
+    assert isinstance(record, TaskRecord)
+    assert record.first.message == "the disk of the agent's work dir is full"
+    assert record.info.command == Command(), "its words would only take room"
+    step(state, ev.RoomChanged(has_room=True), now)
+    again = ev.Launch(F, TaskInfo(TaskId("t2"), Command(("x",)), INFO.resources))
+    assert moves(step(state, again, now)) == [(TaskState.STARTING, 1)]
