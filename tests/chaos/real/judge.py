@@ -23,7 +23,6 @@ from tests.chaos.real.work import work_named
 from tests.harness.eventually import eventually
 
 # For daemons to find each other again, for tasks to end, and for the books to be closed.
-WHOLE_S = 45.0
 SETTLE_S = 45.0
 CLEAN_S = 10.0
 
@@ -36,9 +35,10 @@ class Judge:
         tasks: how many ended how, so far.
     """
 
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        """The workload of `cluster` has that seed."""
-        self._cluster, self._seed = cluster, seed
+    def __init__(self, cluster: Cluster, seed: int, settle_s: float = SETTLE_S) -> None:
+        """The workload of `cluster` has that seed; `settle_s` is how long tasks may take to end
+        once they are left alone."""
+        self._cluster, self._seed, self._settle_s = cluster, seed, settle_s
         self._ended: set[str] = set()
         self.excuses: dict[str, Excuse] = {}
         self.tasks: Counter[str] = Counter()
@@ -51,10 +51,10 @@ class Judge:
             self.excuses.update(fault.excuses)
         found = self._check_daemons(done)
         try:
-            await cluster.whole(WHOLE_S)
+            await cluster.whole(self._settle_s)
             found += await until_clean(self._check_books(check_books))
             cluster.control("drain")
-            await eventually(lambda: not self._unsettled(), SETTLE_S, "all tasks have ended")
+            await eventually(lambda: not self._unsettled(), self._settle_s, "all tasks have ended")
         except AssertionError as error:
             found.append(Violation("stuck", "cluster", str(error)))
             cluster.control("drain")

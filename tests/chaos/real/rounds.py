@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import Fault
-from tests.chaos.real.judge import Judge
+from tests.chaos.real.judge import SETTLE_S, Judge
 from tests.chaos.real.menu import Course, Menu
 
 # Faults begin within this part of the time.
@@ -35,11 +35,13 @@ class Report:
 class Rounds:
     """Rounds on one cluster, one after the other."""
 
-    def __init__(self, cluster: Cluster, menu: Menu, seed: int, seconds: float) -> None:
-        """Faults of each round last about `seconds`."""
+    def __init__(
+        self, cluster: Cluster, menu: Menu, seed: int, seconds: float, settle_s: float = SETTLE_S
+    ) -> None:
+        """Faults of each round last about `seconds`, and then all has `settle_s` to settle."""
         self._cluster, self._menu = cluster, menu
         self._seed, self._seconds = seed, seconds
-        self._judge = Judge(cluster, seed)
+        self._judge = Judge(cluster, seed, settle_s)
 
     async def round(self, number: int) -> Report:
         """Do round `number`; which faults it has follows from that and the seed."""

@@ -1,0 +1,121 @@
+"""What is broken on purpose: real daemons with one bug each, for proof that it is found.
+
+    python -m tests.chaos.real.mutants NAME FLAGS...
+
+runs the daemon that the mutant is of, with its usual flags. No flag of the product does this.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from unittest.mock import patch
+
+from croupier.agent import __main__ as agent
+from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.core.records import Record as AgentRecord
+from croupier.agent.core.records import TaskRecord as AgentTaskRecord
+from croupier.agent.core.records import UpdateRecord
+from croupier.agent.core.updates import Updates
+from croupier.agent.supervisor import Supervisor
+from croupier.master import __main__ as master
+from croupier.master.core.records import Record, TaskRecord
+from croupier.master.core.state import State
+from croupier.master.store.sqlite import SqliteStore
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One bug.
+
+    Attributes:
+        what: for people.
+        daemon: `master` or `agent`.
+        target, name, broken: what is replaced, and by what.
+        fault: part of the name of the kind of fault by which it is noticed soon.
+        seen_as: kinds of violations, one of which it must lead to.
+    """
+
+    what: str
+    daemon: str
+    target: Any
+    name: str
+    broken: Callable[..., Any]
+    fault: str
+    seen_as: tuple[str, ...]
+
+    def words(self, name: str) -> Sequence[str]:
+        """What starts the daemon, up to its flags."""
+        return (sys.executable, "-m", "tests.chaos.real.mutants", name)
+
+
+_commit = SqliteStore.commit
+_checkpoint = Checkpoint.commit
+_add = Updates.add
+
+
+async def _commit_no_tasks(store: SqliteStore, records: Sequence[Record]) -> None:
+    await _commit(store, [record for record in records if not isinstance(record, TaskRecord)])
+
+
+async def _checkpoint_no_tasks(checkpoint: Checkpoint, records: Sequence[AgentRecord] = ()) -> int:
+    lost = (AgentTaskRecord, UpdateRecord)
+    return await _checkpoint(checkpoint, [r for r in records if not isinstance(r, lost)])
+
+
+def _keep_nothing(updates: Updates, status: Any) -> None:
+    """Sent once, and taken for acknowledged."""
+    _add(updates, status)
+    updates.acknowledge(status.sequence)
+
+
+def _release_nothing(state: State, task: Any) -> None:
+    return
+
+
+def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
+    """What a killed shim leaves is neither ended nor told."""
+    return
+
+
+MUTANTS = {
+    "ledger": Mutant(
+        "the master answers ACCEPTs that are not durable",
+        "master", SqliteStore, "commit", _commit_no_tasks, "orders lost",
+        ("lost", "unanswered", "ran_unasked"),
+    ),
+    "checkpoint": Mutant(
+        "the agent starts tasks that are not durable",
+        "agent", Checkpoint, "commit", _checkpoint_no_tasks, "kill agent",
+        ("wrong_end", "ran_twice", "lost", "orphan"),
+    ),
+    "updates": Mutant(
+        "the agent sends updates once, whether or not they arrive",
+        "agent", Updates, "add", _keep_nothing, "framework's network",
+        ("lost", "skipped"),
+    ),
+    "books": Mutant(
+        "the master never takes back what tasks held",
+        "master", State, "release_task", _release_nothing, "kill framework",
+        ("leak", "counted_twice"),
+    ),
+    "sweep": Mutant(
+        "the agent does not look after what a killed shim leaves",
+        "agent", Supervisor, "_sweep", _sweep_nothing, "kill shim",
+        ("lost", "orphan"),
+    ),
+}  # fmt: skip
+
+
+def main(argv: list[str]) -> None:
+    mutant = MUTANTS[argv[1]]
+    sys.argv = [argv[0], *argv[2:]]
+    daemons = {"master": master.main, "agent": agent.main}
+    with patch.object(mutant.target, mutant.name, mutant.broken):
+        daemons[mutant.daemon]()
+
+
+if __name__ == "__main__":
+    main(sys.argv)
