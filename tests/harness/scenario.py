@@ -7,8 +7,10 @@ from fractions import Fraction
 
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
-from croupier.master.core.effects import Close, Effect, Happened, Save, Send, SessionId
-from croupier.master.core.events import SessionEnded, TimePassed
+from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.drains import progress
+from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send, SessionId
+from croupier.master.core.events import AgentTask, Heard, OperateAgent, SessionEnded, TimePassed
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     AgentFailed,
@@ -26,10 +28,11 @@ from croupier.master.core.messages import (
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
-from croupier.model.task import TaskState
+from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 
@@ -191,6 +194,92 @@ class Story:
 
     def _do_break(self, plain: list[str], options: dict[str, str]) -> None:
         self.world.do(SessionEnded(self._sessions.pop(plain[0]), "the stream broke"))
+
+    def _do_drain(self, plain: list[str], options: dict[str, str]) -> None:
+        grace = round(float(options["grace"]) * 1000) if "grace" in options else None
+        self._operate(plain[0], Drain(grace))
+
+    def _do_deactivate(self, plain: list[str], options: dict[str, str]) -> None:
+        self._operate(plain[0], Deactivate())
+
+    def _do_reactivate(self, plain: list[str], options: dict[str, str]) -> None:
+        self._operate(plain[0], Reactivate())
+
+    def _do_gone(self, plain: list[str], options: dict[str, str]) -> None:
+        self._operate(plain[0], MarkGone())
+
+    def _operate(self, agent: str, action: AgentAction) -> None:
+        """Do it, and tell how the agent stands then."""
+        effects = self.world.do(OperateAgent(1, self._ids.get(agent, agent), action))
+        for effect in effects:
+            if isinstance(effect, Answer) and isinstance(effect.result, CroupierError):
+                told = str(effect.result)
+                for known, name in self._names.items():
+                    told = told.replace(known, name)
+                self._out.append(f"refused: {told}")
+        if not isinstance(action, MarkGone):
+            self._tell_agent(agent)
+
+    def _do_stands(self, plain: list[str], options: dict[str, str]) -> None:
+        self._tell_agent(plain[0])
+
+    def _tell_agent(self, name: str) -> None:
+        agent = self.world.state.agents.get(AgentId(self._ids.get(name, name)))
+        if agent is None:
+            return
+        told = f"{name} is {agent.state.value}" + (", deactivated" * agent.deactivated)
+        drain = progress(self.world.state, agent, self.world.now)
+        if drain is not None and drain.is_done:
+            told += ", drained"
+        elif drain is not None:
+            by = "" if drain.estimate_s is None else f" within {drain.estimate_s:.0f} s"
+            told += f", draining: {drain.tasks_left} left{by}"
+        self._out.append(told)
+        for blocker in drain.blockers if drain is not None else ():
+            self._out.append(f"  {blocker.task_id}: {blocker.reason}")
+
+    def _do_restart(self, plain: list[str], options: dict[str, str]) -> None:
+        """The next master takes over; nobody is connected."""
+        self.world.restart()
+        self._sessions.clear()
+
+    def _do_back(self, plain: list[str], options: dict[str, str]) -> None:
+        """An agent registers again with the tasks named, which run: `back a1 cpus:4 f.t1`."""
+        name, resources, *tasks = plain
+        agent_id = AgentId(self._ids[name])
+        listed = []
+        for task in tasks:
+            owner, _, task_id = task.partition(".")
+            framework_id = FrameworkId(self._ids[owner])
+            place = (framework_id, TaskId(task_id), agent_id)
+            status = TaskStatus(*place, TaskState.RUNNING, Source.EXECUTOR, sequence=1)
+            info = make_task(task_id, options.get("each", "cpus:1;mem:1GB"))
+            listed.append(AgentTask(framework_id, info, status, (status,)))
+        session = self.world.agent(resources, name, agent_id=agent_id, tasks=tuple(listed))
+        if session in self.world.closed:
+            self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
+        else:
+            self._join(name, session, agent_id)
+
+    def _do_killed(self, plain: list[str], options: dict[str, str]) -> None:
+        self._report(plain[0], plain[1], TaskState.KILLED)
+
+    def _do_acknowledge(self, plain: list[str], options: dict[str, str]) -> None:
+        task = self._task(plain[0], plain[1])
+        self._call(plain[0], calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
+
+    def _do_heard(self, plain: list[str], options: dict[str, str]) -> None:
+        self.world.do(Heard(self._sessions[plain[0]]))
+
+    def _do_silence(self, plain: list[str], options: dict[str, str]) -> None:
+        """Time in which nothing is heard of the agents named, and of all others it is."""
+        mute = {self.world.state.agents[AgentId(self._ids[name])].session for name in plain[1:]}
+        for session, peer in self.world.state.peers.items():
+            if session not in mute:
+                peer.last_heard = self.world.now + float(plain[0])
+        self.world.pass_time(float(plain[0]))
+        for name in plain[1:]:
+            self._tell_agent(name)
 
     def _do_time(self, plain: list[str], options: dict[str, str]) -> None:
         for session in list(self.world.state.peers.values()):

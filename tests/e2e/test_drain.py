@@ -1,0 +1,115 @@
+"""Operators empty agents and declare them gone, with real daemons."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from croupier.model.task import Reason
+from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.cluster import processes_with, real_cluster
+from tests.harness.command import croupier, ended, started
+from tests.harness.eventually import eventually
+from tests.harness.steady import at_work
+
+pytestmark = pytest.mark.e2e
+
+HAS = "cpus:2;mem:2GB;disk:1GB"
+QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
+UNIT = Resources.parse("cpus:1;mem:256MB")
+# Named by a number, so that they are found among all processes.
+NAP = "27182.5"
+
+
+class Stubborn(Framework):
+    """Fills what it is offered with tasks that do not end when they are asked to."""
+
+    def __init__(self, master: str) -> None:
+        super().__init__(name="stubborn", master=master, demand=UNIT, failover_timeout_s=60)
+        self.unit = UNIT
+        self.subscribed = asyncio.Event()
+        self.latest: dict[str, TaskStatus] = {}
+        self.offered: list[str] = []
+
+    async def on_subscribed(self, framework_id: str) -> None:
+        self.subscribed.set()
+
+    async def on_offers(self, offers: list[Offer]) -> None:
+        for offer in offers:
+            self.offered.append(offer.agent_id)
+            tasks, left = [], offer.resources
+            while self.unit <= left:
+                shell = f"trap '' TERM; while :; do sleep {NAP} & wait; done"
+                tasks.append(Task(shell=shell, resources=UNIT, grace_s=6))
+                left -= UNIT
+            await self.accept(offer, tasks)
+
+    async def on_update(self, status: TaskStatus) -> None:
+        self.latest[status.task_id] = status
+
+    def on(self, agent_id: str, state: TaskState) -> list[TaskStatus]:
+        """Tasks of an agent that are in this state."""
+        known = self.latest.values()
+        return [each for each in known if each.agent_id == agent_id and each.state is state]
+
+
+async def test_a_drain_is_followed_over_the_death_of_its_master(tmp_path: Path) -> None:
+    async with (
+        real_cluster(tmp_path, HAS, HAS, flags=QUICK) as cluster,
+        at_work(Stubborn(cluster.master)) as framework,
+    ):
+        ids = {view.agent.hostname: view.agent.agent_id for view in await cluster.agents()}
+        host0, host1 = ids["host0"], ids["host1"]
+        running = TaskState.RUNNING
+        await eventually(lambda: len(framework.on(host0, running)) == 2, 20)
+        await eventually(lambda: len(framework.on(host1, running)) == 2, 20)
+        command = ("drain", "host0", "--grace", "1h", "--wait", "--timeout", "1m")
+        async with started(*command, "--master", cluster.master) as process:
+            killing = TaskState.KILLING
+            await eventually(lambda: len(framework.on(host0, killing)) == 2, 20)
+            cluster.kill("master")
+            await cluster.start_master(*QUICK)
+            done = await ended(process, 60)
+        assert (done.code, done.err) == (0, "")
+        assert "2 tasks left; all are ended by force within 6 s" in done.out
+        assert done.out.endswith("is drained: no task is left, and it is offered to nobody\n")
+        await eventually(lambda: len(framework.on(host0, TaskState.KILLED)) == 2, 10)
+        reasons = {each.reason for each in framework.on(host0, TaskState.KILLED)}
+        assert reasons == {Reason.AGENT_DRAINING}
+        assert len(framework.on(host1, running)) == 2
+        assert len(processes_with(f"sleep\0{NAP}")) == 2
+        before = framework.offered.count(host0)
+        listed = await croupier("agents", "--master", cluster.master)
+        assert "connected, drained" in listed.out
+        again = await croupier("agent", "reactivate", "host0", "--master", cluster.master)
+        assert again.out == f"agent {host0} (host0) is connected\n"
+        await eventually(lambda: framework.offered.count(host0) > before, 20)
+        await eventually(lambda: len(framework.on(host0, running)) == 2, 20)
+
+
+async def test_a_gone_agent_ends_its_tasks_and_comes_back_as_a_new_one(tmp_path: Path) -> None:
+    async with (
+        real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
+        at_work(Stubborn(cluster.master)) as framework,
+    ):
+        (view,) = await cluster.agents()
+        old = view.agent.agent_id
+        await eventually(lambda: len(framework.on(old, TaskState.RUNNING)) == 2, 20)
+        gone = await croupier("agent", "gone", old, "--yes", "--master", cluster.master)
+        assert (gone.code, gone.out) == (0, f"agent {old} (host0) is gone\n")
+        await eventually(lambda: len(framework.on(old, TaskState.GONE_BY_OPERATOR)) == 2, 10)
+
+        async def is_back() -> bool:
+            listed = await cluster.operator.ListAgents(pb.ListAgentsRequest(), timeout=10)
+            ids = [each.agent.agent_id for each in listed.agents if each.state == "connected"]
+            return len(ids) == 1 and ids[0] != old
+
+        await eventually(is_back, 30)
+        (view,) = await cluster.agents()
+        new = view.agent.agent_id
+        await eventually(lambda: len(framework.on(new, TaskState.RUNNING)) == 2, 20)
+        # Of the four that were launched the first two run no more.
+        await eventually(lambda: len(processes_with(f"sleep\0{NAP}")) == 2, 20)
