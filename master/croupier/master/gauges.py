@@ -107,6 +107,7 @@ def _of_state(state: State) -> Iterator[Metric]:
 def _counts(state: State) -> Iterator[Metric]:
     agents = Tally(agent.state.value for agent in state.agents.values())
     yield _tallied("agents", "Agents by state.", agents, [s.value for s in AgentState])
+    yield from _withheld(state)
     known = Tally(framework.state.value for framework in state.frameworks.values())
     names = [s.value for s in FrameworkState]
     yield _tallied("frameworks", "Frameworks by state.", known, names)
@@ -116,6 +117,24 @@ def _counts(state: State) -> Iterator[Metric]:
         for task in framework.tasks.values()
     )
     yield _tallied("tasks", "Tasks by state.", tasks, [s.name for s in TaskState])
+
+
+def _withheld(state: State) -> Iterator[Metric]:
+    held: Tally[str] = Tally()
+    left = 0
+    for agent in state.agents.values():
+        held["deactivated"] += agent.deactivated
+        if agent.drain is not None:
+            tasks = sum(not task.state.is_terminal for task in agent.tasks.values())
+            held["draining" if tasks else "drained"] += 1
+            left += tasks
+    gauge = GaugeMetricFamily(
+        "croupier_agents_withheld", "Agents that operators have offered to nobody.", labels=["why"]
+    )
+    for why in ("draining", "drained", "deactivated"):
+        gauge.add_metric([why], held[why])
+    yield gauge
+    yield _gauge("drain_tasks_left", "Tasks that are left on agents that are drained.", left)
 
 
 def _resources(state: State) -> Metric:

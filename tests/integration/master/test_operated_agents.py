@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import grpc
 
 from croupier.master.config import StoreChoice
@@ -66,6 +67,11 @@ async def test_a_drain_is_answered_with_how_far_it_is_and_outlives_the_master(
         assert (view.drain.done, view.state) == (True, "connected")
         (blocker,) = view.drain.blockers
         assert blocker.task_id == "t1"
+        url = f"http://{master.http_address}/metrics"
+        async with aiohttp.ClientSession() as web, web.get(url) as scraped:
+            page = await scraped.text()
+        assert 'croupier_agents_withheld{why="drained"} 1.0' in page
+        assert "croupier_agents_drained_total 1.0" in page
         explain = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=agent.agent_id)
         (reason,) = (await operator.Explain(explain)).reasons
         assert reason.cause == "agent is being drained"

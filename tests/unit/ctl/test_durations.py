@@ -1,0 +1,46 @@
+"""Spans of time as people write them."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.ctl.durations import duration_text, parse_duration
+from croupier.model.errors import InvalidRequest
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("30", 30.0),
+        ("0.5", 0.5),
+        ("30s", 30.0),
+        ("500ms", 0.5),
+        ("1h30m", 5400.0),
+        ("2d", 172800.0),
+    ],
+)
+def test_what_people_write(text: str, seconds: float) -> None:
+    assert parse_duration(text) == seconds
+
+
+@pytest.mark.parametrize(
+    "text", ["", "s", "-1s", "1 s", "1x", "nan", "inf", "1e9", "9" * 99, "1s!"]
+)
+def test_what_is_no_span(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        parse_duration(text)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0, "0 s"),
+        (59.4, "59 s"),
+        (60, "1 min"),
+        (200, "3 min 20 s"),
+        (7500, "2 h 5 min"),
+        (-1, "0 s"),
+    ],
+)
+def test_what_people_read(seconds: float, text: str) -> None:
+    assert duration_text(seconds) == text
