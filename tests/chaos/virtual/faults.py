@@ -17,6 +17,7 @@ WEIGHTS = {
     "agent_pause": 4,
     "framework_crash": 6,
     "framework_pause": 3,
+    "twin": 3,
     "framework_deaf": 3,
     "shim_kill": 2,
     "reboot": 2,

@@ -126,9 +126,17 @@ class FrameworkProcess(Process):
     @property
     def is_settled(self) -> bool:
         """Whether it waits for nothing."""
+        if self.is_retired:
+            return True
         return self.is_subscribed and not len(self.ledger) and not self._acks and not self.queue
 
     # Its life.
+
+    def take_over(self, older: FrameworkProcess) -> None:
+        """Be a newer run of another's program: what that keeps over crashes is shared."""
+        self.framework_id = older.framework_id
+        self.endless, self.killed = older.endless, older.killed
+        self.is_launching = older.is_launching
 
     def on_start(self) -> None:
         """Connect."""
@@ -257,8 +265,9 @@ class FrameworkProcess(Process):
         if isinstance(error, Removed):
             self._begin_anew()
         elif isinstance(error, FailedOver):
-            # There is no other run of this program: an older stream of ours has come late.
-            self._lost("")
+            self.kernel.trace(f"{self.name} gives way to a newer run")
+            self.is_retired = True
+            self.crash(loses=False)
         else:
             self._lost(error.leader if isinstance(error, NotLeader) else "")
 
@@ -343,7 +352,7 @@ class FrameworkProcess(Process):
 
     def _task(self, size: Resources) -> TaskInfo:
         self.named += 1
-        task_id = TaskId(f"{self.name[0]}{self.name[-1]}.{self.life}.{self.named}")
+        task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.{self.named}")
         habits, random = self.habits, self.random
         lasts = random.choice((0.0, 0.05, 0.5, 3.0, 10.0, 25.0)) * random.uniform(0.5, 1.5)
         if random.random() < habits.endless:
@@ -364,6 +373,8 @@ class FrameworkProcess(Process):
 
     def end_endless(self) -> None:
         """Have everything ended that would never end by itself; once is enough."""
+        if not self.is_up:
+            return
         asked = {e.call.task_id for e in self.ledger.open_calls() if isinstance(e.call, calls.Kill)}
         for task_id in sorted(self.endless - self.killed - asked):
             self.kill(task_id)
@@ -379,6 +390,8 @@ class FrameworkProcess(Process):
 
     def settle(self) -> None:
         """Take no more offers."""
+        if not self.is_up:
+            return
         self.is_launching = False
         self.deaf_until = 0.0
         self._call(calls.Suppress(()))

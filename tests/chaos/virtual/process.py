@@ -22,6 +22,7 @@ class Process:
     Attributes:
         life: which run of the program this is, from 1; 0 before the first.
         paused: stopped by SIGSTOP: it does nothing, and time goes on.
+        is_retired: it is not to be started again.
     """
 
     def __init__(self, name: str, kernel: Kernel, network: Network, seed: str) -> None:
@@ -29,6 +30,7 @@ class Process:
         self.name, self.kernel, self.network = name, kernel, network
         self.random = Random(f"{seed} {name}")
         self.life = 0
+        self.is_retired = False
         self.paused = False
         self._up = False
         self._inbox: list[tuple[End | None, object]] = []
@@ -41,8 +43,8 @@ class Process:
         return self._up
 
     def start(self) -> None:
-        """Run the program."""
-        if self._up:
+        """Run the program, unless it runs or is over for good."""
+        if self._up or self.is_retired:
             return
         self.life += 1
         self._up, self.paused = True, False

@@ -116,6 +116,8 @@ class SharedRegistry:
             candidate = self._ends.pop(end, "")
             if candidate in self._waiting:
                 self._waiting.remove(candidate)
+            if not self.ttl_s and candidate and candidate == self.leader:
+                self._vacate()
             return
         match message:
             case Campaign(candidate):

@@ -38,6 +38,7 @@ from tests.chaos.virtual.network import End, Network
 from tests.chaos.virtual.process import Process
 
 LEASE_S = 3.0
+MOST_FRAMEWORKS = 6
 # How long a leader stands still so that another leads, has tasks end, and is left again.
 USURPED_S = 6.0
 MESSAGES = (
@@ -191,6 +192,31 @@ class World:
 
     def _on_framework_pause(self, fault: Fault) -> bool:
         return self._pause(self.frameworks[fault.who % len(self.frameworks)], fault)
+
+    def _on_twin(self, fault: Fault) -> bool:
+        """A newer run of a program is begun while the older one runs, or stands still."""
+        older = self.frameworks[fault.who % len(self.frameworks)]
+        if not older.framework_id or older.is_retired or len(self.frameworks) > MOST_FRAMEWORKS:
+            return False
+        if fault.salt & 1:
+            self._pause(older, fault)
+        twin = FrameworkProcess(
+            f"{older.name}t",
+            self.kernel,
+            self.network,
+            str(self.seed),
+            SETTINGS,
+            older.masters,
+            older.habits,
+            self.judge,
+        )
+        if twin.name in {each.name for each in self.frameworks}:
+            return False
+        twin.take_over(older)
+        self.judge.older.add(older.name)
+        self.frameworks.append(twin)
+        twin.start()
+        return True
 
     def _on_framework_deaf(self, fault: Fault) -> bool:
         framework = self.frameworks[fault.who % len(self.frameworks)]

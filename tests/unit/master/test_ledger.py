@@ -22,7 +22,7 @@ from croupier.master.core.messages import (
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.model.errors import Conflict, NotLeader
+from croupier.model.errors import Conflict, FailedOver, NotLeader
 from croupier.model.ids import AgentId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
@@ -439,3 +439,18 @@ def test_updates_are_told_in_order_to_a_framework_that_was_away_for_some() -> No
     ):
         scene.report(scene.host, scene.owner, T1, state, number)
     assert [s.sequence for s in scene.told()] == [1, 2, 3]
+
+
+def test_an_older_run_of_a_program_never_takes_over_from_a_newer_one() -> None:
+    scene = Scene()
+    scene.end_session(scene.session)
+    scene.framework_back("c2")
+    newer = scene.session
+    scene.framework_back("c1")
+    assert isinstance(scene.closed[scene.session], FailedOver)
+    assert newer in scene.state.peers
+    scene.restart()
+    scene.framework_back("c1")
+    assert isinstance(scene.closed[scene.session], FailedOver)
+    scene.framework_back("c2")
+    assert scene.session in scene.state.peers

@@ -13,6 +13,9 @@ from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 
+# So many older runs of a program are known again if one comes back.
+FORMER_RUNS = 16
+
 
 class FrameworkState(Enum):
     """Where a framework stands. A REMOVED one only waits for its tasks to end."""
@@ -40,6 +43,7 @@ class Framework:
         verdicts: answers that may not have arrived yet, by call number.
         spent: ids of tasks that have ended, oldest first; none may be used again.
         epoch: how many runs of its program there were.
+        former: the latest of them but for this one, oldest first; none of them may come back.
         accepted: what ACCEPTs of this run an earlier master took, by call number: the tasks
             that it launched.
         unseen: tasks of which all is done but that the verdict on their ACCEPT may still be
@@ -66,6 +70,7 @@ class Framework:
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     spent: OrderedDict[TaskId, None] = field(default_factory=OrderedDict)
     epoch: int = 1
+    former: tuple[str, ...] = ()
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
     unseen: dict[int, list[TaskId]] = field(default_factory=dict)
     is_stranger: bool = False
@@ -113,6 +118,8 @@ class Framework:
 
         What is returned is as by `verdicts_arrived`.
         """
+        if self.client_id:
+            self.former = (*self.former, self.client_id)[-FORMER_RUNS:]
         self.client_id, self.last_seq = client_id, 0
         self.verdicts.clear()
         self.accepted.clear()

@@ -150,6 +150,9 @@ def _check(state: State, event: Subscribe) -> None:
         ends = known is not None and known.state is FrameworkState.REMOVED
         if ends or event.framework_id in state.removed:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
+        if known is not None and event.client_id in known.former:
+            # It lost its stream before it could be told so.
+            raise FailedOver("a newer run of this framework's program has taken over")
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
     check_roles(event.roles)
@@ -223,4 +226,5 @@ def record_of(framework: Framework) -> FrameworkRecord:
         framework.client_id,
         framework.epoch,
         framework.is_stranger,
+        framework.former,
     )

@@ -53,6 +53,7 @@ class FrameworkRecord:
     Attributes:
         client_id: the latest run of its program.
         epoch: how many runs there were.
+        former: the latest of them but for this one.
         is_stranger: the ledger did not know of it when it came, so it may have tasks that the
             ledger does not know either.
     """
@@ -65,6 +66,7 @@ class FrameworkRecord:
     client_id: str = ""
     epoch: int = 1
     is_stranger: bool = False
+    former: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

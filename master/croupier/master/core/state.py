@@ -102,6 +102,7 @@ class State:
                 known.framework_id, known.name, known.roles, known.failover_timeout_s
             )
             framework.client_id, framework.epoch = known.client_id, known.epoch
+            framework.former = known.former
             framework.is_stranger = known.is_stranger
             until = now + known.failover_timeout_s
             state.deadlines.set(("framework", known.framework_id), until)
