@@ -163,6 +163,12 @@ class MasterConfig:
     agent_timeout: float = 75.0
     """Silence after which an agent is unreachable, in seconds."""
 
+    agent_return_timeout: float = 600.0
+    """How long a new leader waits for an agent that an earlier one knew, in seconds."""
+
+    agent_removals: int = 100
+    """How many agents may become unreachable within a minute; others wait for their turn."""
+
     event_log: Path | None = None
     """Keep a log of all events in this file and older ones beside it, for `croupier replay`."""
 
@@ -202,6 +208,10 @@ class MasterConfig:
             self._check_alone()
         else:
             self._check_several(self.store.etcd)
+        if not 1 <= self.agent_return_timeout <= 86400:
+            raise InvalidRequest("--agent-return-timeout must be between 1 second and a day")
+        if not 1 <= self.agent_removals <= 1_000_000:
+            raise InvalidRequest("--agent-removals must be between 1 and 1,000,000")
         self._preemption()
 
     def settings(self) -> Settings:
@@ -209,6 +219,8 @@ class MasterConfig:
         return Settings(
             heartbeat_s=self.heartbeat,
             agent_timeout_s=self.agent_timeout,
+            return_timeout_s=self.agent_return_timeout,
+            removals=self.agent_removals,
             offer_lease_s=self.offer_lease,
             preemption=self._preemption(),
         )

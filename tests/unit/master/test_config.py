@@ -28,6 +28,8 @@ from croupier.rpc.address import Address
         (["--offer-lease", "0"], "--offer-lease"),
         (["--heartbeat", "nan"], "--heartbeat"),
         (["--agent-timeout", "1"], "--agent-timeout"),
+        (["--agent-return-timeout", "0"], "--agent-return-timeout"),
+        (["--agent-removals", "0"], "--agent-removals"),
         (["--listen", "0.0.0.0:5050"], "--insecure"),
         (["--log-format", "xml"], "--log-format"),
         (["--event-log-size", "1KB"], "--event-log-size"),
