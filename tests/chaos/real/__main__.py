@@ -1,9 +1,12 @@
-"""Faults against real processes, and a checker after each round.
+"""Faults against real processes, and a judge after each round.
 
-    python -m tests.chaos.real [--seed N] [--rounds N] [--seconds S] [--masters 1|3] [--only KIND]
-        [--keep FOLDER]
+    python -m tests.chaos.real [--seed N] [--rounds N] [--seconds S] [--masters 1|3|both]
+        [--only KIND] [--keep FOLDER]
+    python -m tests.chaos.real --mutants
 
-One line for each round and one for the sum; the exit code is 1 if anything was violated.
+The first has one line for each round and one for the sum; half of the rounds are with one
+master on SQLite, half with three on three members of etcd. The second puts bugs in, and tells
+as what they are found. The exit code is 1 if anything was violated, or a bug not found.
 """
 
 from __future__ import annotations
@@ -14,101 +17,153 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
+from tests.chaos.real.hunt import kinds_found
 from tests.chaos.real.menu import menu_of
+from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.rounds import Report, Rounds
+from tests.harness.debian import NoProgram, downloaded, found
+
+ALONE = Layout()
+SEVERAL = Layout(masters=3, etcd=3)
 
 
-async def chaos(
-    folder: Path, layout: Layout, seed: int, rounds: int, seconds: float, only: str = ""
-) -> int:
-    """Do so many rounds, with a fresh cluster after each that found something.
+@dataclass(slots=True)
+class Chaos:
+    """All rounds of one command.
 
-    Args:
-        folder: for logs, journals and all that daemons keep; empty or absent.
-        layout: what the cluster consists of.
-        seed: decides the tasks and the faults.
-        rounds: how many.
-        seconds: of faults in each.
+    Attributes:
         only: part of the names of the only kinds of faults to have; empty: all.
-
-    Returns:
-        How many violations were found.
+        skipped: what cannot be had on this machine, and why.
     """
-    reports: list[Report] = []
-    skipped: dict[str, str] = {}
-    tasks: Counter[str] = Counter()
-    while len(reports) < rounds:
-        cluster = Cluster(folder / f"from-{len(reports) + 1}", layout, seed)
+
+    folder: Path
+    seed: int
+    seconds: float
+    only: str = ""
+    reports: list[Report] = field(default_factory=list)
+    tasks: Counter[str] = field(default_factory=Counter)
+    skipped: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def violations(self) -> int:
+        """How many were found so far."""
+        return sum(len(report.violations) for report in self.reports)
+
+    async def run(self, layout: Layout, rounds: int) -> None:
+        """Do so many rounds, with a fresh cluster after each that found something."""
+        until = len(self.reports) + rounds
+        while len(self.reports) < until:
+            cluster = Cluster(self.folder / f"from-{len(self.reports) + 1}", layout, self.seed)
+            try:
+                await self._series(cluster, until)
+            finally:
+                await cluster.stop()
+
+    async def _series(self, cluster: Cluster, until: int) -> None:
+        """Rounds on one cluster, until there are enough or one finds something."""
         try:
             await cluster.start()
-            menu = menu_of(cluster).only(only)
-            skipped.update(menu.skipped)
-            series = Rounds(cluster, menu, seed, seconds)
-            while len(reports) < rounds:
-                report = await series.round(len(reports))
-                reports.append(report)
-                tell(len(reports), report)
-                if report.violations:
-                    break
-            tasks += reports[-1].tasks
-        finally:
-            await cluster.stop()
-    sum_up(seed, layout, reports, tasks, skipped)
-    return sum(len(report.violations) for report in reports)
+        except AssertionError as error:
+            self._tell(Report(violations=[Violation("stuck", "start", str(error))]))
+            return
+        menu = menu_of(cluster)
+        self.skipped.update(menu.skipped)
+        series = Rounds(cluster, menu.only(self.only), self.seed, self.seconds)
+        report = Report()
+        while len(self.reports) < until and not report.violations:
+            report = await series.round(len(self.reports))
+            self._tell(report)
+        self.tasks += report.tasks
 
+    def _tell(self, report: Report) -> None:
+        """One line for a round, and one for each violation."""
+        self.reports.append(report)
+        judged = f"{len(report.violations)} VIOLATIONS" if report.violations else "clean"
+        faults = "; ".join(map(str, report.faults))
+        print(
+            f"round {len(self.reports):>3}: {judged} in {report.seconds:4.1f} s, "
+            f"{report.tasks.total()} tasks so far: {faults}",
+            flush=True,
+        )
+        for violation in report.violations:
+            print(f"    {violation}", flush=True)
 
-def tell(number: int, report: Report) -> None:
-    """One line for a round, and one for each violation."""
-    judged = f"{len(report.violations)} VIOLATIONS" if report.violations else "clean"
-    tasks, faults = report.tasks.total(), "; ".join(map(str, report.faults))
-    print(
-        f"round {number:>3}: {judged} in {report.seconds:4.1f} s, {tasks} tasks so far: {faults}",
-        flush=True,
-    )
-    for violation in report.violations:
-        print(f"    {violation}", flush=True)
-
-
-def sum_up(
-    seed: int, layout: Layout, reports: list[Report], tasks: Counter[str], skipped: dict[str, str]
-) -> None:
-    """The last line."""
-    kinds = Counter(fault.kind for report in reports for fault in report.faults)
-    left_out = "".join(f"; no {name}: {why}" for name, why in skipped.items())
-    print(
-        f"real chaos: seed {seed}, {layout.masters} master(s), {len(reports)} rounds, "
-        f"{kinds.total()} faults ({_listed(kinds)}), {tasks.total()} tasks ({_listed(tasks)}), "
-        f"{sum(len(report.violations) for report in reports)} violations{left_out}",
-        flush=True,
-    )
+    def sum_up(self) -> None:
+        """The last line."""
+        kinds = Counter(fault.kind for report in self.reports for fault in report.faults)
+        left_out = "".join(f"; no {name}: {why}" for name, why in self.skipped.items())
+        print(
+            f"real chaos: seed {self.seed}, {len(self.reports)} rounds, {kinds.total()} faults "
+            f"({_listed(kinds)}), {self.tasks.total()} tasks ({_listed(self.tasks)}), "
+            f"{self.violations} violations{left_out}",
+            flush=True,
+        )
 
 
 def _listed(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {count}" for name, count in sorted(counts.items()))
 
 
+async def chaos(folder: Path, options: argparse.Namespace) -> int:
+    """Do what was asked; how many violations were found."""
+    all_of_it = Chaos(folder, options.seed, options.seconds, options.only)
+    several = {"1": 0, "3": options.rounds, "both": options.rounds // 2}[options.masters]
+    if several and (why := no_etcd()):
+        all_of_it.skipped["several masters"] = why
+        several = 0
+    alone = options.rounds - several
+    if alone:
+        await all_of_it.run(ALONE, alone)
+    if several:
+        await all_of_it.run(SEVERAL, several)
+    all_of_it.sum_up()
+    return all_of_it.violations
+
+
+def no_etcd() -> str:
+    """Why there is no etcd here; empty if there is."""
+    try:
+        found("etcd") or downloaded("etcd", "etcd-server")
+    except NoProgram as reason:
+        return str(reason)
+    return ""
+
+
+async def hunt(folder: Path) -> int:
+    """Put each bug in and say as what it is found; how many were not."""
+    missed = 0
+    for name, mutant in MUTANTS.items():
+        kinds = await kinds_found(folder / name, name, mutant)
+        is_found = bool(kinds & set(mutant.seen_as))
+        missed += not is_found
+        told = f"found as {', '.join(sorted(kinds))}" if is_found else f"MISSED ({kinds})"
+        print(f"{mutant.what}: {told}", flush=True)
+    print(f"{len(MUTANTS)} bugs, {missed} missed")
+    return missed
+
+
 def main(argv: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.real")
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=3.0, help="of faults in each round")
-    parser.add_argument("--masters", type=int, choices=(1, 3), default=1)
+    parser.add_argument("--masters", choices=("1", "3", "both"), default="both")
     parser.add_argument("--only", default="", help="part of the names of faults: no others")
     parser.add_argument("--keep", type=Path, help="an empty folder for logs and journals")
+    parser.add_argument("--mutants", action="store_true", help="put bugs in, and find them")
     options = parser.parse_args(argv)
-    layout = Layout(masters=options.masters, etcd=3 if options.masters > 1 else 0)
     folder = options.keep or Path(tempfile.mkdtemp(prefix="chaos-"))
     try:
-        found = asyncio.run(
-            chaos(folder, layout, options.seed, options.rounds, options.seconds, options.only)
-        )
+        work = hunt(folder) if options.mutants else chaos(folder, options)
+        return 1 if asyncio.run(work) else 0
     finally:
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    return 1 if found else 0
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.disks import SlowDisk, SmallDisk
 from tests.harness.cluster import processes_with
+from tests.harness.debian import program
 from tests.harness.eventually import eventually
 from tests.harness.proxy import Proxy
 
@@ -199,6 +200,9 @@ class Cluster:
         return OperatorServiceStub(self._channels[master])
 
     def _plan_etcd(self) -> None:
+        if not self.layout.etcd:
+            return
+        etcd = program("etcd", "etcd-server")
         names = [f"etcd{number}" for number in range(1, self.layout.etcd + 1)]
         addresses = free_addresses(3 * len(names))
         peers = dict(zip(names, addresses, strict=False))
@@ -208,7 +212,7 @@ class Cluster:
             self.proxies[name] = Proxy(client, front, self.pids)
             self._add(
                 self.etcd, name,
-                ["etcd", "--name", name, "--data-dir", str(self.folder / name),
+                [str(etcd), "--name", name, "--data-dir", str(self.folder / name),
                  "--listen-client-urls", f"http://{client}",
                  "--advertise-client-urls", f"http://{client}",
                  "--listen-peer-urls", f"http://{peers[name]}",

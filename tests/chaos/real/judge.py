@@ -64,7 +64,8 @@ class Judge:
         found += check_tasks(works, entries, read_ran(cluster.folder / "ran"), self.excuses)
         idle = self._check_books(lambda books: check_idle(books, cluster.total))
         for check in (idle, self._check_processes, self._check_agents):
-            found += await until_clean(check)
+            # Where something is wrong already, the rest is looked at but not waited for.
+            found += await until_clean(check, 1.0 if found else CLEAN_S)
         self._count(entries)
         return found
 

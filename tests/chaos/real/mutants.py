@@ -72,7 +72,7 @@ def _keep_nothing(updates: Updates, status: Any) -> None:
 
 
 def _release_nothing(state: State, task: Any) -> None:
-    return
+    task.is_charged = False
 
 
 def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
@@ -99,7 +99,7 @@ MUTANTS = {
     "books": Mutant(
         "the master never takes back what tasks held",
         "master", State, "release_task", _release_nothing, "kill framework",
-        ("leak", "counted_twice"),
+        ("leak", "counted_twice", "stuck"),
     ),
     "sweep": Mutant(
         "the agent does not look after what a killed shim leaves",
