@@ -62,6 +62,7 @@ class AgentProcess(Process):
 
     Attributes:
         slow_s: what each sync takes now, beyond what is usual.
+        damage: how many of its records will be found lost when it starts again.
         next_master: whom it turns to when it has lost a master; empty: chance decides.
         cannot_spawn: whether processes cannot be started now.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
@@ -93,6 +94,7 @@ class AgentProcess(Process):
         self.slow_s = 0.0
         self.cannot_spawn = False
         self.next_master = ""
+        self.damage = 0
         self._epoch = 0
         self._lazy: list[Record] = []
         self._syncing: tuple[list[Record], list[Effect]] | None = None
@@ -112,12 +114,20 @@ class AgentProcess(Process):
         """Take up what the machine has kept."""
         if self.random.random() < 0.5:
             self.machine.disk = compacted(self.machine.disk)
+        damaged = bool(self.damage and self.machine.disk)
+        for _ in range(min(self.damage, len(self.machine.disk))):
+            del self.machine.disk[self.random.randrange(len(self.machine.disk))]
+        self.damage = 0
         self.state = recovered(
             self.machine.disk,
             self.machine.total,
             boot_id=self.machine.boot_id,
             life=f"{self.name}.{self.life}",
+            incomplete=damaged,
         )
+        if damaged:
+            voided = [void.run for void in self.state.voided.values()]
+            self.machine.end_strays({task.run for task in self.state.tasks.values()} | {*voided})
         self.state.check()
         self.machine.watcher = self.put
         self._hops, self._epoch, self._last_sync = 0, 0, 0

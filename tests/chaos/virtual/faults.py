@@ -21,6 +21,7 @@ WEIGHTS = {
     "framework_deaf": 3,
     "shim_kill": 2,
     "reboot": 2,
+    "damage": 1,
     "cut": 5,
     "cut_one_way": 5,
     "cut_registry": 4,

@@ -109,6 +109,7 @@ class FrameworkProcess(Process):
         self.updates = UpdateBook()
         self.queue: deque[TaskStatus] = deque()
         self.ended: set[TaskId] = set()
+        self.mine: list[TaskId] = []
         self.offers: dict[OfferId, tuple[Offered, float]] = {}
         self.is_subscribed = False
         self._acks: dict[TaskId, tuple[AgentId, int]] = {}
@@ -353,6 +354,7 @@ class FrameworkProcess(Process):
     def _task(self, size: Resources) -> TaskInfo:
         self.named += 1
         task_id = TaskId(f"f{self.name.partition('-')[2]}.{self.life}.{self.named}")
+        self.mine.append(task_id)
         habits, random = self.habits, self.random
         lasts = random.choice((0.0, 0.05, 0.5, 3.0, 10.0, 25.0)) * random.uniform(0.5, 1.5)
         if random.random() < habits.endless:
@@ -387,6 +389,13 @@ class FrameworkProcess(Process):
         if self.is_subscribed and len(self.ledger) < 50:
             self._call(calls.Reconcile(()))
         self.later(self.habits.reconciles_s, self._reconcile)
+
+    def ask_all(self) -> list[TaskId]:
+        """Ask for each task that this run of the program has named; which they are."""
+        if not self.is_up or not self.mine:
+            return []
+        self._call(calls.Reconcile(tuple(self.mine)))
+        return list(self.mine)
 
     def settle(self) -> None:
         """Take no more offers."""

@@ -100,6 +100,8 @@ class Judge:
         self.gone_ids: set[AgentId] = set()
         self.agents: dict[AgentId, list[AgentRecord]] = {}
         self.older: set[str] = set()
+        self.damaged: set[str] = set()
+        self.answered: set[TaskId] = set()
         self.moments: dict[str, list[Moment]] = {}
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
@@ -288,8 +290,13 @@ class Judge:
         """The handler of updates was called, and has returned."""
         fate = self.fates[status.task_id]
         self.seen["updates"] += 1
+        self.answered.add(status.task_id)
+        fate.is_known = fate.is_known or status.state.is_terminal
+        host = fate.machine.name if fate.machine is not None else _host_of(status)
+        if host in self.damaged:
+            # What is lost cannot be told; only that nothing runs twice, or for ever, still holds.
+            return
         if status.state.is_terminal:
-            fate.is_known = True
             self._check_truth(fate, status)
         if not status.needs_acknowledgement:
             return
@@ -377,3 +384,8 @@ class Judge:
             elif fate.accepted and not fate.is_known and not fate.excused:
                 left.append(f"{task_id} was accepted, and its framework never heard how it ended")
         return left
+
+
+def _host_of(status: TaskStatus) -> str:
+    """Which machine an update is about, by the name that its agent gave itself."""
+    return status.agent_id[1:].partition(".")[0]

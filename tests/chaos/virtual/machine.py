@@ -116,6 +116,12 @@ class Machine:
         known = self.runs.pop(run, None)
         assert known is None or not known.lives, f"{run} lives and is dismissed"
 
+    def end_strays(self, known: set[str]) -> None:
+        """End the processes of runs that no record tells of."""
+        for run in [run for run in self.runs.values() if run.run not in known]:
+            self._ends(run, None, 9)
+            del self.runs[run.run]
+
     def unwatch(self) -> None:
         """The agent is no more."""
         self.watcher = None

@@ -55,9 +55,6 @@ MESSAGES = (
 SETTLE_S = 900.0
 TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
 ROLES = ("a", "a/x", "b")
-SETTINGS = Settings(
-    heartbeat_s=3.0, agent_timeout_s=12.0, return_timeout_s=25.0, offer_lease_s=4.0, resend_s=5.0
-)
 
 
 class World:
@@ -92,8 +89,11 @@ class World:
         self.judge.registry = lambda: self.registry.durable
         self.judge.leads = self._leads
         names = tuple(f"master-{n}" for n in range(1, masters + 1))
+        self.settings = _settings(random)
         common = (self.kernel, self.network, str(seed))
-        self.masters = [MasterProcess(name, *common, SETTINGS, ttl_s, self.judge) for name in names]
+        self.masters = [
+            MasterProcess(name, *common, self.settings, ttl_s, self.judge) for name in names
+        ]
         self.machines = [
             Machine(f"agent-{n}", self.kernel, Resources.parse(random.choice(TOTALS)), self.judge)
             for n in range(1, random.choice((1, 2, 2, 3)) + 1)
@@ -104,7 +104,7 @@ class World:
         ]
         self.frameworks = [
             FrameworkProcess(
-                f"framework-{n}", *common, SETTINGS, names, _habits(random), self.judge
+                f"framework-{n}", *common, self.settings, names, _habits(random), self.judge
             )
             for n in range(1, random.choice((1, 2, 2, 3)) + 1)
         ]
@@ -205,7 +205,7 @@ class World:
             self.kernel,
             self.network,
             str(self.seed),
-            SETTINGS,
+            self.settings,
             older.masters,
             older.habits,
             self.judge,
@@ -236,6 +236,13 @@ class World:
         agent.machine.reboot()
         self._later(fault.lasts, agent.start)
         return True
+
+    def _on_damage(self, fault: Fault) -> bool:
+        """Some of an agent's records are lost, and it is to make the best of the rest."""
+        agent = self.agents[fault.who % len(self.agents)]
+        agent.damage = 1 + fault.salt % 3
+        self.judge.damaged.add(agent.name)
+        return self._crash(agent, fault)
 
     def _on_cut(self, fault: Fault) -> bool:
         one, two = self._pair(fault)
@@ -499,6 +506,7 @@ class World:
             self.kernel.run(self.kernel.now + 1.0)
             left = self._unsettled()
             if not left:
+                self._ask_all()
                 return
             if self.kernel.now > limit:
                 raise Violation("never quiet: " + "; ".join(left[:12]))
@@ -509,11 +517,29 @@ class World:
                 framework.end_endless()
             self._reactivate()
 
+    def _ask_all(self) -> None:
+        """Have every framework ask for each of its tasks: each is answered.
+
+        Raises:
+            Violation: if one is not.
+        """
+        self.judge.answered.clear()
+        asked = [task for framework in self.frameworks for task in framework.ask_all()]
+        self.kernel.run(self.kernel.now + 2.0)
+        silent = [task_id for task_id in asked if task_id not in self.judge.answered]
+        if silent:
+            raise Violation(f"RECONCILE is not answered for {silent}")
+
     def _reactivate(self) -> None:
         """Have all agents offered again that operators took away."""
         for record in self.registry.durable.agents.values():
             if not record.gone and (record.deactivated or record.drain is not None):
                 self._operate(record.agent_id, Reactivate())
+            if not record.gone and record.hostname in self.judge.damaged:
+                # It may have lost its name, too.
+                names = {agent.state.agent_id for agent in self.agents}
+                if record.agent_id not in names:
+                    self._operate(record.agent_id, MarkGone())
 
     def _unsettled(self) -> list[str]:
         """What is not as it must be in the end, for people."""
@@ -540,6 +566,23 @@ class World:
                 left.append(f"not all of {agent.name} is free")
         left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
         return left
+
+
+def _settings(random: Random) -> Settings:
+    """Short times, and now and then narrow bounds."""
+    return Settings(
+        heartbeat_s=3.0,
+        agent_timeout_s=12.0,
+        return_timeout_s=random.choice((8.0, 25.0)),
+        offer_lease_s=4.0,
+        resend_s=5.0,
+        removals=random.choice((1, 100)),
+        removal_window_s=10.0,
+        completed_tasks=random.choice((2, 10_000)),
+        spent_ids=random.choice((2, 100_000)),
+        spent_frameworks=random.choice((1, 10_000)),
+        unacknowledged=random.choice((2, 10_000)),
+    )
 
 
 def _habits(random: Random) -> Habits:

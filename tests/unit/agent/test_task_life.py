@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 import pytest
 
@@ -21,11 +22,13 @@ from croupier.agent.core.effects import (
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
-from croupier.agent.core.records import AgentRecord
+from croupier.agent.core.records import AgentRecord, ForgetTask, Record, TaskRecord, UpdateRecord
+from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.errors import Conflict
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 
@@ -329,6 +332,35 @@ class TestTheAgentItself:
         assert world.effects == []
         world.do(ev.Removed())
         assert world.state.agent_id == "A0.2"
+
+    def test_after_lost_records_no_number_comes_twice_and_what_has_no_beginning_is_void(
+        self,
+    ) -> None:
+        starting, running = (
+            TaskStatus(F, T, AgentId("A1"), state, Source.EXECUTOR, sequence=n, pid=pid)
+            for n, state, pid in ((1, TaskState.STARTING, 0), (2, TaskState.RUNNING, 7))
+        )
+        headless = replace(running, task_id=TaskId("t2"))
+        records: list[Record] = [
+            AgentRecord(AgentId("A1"), "", 3),
+            TaskRecord(task(), Role("*"), "r-1", starting),
+            UpdateRecord(running),
+            UpdateRecord(headless),
+        ]
+        with pytest.raises(Conflict, match="t2"):
+            recovered(records, TOTAL)
+        state = recovered(records, TOTAL, life="2", incomplete=True)
+        effects = step(state, ev.Begun(), Now(1.0, 0))
+        again = UpdateRecord(replace(running, sequence=1002))
+        assert [e.record for e in effects if isinstance(e, Checkpoint)] == [
+            AgentRecord(AgentId("A1"), "", 3, incomplete=True),
+            ForgetTask(F, TaskId("t2")),
+            again,
+        ]
+        state.check()
+        # The next life finds nothing wrong any more, and still knows that something was.
+        made = [e.record for e in effects if isinstance(e, Checkpoint)]
+        assert recovered([*records, *made], TOTAL).incomplete
 
     def test_keeps_the_id_that_it_is_given(self) -> None:
         world = World(registered=False)

@@ -3,27 +3,49 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from croupier.agent.core.effects import Adopt, Effect, Force, Signal, Spawn
+from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.news import end, say
 from croupier.agent.core.on_session import settle, take_name
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started, press
+from croupier.agent.core.records import ForgetTask, UpdateRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.model.task import Reason, Source, TaskState
+
+# More updates than any task makes in a life of the agent.
+LOST_NUMBERS = 1_000
 
 
 def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
     """The first thing: have a name, and look for what an earlier life has left."""
     if not state.agent_id:
         yield from take_name(state)
+    if state.incomplete:
+        yield from _make_good(state)
     yield from settle(state, now)
     for key in state.tasks:
         if key in state.adopting:
             yield Adopt(key, state.tasks[key].run)
     for key, void in state.voided.items():
         yield Adopt(key, void.run)
+
+
+def _make_good(state: AgentState) -> Iterator[Effect]:
+    """Records were lost: remember that, and take no number for an update that was used before."""
+    # Whether the machine was started anew is still to be told by the boot id of the records.
+    yield Checkpoint(replace(state.record, boot_id=state.recorded_boot_id))
+    for key in sorted(state.headless):
+        yield Checkpoint(ForgetTask(*key))
+    state.headless.clear()
+    for task in state.tasks.values():
+        assert task.status is not None
+        status = replace(task.status, sequence=task.updates.sequence + LOST_NUMBERS)
+        task.updates.restore(status)
+        task.status = status
+        yield Checkpoint(UpdateRecord(status))
 
 
 def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:

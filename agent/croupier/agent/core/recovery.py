@@ -58,9 +58,12 @@ def recovered(
                 state.epochs[framework_id] = epoch
             case ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
+            case _ if _apply(state, record) or isinstance(record, ForgetTask):
+                state.headless.discard(record.key)
             case _:
-                if not _apply(state, record) and not incomplete:
-                    raise Conflict(f"there is a record of a task that is not known: {record.key}")
+                state.headless.add(record.key)
+    if state.headless and not incomplete:
+        raise Conflict(f"there are records of tasks that are not known: {min(state.headless)}")
     state.incomplete |= incomplete
     _settle(state)
     return state

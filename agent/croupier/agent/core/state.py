@@ -31,6 +31,7 @@ class AgentState:
         master_epoch: the newest master that was heard; an older one is not to be obeyed.
         cluster: which cluster that master leads.
         incomplete: records were lost, and no master was told yet.
+        headless: tasks of which the first record is lost; what else there is of them is void.
         epochs: of each framework that was heard, its program's newest run, oldest news first.
         session: the session that has had REGISTER; updates go there. None: nobody listens.
         joining: a session that is open and waits for REGISTER.
@@ -53,6 +54,7 @@ class AgentState:
     master_epoch: int = 0
     cluster: str = ""
     incomplete: bool = False
+    headless: set[Key] = field(default_factory=set)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     session: int | None = None
     joining: int | None = None

@@ -32,8 +32,10 @@ class UpdateBook:
         self._ended_limit = ended_limit
         self._live: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        # What has come and was not handled, by task: never empty.
-        self._owed: dict[str, set[int]] = {}
+        # What has come and was not handled, by task, with the turn at which it came last; never
+        # empty.
+        self._owed: dict[str, dict[int, int]] = {}
+        self._turn = 0
 
     def judge(self, status: TaskStatus) -> Judgement:
         """What to do with `status`, which has just come to its turn."""
@@ -47,9 +49,20 @@ class UpdateBook:
             return Judgement.ACKNOWLEDGE if is_over else Judgement.SHOW
         owed = self._owed.get(status.task_id)
         if owed is not None and min(owed) < status.sequence:
-            owed.add(status.sequence)
-            return Judgement.HOLD
+            return self._hold(owed, status.sequence)
         return Judgement.SHOW
+
+    def _hold(self, owed: dict[int, int], sequence: int) -> Judgement:
+        """Hold an update back for earlier ones, unless these are lost."""
+        came = owed.get(sequence)
+        earlier = [number for number in owed if number < sequence]
+        if came is not None and all(owed[number] < came for number in earlier):
+            for number in earlier:
+                del owed[number]
+            return Judgement.SHOW
+        self._turn += 1
+        owed[sequence] = self._turn
+        return Judgement.HOLD
 
     def last_handled(self, task_id: str) -> int:
         """Sequence number of the latest update handled; 0 if there is none."""
@@ -61,7 +74,7 @@ class UpdateBook:
         last = max(status.sequence, self.last_handled(task_id))
         owed = self._owed.pop(task_id, None)
         if owed is not None and not status.state.is_terminal:
-            self._owe(task_id, {sequence for sequence in owed if sequence > last})
+            self._owe(task_id, {number: turn for number, turn in owed.items() if number > last})
         if status.state.is_terminal:
             self._live.pop(task_id, None)
             self._ended[task_id] = last
@@ -75,11 +88,13 @@ class UpdateBook:
     def on_failed(self, status: TaskStatus) -> None:
         """The handler raised: hold back what comes after, until the agent sends it again."""
         if status.needs_acknowledgement:
-            self._owe(status.task_id, self._owed.get(status.task_id, set()) | {status.sequence})
+            self._turn += 1
+            owed = self._owed.get(status.task_id, {})
+            self._owe(status.task_id, {**owed, status.sequence: self._turn})
 
-    def _owe(self, task_id: str, sequences: set[int]) -> None:
-        if sequences:
-            self._owed[task_id] = sequences
+    def _owe(self, task_id: str, owed: dict[int, int]) -> None:
+        if owed:
+            self._owed[task_id] = owed
 
     def check(self) -> None:
         """Assert every invariant; O(tasks)."""
