@@ -29,11 +29,13 @@ from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.judge import Judge
 
 SEED = 11
+HAS = "cpus:24;mem:4GB;disk:1GB"
 SAMPLE_S = 1.0
 # Between one kill and the next.
 KILL_EVERY_S = 10.0
-# Of the time, at its beginning: what is not measured.
-WARM_UP = 0.2
+# Of the time, at its beginning: what is not measured. The master keeps the last 10,000 tasks
+# to be looked at, and until there are so many its memory grows.
+WARM_UP = 0.3
 PART = 0.1
 MB = 2**20
 
@@ -144,7 +146,7 @@ def _number(folder: Path, pattern: str = "*") -> int:
 
 async def soak(folder: Path, seconds: float) -> tuple[Soak, list[Violation], int]:
     """Do it; what was seen, what was violated, and how many tasks there were."""
-    cluster = Cluster(folder, Layout(agents=2), SEED)
+    cluster = Cluster(folder, Layout(agents=2, most=24, has=HAS), SEED)
     try:
         await cluster.start()
         cluster.control("run")
