@@ -31,6 +31,7 @@ from croupier.master.core.messages import (
 from croupier.master.core.records import (
     AgentRecord,
     ForgetTask,
+    FrameworkRecord,
     Record,
     Registry,
     TaskRecord,
@@ -102,6 +103,7 @@ class Judge:
         self.older: set[str] = set()
         self.damaged: set[str] = set()
         self.answered: set[TaskId] = set()
+        self.runs: dict[str, list[str]] = {}
         self.moments: dict[str, list[Moment]] = {}
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
@@ -136,6 +138,10 @@ class Judge:
                 task_id, done = record.info.task_id, record.done
             case ForgetTask():
                 task_id, done = record.task_id, True
+            case FrameworkRecord():
+                if record.removed:
+                    self.excuse(record.framework_id)
+                return
             case AgentRecord():
                 self.agents.setdefault(record.agent_id, []).append(record)
                 return
@@ -178,8 +184,17 @@ class Judge:
             case Subscribed(framework_id):
                 known = framework_id in self.registry().frameworks or not self.leads(term)
                 self.must(known, f"{framework_id} is subscribed and not durable")
+                self._on_subscribed(term, session)
             case _:
                 pass
+
+    def _on_subscribed(self, term: Term, session: SessionId) -> None:
+        framework_id, client_id = term.who[session]
+        runs = self.runs.setdefault(framework_id, [])
+        if client_id not in runs:
+            runs.append(client_id)
+        late = client_id != runs[-1] and self.leads(term)
+        self.must(not late, f"{client_id} takes over from {runs[-1]}, which is newer")
 
     def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
         _, client_id = term.who[session]
@@ -210,6 +225,8 @@ class Judge:
         fate = self.fates.get(task_id)
         if fate is None or fate.run is None or not self.leads(term):
             return
+        if fate.machine is not None and fate.machine.name in self.damaged:
+            return
         ended = any(status.sequence <= sequence for _, status in fate.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
         # An end that the master tells in its agent's place is durable: the agent need not keep it.
@@ -226,10 +243,8 @@ class Judge:
         effects: list[fx.Effect],
     ) -> None:
         """The core was stepped."""
-        if epoch is not None and epoch < self.obeyed.get(agent.name, 0):
-            kinds = fx.Spawn | fx.Signal | fx.Forget | fx.Checkpoint
-            done = [each for each in effects if isinstance(each, kinds)]
-            self.must(not done, f"{agent.name} obeys {event} of epoch {epoch}: {done}")
+        old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
+        self.must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""
@@ -309,7 +324,7 @@ class Judge:
             self.must(follows, f"{client} is shown {shown} after {last}")
         fate.sequences[client] = number
         # An older run takes what was on its way when a newer one took over.
-        settled = fate.end_acknowledged and framework.name not in self.older
+        settled = fate.end_acknowledged and not fate.excused and framework.name not in self.older
         self.must(not settled, f"{shown} is told though its end was acknowledged")
         mine = [end for whose, end in fate.ends if whose == client]
         self.must(not mine, f"{client} is shown {shown} after the task's end")

@@ -18,7 +18,7 @@ from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Launch, Now, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.updates import Updates
-from croupier.master.core import on_agent, on_call, on_sync, on_task, on_time
+from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
 from croupier.master.core.effects import Effect
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
@@ -301,6 +301,14 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "an agent is named by the master, whose word may be lost",
         _one(on_life, "take_name", _nothing),
     ),
+    "agent: a number twice": (
+        "after lost records the numbers of updates that were lost are given again",
+        _one(on_life, "_make_good", _nothing),
+    ),
+    "master: an old run comes back": (
+        "an older run of a program takes over from a newer one",
+        _one(frameworks, "FORMER_RUNS", -1),
+    ),
     "agent: does not see reboots": (
         "the machine's start is not noticed",
         _one(AgentState, "was_rebooted", False),
@@ -368,6 +376,8 @@ _KINDS = {
     "master: tells out of order": ("reset", "operator_kill"),
     "master: ends wait for others": ("stop", "framework_deaf"),
     "agent: ignores epochs": ("usurp",),
+    "agent: a number twice": ("damage", "snap", "agent_crash", "master_crash"),
+    "master: an old run comes back": ("twin", "reset", "framework_pause"),
     "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),
 }
 

@@ -580,7 +580,7 @@ def _settings(random: Random) -> Settings:
         removal_window_s=10.0,
         completed_tasks=random.choice((2, 10_000)),
         spent_ids=random.choice((2, 100_000)),
-        spent_frameworks=random.choice((1, 10_000)),
+        spent_frameworks=random.choice((20, 10_000)),
         unacknowledged=random.choice((2, 10_000)),
     )
 

@@ -22,7 +22,14 @@ from croupier.agent.core.effects import (
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
-from croupier.agent.core.records import AgentRecord, ForgetTask, Record, TaskRecord, UpdateRecord
+from croupier.agent.core.records import (
+    AgentRecord,
+    ForgetTask,
+    Record,
+    TaskRecord,
+    UpdateRecord,
+    VoidRecord,
+)
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
@@ -361,6 +368,21 @@ class TestTheAgentItself:
         # The next life finds nothing wrong any more, and still knows that something was.
         made = [e.record for e in effects if isinstance(e, Checkpoint)]
         assert recovered([*records, *made], TOTAL).incomplete
+
+    def test_of_tasks_that_cannot_all_live_the_newer_do_if_records_were_lost(self) -> None:
+        def launched(task_id: str) -> TaskRecord:
+            first = TaskStatus(F, TaskId(task_id), AgentId("A1"), TaskState.STARTING, sequence=1)
+            return TaskRecord(task(task_id, "cpus:3;ports:[1-2]"), Role("*"), task_id, first)
+
+        records = [launched("old"), launched("new")]
+        state = recovered(records, TOTAL, life="2", incomplete=True)
+        assert list(state.tasks) == [(F, "new")]
+        assert list(state.voided) == [(F, "old")]
+        effects = step(state, ev.Begun(), Now(1.0, 0))
+        assert Checkpoint(VoidRecord(F, TaskId("old"))) in effects
+        state.check()
+        made = [e.record for e in effects if isinstance(e, Checkpoint)]
+        assert list(recovered([*records, *made], TOTAL, life="3").voided) == [(F, "old")]
 
     def test_keeps_the_id_that_it_is_given(self) -> None:
         world = World(registered=False)

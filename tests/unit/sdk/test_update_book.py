@@ -87,6 +87,8 @@ class TestUpdateBook:
             assert book.judge(status(1)) is Judgement.SHOW
             book.on_failed(status(1))
             assert book.judge(status(1001)) is Judgement.HOLD
+            # That may be said twice by an agent that registers.
+            assert book.judge(status(1001)) is Judgement.HOLD
             book.check()
         # Its agent has lost records, the first update among them.
         assert book.judge(status(1001)) is Judgement.SHOW

@@ -10,7 +10,7 @@ from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.news import end, say
 from croupier.agent.core.on_session import settle, take_name
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started, press
-from croupier.agent.core.records import ForgetTask, UpdateRecord
+from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.model.task import Reason, Source, TaskState
@@ -40,6 +40,9 @@ def _make_good(state: AgentState) -> Iterator[Effect]:
     for key in sorted(state.headless):
         yield Checkpoint(ForgetTask(*key))
     state.headless.clear()
+    for key in state.overfull:
+        yield Checkpoint(VoidRecord(*key))
+    state.overfull.clear()
     for task in state.tasks.values():
         assert task.status is not None
         status = replace(task.status, sequence=task.updates.sequence + LOST_NUMBERS)

@@ -102,6 +102,8 @@ def _restore(task: Task, status: TaskStatus) -> None:
 
 def _settle(state: AgentState) -> None:
     """Draw the conclusions: who holds what, and who is to be looked for."""
+    if state.incomplete:
+        _void_overfull(state)
     held = Resources()
     over: list[Key] = []
     for key, task in state.tasks.items():
@@ -123,3 +125,17 @@ def _settle(state: AgentState) -> None:
             " with --resources, or end the tasks with --recover=cleanup"
         )
     state.free = state.total - held
+
+
+def _void_overfull(state: AgentState) -> None:
+    """Of tasks that cannot all live, the older have ended: that was among what is lost."""
+    free = state.total
+    for key, task in reversed(list(state.tasks.items())):
+        if not task.is_live:
+            continue
+        if task.info.resources <= free:
+            free -= task.info.resources
+            continue
+        del state.tasks[key]
+        state.voided[key] = Void(task.run)
+        state.overfull.append(key)

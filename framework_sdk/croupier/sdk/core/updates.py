@@ -14,6 +14,8 @@ from enum import Enum
 from croupier.model.task import MASTER_SEQUENCE, TaskStatus
 
 ENDED_LIMIT = 100_000
+# An agent may say the latest twice when it registers, but no more often without all the rest.
+LOST_AFTER = 3
 
 
 class Judgement(Enum):
@@ -32,10 +34,9 @@ class UpdateBook:
         self._ended_limit = ended_limit
         self._live: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        # What has come and was not handled, by task, with the turn at which it came last; never
-        # empty.
+        # What has come and was not handled, by task: how often since anything before it came.
+        # Never empty.
         self._owed: dict[str, dict[int, int]] = {}
-        self._turn = 0
 
     def judge(self, status: TaskStatus) -> Judgement:
         """What to do with `status`, which has just come to its turn."""
@@ -48,21 +49,24 @@ class UpdateBook:
             is_over = status.task_id in self._ended
             return Judgement.ACKNOWLEDGE if is_over else Judgement.SHOW
         owed = self._owed.get(status.task_id)
-        if owed is not None and min(owed) < status.sequence:
-            return self._hold(owed, status.sequence)
-        return Judgement.SHOW
-
-    def _hold(self, owed: dict[int, int], sequence: int) -> Judgement:
-        """Hold an update back for earlier ones, unless these are lost."""
-        came = owed.get(sequence)
-        earlier = [number for number in owed if number < sequence]
-        if came is not None and all(owed[number] < came for number in earlier):
-            for number in earlier:
-                del owed[number]
+        if owed is None:
             return Judgement.SHOW
-        self._turn += 1
-        owed[sequence] = self._turn
-        return Judgement.HOLD
+        return self._judge_after_failure(owed, status.sequence)
+
+    def _judge_after_failure(self, owed: dict[int, int], sequence: int) -> Judgement:
+        """Hold an update back for earlier ones, unless these are lost."""
+        for later in [number for number in owed if number > sequence]:
+            owed[later] = 0
+        earlier = [number for number in owed if number < sequence]
+        if not earlier:
+            return Judgement.SHOW
+        times = owed.get(sequence, 0) + 1
+        if times < LOST_AFTER:
+            owed[sequence] = times
+            return Judgement.HOLD
+        for number in earlier:
+            del owed[number]
+        return Judgement.SHOW
 
     def last_handled(self, task_id: str) -> int:
         """Sequence number of the latest update handled; 0 if there is none."""
@@ -74,7 +78,7 @@ class UpdateBook:
         last = max(status.sequence, self.last_handled(task_id))
         owed = self._owed.pop(task_id, None)
         if owed is not None and not status.state.is_terminal:
-            self._owe(task_id, {number: turn for number, turn in owed.items() if number > last})
+            self._owe(task_id, {number: times for number, times in owed.items() if number > last})
         if status.state.is_terminal:
             self._live.pop(task_id, None)
             self._ended[task_id] = last
@@ -88,9 +92,8 @@ class UpdateBook:
     def on_failed(self, status: TaskStatus) -> None:
         """The handler raised: hold back what comes after, until the agent sends it again."""
         if status.needs_acknowledgement:
-            self._turn += 1
             owed = self._owed.get(status.task_id, {})
-            self._owe(status.task_id, {**owed, status.sequence: self._turn})
+            self._owe(status.task_id, {**owed, status.sequence: 1})
 
     def _owe(self, task_id: str, owed: dict[int, int]) -> None:
         if owed:
