@@ -162,6 +162,15 @@ class Cluster:
             raise CroupierError("no master leads")
         return self._operator(name)
 
+    async def agent_addresses(self) -> dict[str, str]:
+        """Where agents serve their metrics, by name; none while no master leads."""
+        try:
+            operator = await self.operator()
+            listed = await operator.ListAgents(pb.ListAgentsRequest(), timeout=10)
+        except (grpc.aio.AioRpcError, CroupierError):
+            return {}
+        return {view.agent.hostname: view.agent.http_address for view in listed.agents}
+
     async def whole(self, timeout_s: float) -> None:
         """Wait until all agents and frameworks are connected to a master.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
@@ -17,9 +18,10 @@ from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, 
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import Fault
 from tests.chaos.real.journal import Entry, read_entries
-from tests.chaos.real.leftovers import check_agents
+from tests.chaos.real.leftovers import check_agent
 from tests.chaos.real.ran import read_ran
 from tests.chaos.real.work import work_named
+from tests.harness.cluster import fetch
 from tests.harness.eventually import eventually
 
 # For daemons to find each other again, for tasks to end, and for the books to be closed.
@@ -109,9 +111,17 @@ class Judge:
         return [Violation("orphan", str(pid), words) for pid, words in strays if words]
 
     async def _check_agents(self) -> list[Violation]:
-        """That agents keep nothing of tasks that are over."""
+        """That agents know and keep nothing of tasks that are over."""
         folder = self._cluster.folder
-        return [v for name in self._cluster.agents for v in check_agents(name, folder / name)]
+        found = []
+        for name, address in (await self._cluster.agent_addresses()).items():
+            try:
+                metrics = await asyncio.to_thread(fetch, f"http://{address}/metrics")
+            except OSError as error:
+                found.append(Violation("stuck", name, f"no metrics: {error}"))
+            else:
+                found += check_agent(name, folder / name, metrics)
+        return found
 
     async def _excuse_full(self, entries: dict[str, list[Entry]], agents: set[str]) -> None:
         """Tasks that ended since the last judgement, at an agent whose disk was full."""

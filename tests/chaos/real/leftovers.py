@@ -1,14 +1,31 @@
-"""What an agent still keeps in its work dir, once all that it ran is over and acknowledged."""
+"""What an agent still knows and keeps, once all that it ran is over and acknowledged."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.chaos.real.checker import Violation
 
+# Of an agent's metrics: all that count what is not settled.
+UNSETTLED = ("croupier_agent_tasks", "croupier_agent_unacknowledged_updates")
 
-def check_agents(name: str, work_dir: Path) -> list[Violation]:
-    """Files of runs that nobody needs any more."""
-    runs = work_dir / "runs"
-    kept = sorted(path.name for path in runs.iterdir()) if runs.is_dir() else []
-    return [Violation("kept", name, f"runs/{run}") for run in kept]
+
+def check_agent(name: str, work_dir: Path, metrics: str) -> list[Violation]:
+    """What is left of tasks in an agent's memory, by its metrics, and in its work dir."""
+    return [*_unsettled(name, metrics), *_kept(name, work_dir / "runs")]
+
+
+def _unsettled(name: str, metrics: str) -> Iterator[Violation]:
+    for unknown in (wanted for wanted in UNSETTLED if f"\n{wanted}" not in metrics):
+        yield Violation("kept", name, f"it does not tell {unknown}")
+    for line in metrics.splitlines():
+        metric, _, value = line.rpartition(" ")
+        if metric.partition("{")[0] in UNSETTLED and float(value):
+            yield Violation("kept", name, line)
+
+
+def _kept(name: str, runs: Path) -> Iterator[Violation]:
+    if runs.is_dir():
+        for path in sorted(runs.iterdir()):
+            yield Violation("kept", name, f"runs/{path.name}")
