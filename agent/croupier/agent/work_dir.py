@@ -13,6 +13,8 @@ from croupier.model.errors import Conflict, Unavailable
 # An agent that was told to end may take a moment to do so.
 LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
+# In which the agent makes and removes files.
+PARTS = ("sandboxes", "runs", "removed")
 
 
 class WorkDir:
@@ -58,6 +60,7 @@ def _prepare(path: Path) -> tuple[Path, int]:
     path = path.expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True)
+        _refuse_links(path)
         (path / "sandboxes").mkdir(mode=0o711, exist_ok=True)
         fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
@@ -67,6 +70,20 @@ def _prepare(path: Path) -> tuple[Path, int]:
         os.close(fd)
         raise Unavailable(f"cannot use the work dir {path}: sandboxes is not writable")
     return path, fd
+
+
+def _refuse_links(path: Path) -> None:
+    """The agent removes what it no longer needs: it must not do so in somebody else's place.
+
+    Raises:
+        Unavailable: if a part of the work dir is elsewhere.
+    """
+    for part in PARTS:
+        if (path / part).is_symlink():
+            raise Unavailable(
+                f"cannot use the work dir {path}: {part} is a link, and what is there may be"
+                " somebody else's; give --work-dir the place itself"
+            )
 
 
 async def _lock(fd: int, path: Path) -> None:

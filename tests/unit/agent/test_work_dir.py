@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 
 from croupier.agent import work_dir as module
+from croupier.agent.leftovers import clean_up
+from croupier.agent.shim import run_file
 from croupier.agent.work_dir import WorkDir
 from croupier.model.errors import Conflict, Unavailable
 
@@ -37,3 +39,29 @@ async def test_a_place_that_is_not_ours_to_write(tmp_path: Path) -> None:
     finally:
         if root:
             os.seteuid(0)
+
+
+@pytest.mark.parametrize("part", ["runs", "sandboxes", "removed"])
+async def test_a_part_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path, part: str) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "precious").write_text("kept")
+    (tmp_path / "work").mkdir()
+    (tmp_path / "work" / part).symlink_to(elsewhere)
+    with pytest.raises(Unavailable, match=f"{part} is a link"):
+        await WorkDir.open(tmp_path / "work")
+    with pytest.raises(Unavailable, match=f"{part} is a link"):
+        await clean_up(tmp_path / "work")
+    assert (elsewhere / "precious").read_text() == "kept"
+
+
+async def test_what_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
+    runs = tmp_path / "runs"
+    runs.mkdir()
+    for name, content in (("results.csv", b"1,2\n"), ("long", b" " * 1000)):
+        (runs / name).write_bytes(content)
+    os.close(run_file.create(runs / "stray"))
+    (runs / "unfinished").write_bytes(b"")
+    (runs / "zeros").write_bytes(bytes(run_file.SIZE))
+    await clean_up(tmp_path)
+    assert sorted(path.name for path in runs.iterdir()) == ["long", "results.csv"]

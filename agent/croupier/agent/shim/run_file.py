@@ -126,6 +126,18 @@ def is_locked(path: Path) -> bool:
         os.close(fd)
 
 
+def is_ours(path: Path) -> bool:
+    """Whether it is a run file, or one that was never finished: it may be removed."""
+    if path.is_symlink() or not path.is_file():
+        return False
+    with path.open("rb") as file:
+        content = file.read(SIZE + 1)
+    if content.startswith(HEADING):
+        return True
+    # Room that was taken when the machine lost its power.
+    return len(content) <= SIZE and not content.strip(b" \0")
+
+
 def parse(content: bytes) -> RunRecord:
     """Make sense of what was read."""
     if len(content) != SIZE or not content.startswith(HEADING):

@@ -1,7 +1,9 @@
 """Runs that nobody knows any more: ended, and their files removed.
 
-Rule: a shim that lives is asked to end its task, for it alone finds all that descends from
-it; only what does not heed that is killed.
+Rules:
+- A shim that lives is asked to end its task, for it alone finds all that descends from it;
+  only what does not heed that is killed.
+- Only run files are removed: whatever else is in the directory is somebody else's.
 """
 
 from __future__ import annotations
@@ -33,11 +35,7 @@ def end_strays(runs: Path, known: Collection[str]) -> int:
     Raises:
         OSError: if the directory cannot be read or written to.
     """
-    strays = [
-        path
-        for path in runs.iterdir()
-        if path.name not in known and path.is_file() and not path.is_symlink()
-    ]
+    strays = [path for path in runs.iterdir() if path.name not in known and run_file.is_ours(path)]
     if not strays:
         return 0
     ended = sum(map(_ask_to_end, strays))
