@@ -117,6 +117,9 @@ class Checkpoint:
         try:
             if not path.exists():
                 _create(path)
+            elif path.is_fifo():
+                # To read one could take for ever.
+                raise OSError(errno.EINVAL, "Not a plain file")
             self = cls(path, os.open(path, _APPEND))
         except OSError as error:
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error

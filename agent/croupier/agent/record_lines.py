@@ -21,6 +21,9 @@ from croupier.model.errors import CroupierError
 FORMAT = 1
 _HEADING = b'{"croupier-agent-checkpoint":%d}'
 
+# Of a line's number; no log has more lines.
+_DIGITS = 18
+
 _codec = Codec()
 _encode = _codec.encoder(Record)
 _decode = _codec.decoder(Record)
@@ -151,7 +154,9 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
 def _checked(text: bytes) -> tuple[int, bytes] | None:
     """Number and body of a line; None if it is damaged."""
     parts: Sequence[bytes] = text.split(b" ", 2)
-    if len(parts) != 3 or text[:9] != b"%08x " % crc32(text[9:]) or not parts[1].isdigit():
+    if len(parts) != 3 or text[:9] != b"%08x " % crc32(text[9:]):
+        return None
+    if not parts[1].isdigit() or len(parts[1]) > _DIGITS:
         return None
     return int(parts[1]), parts[2]
 

@@ -7,6 +7,7 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 from hypothesis import given, settings
@@ -306,3 +307,16 @@ async def test_what_is_cleared_is_forgotten(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
     clear(tmp_path)
     assert opened(tmp_path) == ([], [])
+
+
+def test_a_line_of_absurd_number_is_damage(tmp_path: Path) -> None:
+    counted = b"9" * 5000 + b" {}"
+    (tmp_path / NAME).write_bytes(heading() + b"%08x %s\n" % (crc32(counted), counted))
+    with pytest.raises(InvalidRequest, match="line 2 is damaged"):
+        Checkpoint.open(tmp_path)
+
+
+def test_a_pipe_in_its_place_does_not_hold_the_agent_up(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / NAME)
+    with pytest.raises(Unavailable, match="Not a plain file"):
+        Checkpoint.open(tmp_path)
