@@ -28,6 +28,9 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
+    # Both: a client must ping while it has no calls, and a server take that, or it hangs up on
+    # idle operators after two minutes ("too_many_pings").
+    ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_receive_message_length", HARD_LIMIT_BYTES),
     ("grpc.max_send_message_length", HARD_LIMIT_BYTES),
 ]
@@ -38,7 +41,6 @@ _SERVER = [
 ]
 _CHANNEL = [
     *_BOTH,
-    ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     # Also how long a connection may take to come about, from its first packet to the peer's
