@@ -100,7 +100,6 @@ class Judge:
         self.gone: set[str] = set()
         self.gone_ids: set[AgentId] = set()
         self.agents: dict[AgentId, list[AgentRecord]] = {}
-        self.older: set[str] = set()
         self.damaged: set[str] = set()
         self.answered: set[TaskId] = set()
         self.runs: dict[str, list[str]] = {}
@@ -324,7 +323,8 @@ class Judge:
             self.must(follows, f"{client} is shown {shown} after {last}")
         fate.sequences[client] = number
         # An older run takes what was on its way when a newer one took over.
-        settled = fate.end_acknowledged and not fate.excused and framework.name not in self.older
+        is_newest = self.runs.get(framework.framework_id, [client])[-1] == client
+        settled = fate.end_acknowledged and not fate.excused and is_newest
         self.must(not settled, f"{shown} is told though its end was acknowledged")
         mine = [end for whose, end in fate.ends if whose == client]
         self.must(not mine, f"{client} is shown {shown} after the task's end")

@@ -371,6 +371,8 @@ _KINDS = {
     "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
     "master: kill lost in failover": ("lost_kill",),
     "master: forgets verdicts": ("snap",),
+    "master: tells ends once": ("gone", "stop", "snap", "framework_deaf"),
+    "master: answers lost in failover": ("snap", "worst_moment", "master_crash"),
     "master: gone lost in failover": ("gone", "agent_pause", "master_crash"),
     "master: drain lost in failover": ("drain", "deactivate", "master_crash"),
     "master: tells out of order": ("reset", "operator_kill"),

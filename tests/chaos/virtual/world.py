@@ -213,7 +213,6 @@ class World:
         if twin.name in {each.name for each in self.frameworks}:
             return False
         twin.take_over(older)
-        self.judge.older.add(older.name)
         self.frameworks.append(twin)
         twin.start()
         return True
