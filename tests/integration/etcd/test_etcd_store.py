@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -253,4 +254,14 @@ async def test_a_newer_store_and_another_programs_are_refused(masters: Masters) 
     await put(masters, "schema", b"2")
     await put(masters, "head", b"hello")
     with pytest.raises(InvalidRequest, match="another program's"):
+        await store.load()
+    # Staged as a billion parts that are not there: read no further than the first.
+    for told in (b'{"parts": 1e400}', b'{"parts": -1}', b'{"parts": 1000000000}'):
+        await put(masters, "head", told)
+        with pytest.raises(InvalidRequest):
+            async with asyncio.timeout(5):
+                await store.load()
+    await put(masters, "head", b'{"parts": 0}')
+    await put(masters, "schema", b"9" * 5000)
+    with pytest.raises(InvalidRequest, match="no version"):
         await store.load()
