@@ -64,7 +64,7 @@ app.command(
     help="End the tasks of an agent and offer it no more, until it is reactivated.\n\n"
     "The drain is the master's: it goes on if this command ends. Exits with 0; 1 if the master"
     " refuses or cannot be reached; 3 if --timeout is over, and 4 if somebody else ended the drain"
-    " or the agent has left for good; 130 after Ctrl-C.",
+    " or the agent has left for good; 2 for a bad argument; 130 after Ctrl-C.",
 )
 
 

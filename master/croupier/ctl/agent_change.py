@@ -8,11 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from croupier.ctl import views
-from croupier.ctl.agent_words import agent_lines, named, state_words, task_lines
+from croupier.ctl.agent_words import agent_lines, many, named, state_words, task_lines
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
@@ -75,33 +75,30 @@ def mark_agent_gone(
         NotFound: if there is no such agent.
         InvalidRequest: if several have that hostname, or there is nobody to ask.
     """
-    stake = asyncio.run(_stake(target, agent))
-    if dry_run and as_json:
-        print(json.dumps({"dry_run": True, **told(stake)}, indent=2))
-        return
     if dry_run or not is_sure:
-        print(
-            f"{named(stake.agent)} is {state_words(stake.agent)}; if it is declared gone, for good:"
-        )
-        print("  it never returns under this id, and if it runs all the same it ends its tasks")
-        print(f"  {len(stake.tasks)} tasks are taken for dead, and may be started elsewhere:")
-        for line in task_lines(stake.tasks, stake.frameworks):
-            print(f"  {line}")
-    if dry_run:
-        return
-    if not is_sure and not _confirmed():
-        raise Conflict("nothing was changed")
+        stake = asyncio.run(_stake(target, agent))
+        if dry_run and as_json:
+            print(json.dumps({"dry_run": True, **told(stake)}, indent=2))
+            return
+        for line in _gone_lines(stake):
+            print(line)
+        if dry_run:
+            return
+        if not _confirmed():
+            raise Conflict("nothing was changed")
+        # What was confirmed is of this agent, whoever has its hostname by now.
+        agent = stake.agent["agent_id"]
 
     async def asked() -> pb.AgentView:
         async with connected(target) as master:
-            request = pb.MarkAgentGoneRequest(agent=stake.agent["agent_id"])
+            request = pb.MarkAgentGoneRequest(agent=agent)
             return (await master.ask(master.service.MarkAgentGone, request)).agent
 
     view = views.agent_view(asyncio.run(asked()))
     if as_json:
         print(json.dumps(view, indent=2))
     else:
-        print(f"{named(stake.agent)} is gone")
+        print(f"{named(view)} is gone")
 
 
 def show_agent(target: Target, agent: str, *, as_json: bool) -> None:
@@ -167,6 +164,20 @@ def told(stake: Stake) -> View:
 async def _stake(target: Target, agent: str) -> Stake:
     async with connected(target) as master:
         return await stake_of(master, agent)
+
+
+def _gone_lines(stake: Stake) -> Iterator[str]:
+    """What comes of declaring the agent gone."""
+    yield f"{named(stake.agent)} is {state_words(stake.agent)}; if it is declared gone, for good:"
+    yield "  it never returns under this id, and if it runs all the same it ends its tasks"
+    if not stake.tasks:
+        yield "  no task of it is known that has not ended"
+        return
+    number = len(stake.tasks)
+    are = "is" if number == 1 else "are"
+    yield f"  {many(number, 'task')} {are} taken for dead, and may be started elsewhere:"
+    for line in task_lines(stake.tasks, stake.frameworks):
+        yield f"  {line}"
 
 
 def _confirmed() -> bool:

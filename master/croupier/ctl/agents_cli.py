@@ -59,7 +59,8 @@ def agent_drain(
     The drain is the master's: it goes on if this command ends, and outlives masters and agents.
     It is done when no task is left; it does not wait for frameworks to acknowledge the ends.
     Exits with 0; 1 if the master refuses or cannot be reached; 3 if --timeout is over, and 4 if
-    somebody else ended the drain or the agent has left for good; 130 after Ctrl-C.
+    somebody else ended the drain or the agent has left for good; 2 for a bad argument; 130 after
+    Ctrl-C.
 
     Parameters
     ----------

@@ -144,8 +144,8 @@ class _Search:
         if self._followers:
             who = ", ".join(map(str, self._followers))
             return Unavailable(
-                f"no master leads right now: {who} waited {FIND_S:g} s for one to be elected;"
-                " try again in a few seconds"
+                f"no master leads right now, say {who}; waited {FIND_S:g} s for one to be"
+                " elected; try again in a few seconds"
             )
         return next(self._errors[address] for address in addresses)
 

@@ -143,6 +143,7 @@ async def test_a_dry_run_changes_nothing(operator: ScriptedOperator) -> None:
     assert "nothing was changed" in done.out
     assert "1 task of framework m-F1 (train)" in done.out
     done = await croupier("agent", "gone", "h1", "--dry-run", *master)
+    assert "  1 task is taken for dead, and may be started elsewhere:" in done.out.splitlines()
     assert "1 task of framework m-F1 (train)" in done.out
     done = await croupier("agent", "gone", "h1", "--dry-run", "--json", *master)
     assert [each["task_id"] for each in json.loads(done.out)["tasks"]] == ["t1"]
@@ -158,7 +159,13 @@ async def test_gone_needs_a_yes(operator: ScriptedOperator) -> None:
     assert not asked(operator, pb.MarkAgentGoneRequest)
     done = await croupier("agent", "gone", "h1", "--yes", *master)
     assert (done.code, done.out) == (0, "agent m-A1 (h1) is gone\n")
-    assert asked(operator, pb.MarkAgentGoneRequest) == [pb.MarkAgentGoneRequest(agent="m-A1")]
+    assert asked(operator, pb.MarkAgentGoneRequest) == [pb.MarkAgentGoneRequest(agent="h1")]
+
+
+async def test_gone_may_be_said_again(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse()
+    done = await croupier("agent", "gone", "m-A1", "--yes", "--master", operator.address)
+    assert (done.code, done.err) == (0, "")
 
 
 async def test_agents_are_deactivated_reactivated_shown_and_listed(

@@ -72,7 +72,9 @@ class SqliteStore:
             return self._read(self._open())
         except sqlite3.OperationalError as error:
             self._close()
-            raise Unavailable(f"cannot open the store {self._path}: {_meaning(error)}") from error
+            directory = Path(self._path).parent
+            why = _meaning(error) if directory.is_dir() else f"there is no directory {directory}"
+            raise Unavailable(f"cannot open the store {self._path}: {why}") from error
         except sqlite3.DatabaseError as error:
             self._close()
             raise InvalidRequest(
