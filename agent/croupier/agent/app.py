@@ -20,7 +20,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.leftovers import clean_up
+from croupier.agent.leftovers import check_used, clean_up
 from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.output import OutputRoutes
@@ -181,6 +181,7 @@ class Agent:
                 boot_id=self._boot_id(),
                 life=secrets.token_hex(8),
                 incomplete=bool(loaded.damaged),
+                lenient=is_lenient,
             )
         except Conflict as error:
             raise InvalidRequest(f"{checkpoint.path}: {error}") from error
@@ -268,6 +269,7 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
             another agent takes over its id.
     """
     if config.recover == "cleanup":
+        check_used(config.work_dir)
         await clean_up(config.work_dir)
         return
     agent = Agent(config)

@@ -9,10 +9,20 @@ import structlog
 
 from croupier.agent.checkpoint import clear
 from croupier.agent.shim.strays import end_strays
-from croupier.agent.work_dir import WorkDir
-from croupier.model.errors import Unavailable
+from croupier.agent.work_dir import LOCK, WorkDir
+from croupier.model.errors import InvalidRequest, Unavailable
 
 _log = structlog.get_logger("croupier.agent")
+
+
+def check_used(directory: Path) -> None:
+    """See whether an agent has ever used the work dir.
+
+    Raises:
+        InvalidRequest: if none has: it may be the wrong one.
+    """
+    if not (directory.expanduser() / LOCK).exists():
+        raise InvalidRequest(f"{directory} is no agent's work dir: there is nothing to clean up")
 
 
 async def clean_up(directory: Path) -> None:

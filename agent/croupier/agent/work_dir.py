@@ -15,6 +15,8 @@ LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
 # In which the agent makes and removes files.
 PARTS = ("sandboxes", "runs", "removed")
+# Is there from an agent's first start on.
+LOCK = "lock"
 
 
 class WorkDir:
@@ -62,7 +64,7 @@ def _prepare(path: Path) -> tuple[Path, int]:
         path.mkdir(parents=True, exist_ok=True)
         _refuse_links(path)
         (path / "sandboxes").mkdir(mode=0o711, exist_ok=True)
-        fd = os.open(path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        fd = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
         why = error.strerror or str(error)
         raise Unavailable(f"cannot use the work dir {path}: {why}") from error

@@ -67,4 +67,11 @@ def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> No
         " and forget it, run with --recover=cleanup"
     )
     assert run("--recover", "cleanup", "--work-dir", str(tmp_path)) == (0, [])
+
+
+def test_a_work_dir_that_no_agent_has_used_is_not_cleaned_up(tmp_path: Path) -> None:
+    code, said = run("--recover", "cleanup", "--work-dir", str(tmp_path / "typo"))
+    assert code == 1
+    assert "is no agent's work dir" in said[0]
+    assert not (tmp_path / "typo").exists()
     assert not (tmp_path / "checkpoint.log").exists()

@@ -31,6 +31,7 @@ def recovered(
     boot_id: str = "",
     life: str = "0",
     incomplete: bool = False,
+    lenient: bool = False,
 ) -> AgentState:
     """What the records say, in the order in which they were made; then comes `Begun`.
 
@@ -40,10 +41,11 @@ def recovered(
         boot_id: of the machine's present run.
         life: no earlier life had the same.
         incomplete: some records are lost; what has no beginning any more is left out.
+        lenient: if something has no beginning, records were lost at another time.
 
     Raises:
-        Conflict: if the records contradict each other and are not `incomplete`, or the tasks
-            that live hold more than there is now.
+        Conflict: if something has no beginning and that is no wonder, or the tasks that live
+            hold more than there is now.
     """
     state = AgentState.of(total, life=life)
     state.boot_id = boot_id
@@ -62,9 +64,13 @@ def recovered(
                 state.headless.discard(record.key)
             case _:
                 state.headless.add(record.key)
-    if state.headless and not incomplete:
-        raise Conflict(f"there are records of tasks that are not known: {min(state.headless)}")
-    state.incomplete |= incomplete
+    if state.headless and not (incomplete or lenient):
+        framework_id, task_id = min(state.headless)
+        raise Conflict(
+            f"the first record of task {task_id} of {framework_id} is lost; --recover=best-effort"
+            " goes on without the task, --recover=cleanup ends all tasks"
+        )
+    state.incomplete |= incomplete or bool(state.headless)
     _settle(state)
     return state
 
