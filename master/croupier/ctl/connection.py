@@ -50,6 +50,10 @@ class Master:
         try:
             return await question(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():
+                # A call that is cancelled with its task may end like this too.
+                raise asyncio.CancelledError from None
             raise _meaning(error, self.address, timeout_s) from None
 
 

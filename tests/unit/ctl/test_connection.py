@@ -1,0 +1,45 @@
+"""Questions to a master that are cut short."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from croupier.ctl.connection import Master
+from croupier.model.errors import Unavailable
+from croupier.rpc.address import Address
+from croupier.rpc.transport import make_channel
+
+ADDRESS = Address("127.0.0.1", 1)
+
+
+async def ends_by_status(request: object, timeout: float) -> Any:
+    """A call that, when its task is cancelled, ends by a status of gRPC."""
+    try:
+        await asyncio.sleep(timeout)
+    except asyncio.CancelledError:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing) from None
+
+
+async def test_a_task_that_was_cancelled_ends_however_its_call_ended() -> None:
+    async with make_channel(ADDRESS) as channel:
+        master = Master(ADDRESS, channel)
+
+        async def insist() -> None:
+            for _ in range(2):
+                try:
+                    await master.ask(ends_by_status, object(), 0.5)  # type: ignore[arg-type]
+                except Unavailable:
+                    continue
+
+        insisting = asyncio.create_task(insist())
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        insisting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.wait_for(insisting, 5.0)
