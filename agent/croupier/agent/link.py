@@ -8,6 +8,7 @@ than the newest that was ever heard is not taken in, and its stream is hung up.
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
@@ -47,6 +48,7 @@ from croupier.rpc.backoff import Backoff
 from croupier.rpc.inbox import Inbox
 from croupier.rpc.masters import Masters
 from croupier.rpc.outbox import Outbox
+from croupier.rpc.repeats import Repeats
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc, error_from_wire
 from croupier.v1 import agent_pb2 as pb
@@ -115,6 +117,8 @@ class Link:
         self._known_as: AgentId | None = None
         self._beat: asyncio.TimerHandle | None = None
         self._leaving = False
+        self._was_registered = False
+        self._repeats = Repeats()
         self.is_registered = False
         """Whether a master has taken the agent in and is heard of."""
 
@@ -131,24 +135,35 @@ class Link:
         """
         while True:
             address = self._masters.next()
-            log = _log.bind(master=str(address))
             try:
-                await self._serve(address, log)
+                await self._serve(address, _log.bind(master=str(address)))
             except FailedOver:
                 raise
             except CroupierError as error:
                 if self._leaving:
                     return
                 wait_s = 0.0 if self._masters.failed(error) else self._waits.next_s(error)
-                log.warning(
-                    "master_lost",
-                    error=str(error),
-                    kind=type(error).__name__,
-                    retry_in_s=round(wait_s, 3),
-                )
+                self._log_end(address, error, wait_s)
                 await asyncio.sleep(wait_s)
             else:
                 return
+
+    def _log_end(self, address: Address, error: CroupierError, wait_s: float) -> None:
+        name = "master_lost" if self._was_registered else "master_unreachable"
+        if isinstance(error, NotLeader):
+            name = "master_follows"
+        kind = type(error).__name__
+        now = asyncio.get_running_loop().time()
+        if name != "master_lost" and not self._repeats.is_due((name, address, kind), now):
+            return
+        _log.log(
+            logging.INFO if name == "master_follows" else logging.WARNING,
+            name,
+            master=str(address),
+            error=str(error),
+            kind=kind,
+            retry_in_s=round(wait_s, 3),
+        )
 
     def introduce(self, session: int, state: AgentState) -> None:
         """Say REGISTER as the first thing in the session."""
@@ -181,6 +196,7 @@ class Link:
         outbox = self._outbox = Outbox(OUTBOX_LIMIT)
         session = self._session = next(self._numbers)
         self._known_as = None
+        self._was_registered = False
         call = AgentServiceStub(channel).Connect(_requests(outbox))
         self._inbox.put_now(Connected(session))
         try:
@@ -253,7 +269,8 @@ class Link:
         self._inbox.put_now(Registered(agent_id))
         self._masters.served()
         self._waits.reset()
-        self.is_registered = True
+        self._repeats.forget()
+        self.is_registered = self._was_registered = True
         log.info("registered", agent_id=agent_id, master_id=registered.master_id)
         self._beat_every(heartbeat_s)
         return max(SILENT_BEATS * heartbeat_s, MIN_SILENCE_S)

@@ -27,6 +27,7 @@ from croupier.model.errors import (
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.masters import Masters
+from croupier.rpc.repeats import Repeats
 from croupier.rpc.task_wire import status_from_wire
 from croupier.rpc.wire_errors import error_from_wire
 from croupier.sdk.calls import Calls, Opened
@@ -73,7 +74,7 @@ class Session:
     ) -> None:
         """Make ready; nothing happens before `run`."""
         self._identity, self._standing = identity, standing
-        self._masters = Masters(masters)
+        self._masters, self._repeats = Masters(masters), Repeats()
         self._settings, self._clock, self._rng = settings, clock, rng
         self._inbox = Inbox(settings.queue_limit)
         self._book = OfferBook()
@@ -247,6 +248,9 @@ class Session:
         quiet = self._tearing_down
         if isinstance(error, NotLeader):
             name, quiet = "master_follows", True
+        happening = (name, address, type(error))
+        if name != "master_lost" and not self._repeats.is_due(happening, self._clock.now()):
+            return
         log.log(
             logging.INFO if quiet else logging.WARNING,
             name,
@@ -298,6 +302,7 @@ class Session:
         if self._subscribed_at is not None:
             return
         self._subscribed_at = self._clock.now()
+        self._repeats.forget()
         self._masters.served()
         self._standing.framework_id = subscribed.framework_id
         self._inbox.put(Subscribed(subscribed.framework_id))
