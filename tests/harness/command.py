@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -33,7 +34,8 @@ async def started(*argv: str, **env: str) -> AsyncIterator[asyncio.subprocess.Pr
         "-m",
         "croupier.ctl",
         *argv,
-        env=environment(**env),
+        # Tells where it stands when it is aborted.
+        env=environment(PYTHONFAULTHANDLER="1", **env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -47,8 +49,17 @@ async def started(*argv: str, **env: str) -> AsyncIterator[asyncio.subprocess.Pr
 
 
 async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> Ended:
-    """Wait for the end of `process`."""
-    out, err = await asyncio.wait_for(process.communicate(), timeout_s)
+    """Wait for the end of `process`.
+
+    Raises:
+        AssertionError: if it does not end in time; says where it stands.
+    """
+    reading = asyncio.create_task(process.communicate())
+    done, _ = await asyncio.wait([reading], timeout=timeout_s)
+    if not done:
+        process.send_signal(signal.SIGABRT)
+    out, err = await asyncio.wait_for(reading, 10.0)
+    assert done, f"still running after {timeout_s:g} s: {err.decode()}"
     assert process.returncode is not None
     return Ended(process.returncode, out.decode(), err.decode())
 

@@ -95,6 +95,8 @@ class Master:
         self._add_services(seat)
         self._registry.register(StateCollector(seat, self._clock.wall_ms() / 1000))
         self._registry.register(EventLogCollector(seat.recorder))
+        for collector in self._backing.collectors:
+            self._registry.register(collector)
         self._http = HttpServer(self._registry, self._clock, seat.waits_for)
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)

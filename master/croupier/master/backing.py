@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+
+from prometheus_client.registry import Collector
 
 from croupier.master.config import MasterConfig
 from croupier.master.etcd import EtcdClient, EtcdElection, EtcdTarget
+from croupier.master.etcd.metrics import EtcdCollector
 from croupier.master.leader import Election, SoleElection
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.master.store.etcd import EtcdStore
@@ -21,6 +24,7 @@ class Backing:
         election: decides when this master leads.
         open_store: makes the store of one term; nothing is opened before `load`.
         close: lets go of all that they share; the election is over then.
+        collectors: tell how what they share fares.
         is_shared: other masters may lead while this one cannot. Alone, a master that cannot
             lead ends.
     """
@@ -29,6 +33,7 @@ class Backing:
     open_store: Callable[[], Store]
     close: Callable[[], Awaitable[None]]
     is_shared: bool
+    collectors: Sequence[Collector] = ()
 
 
 OpenBacking = Callable[[MasterConfig, Address], Backing]
@@ -58,4 +63,4 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> Backi
     def open_store() -> Store:
         return EtcdStore(client, target.prefix, election)
 
-    return Backing(election, open_store, close, is_shared=True)
+    return Backing(election, open_store, close, True, [EtcdCollector(client)])

@@ -9,10 +9,12 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
+from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from croupier.master.core.records import AgentRecord, MasterRecord
 from croupier.master.etcd import EtcdElection
+from croupier.master.etcd.metrics import EtcdCollector
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.ids import AgentId
@@ -116,6 +118,42 @@ async def test_without_a_quorum_the_leader_steps_down_and_tells_nobody(three: Ma
     registry = await EtcdStore(three.client(), three.prefix, leading).load()
     # The commit that nobody was told of may have come through, or not.
     assert registry.master in (MasterRecord("c", 1), MasterRecord("c", 99))
+
+
+async def test_how_etcd_fares_is_told(three: Masters) -> None:
+    etcd, client = three.etcd, three.client()
+    registry = CollectorRegistry()
+    registry.register(EtcdCollector(client))
+
+    def told(name: str, **labels: str) -> float:
+        value = registry.get_sample_value(f"croupier_etcd_{name}", labels)
+        assert value is not None
+        return value
+
+    with capture_logs() as logs:
+        election = three.election("a:1", LEASE_S, client)
+        await election.win()
+        assert told("members_failing") == 0
+        assert told("requests_total", outcome="answered") > 0
+        assert told("silent_seconds") < LEASE_S
+
+        etcd.kill(0, 1)
+        standing = asyncio.create_task(stand_again(election))
+        await eventually(lambda: told("members_failing") == 3, 30)
+        await eventually(lambda: told("silent_seconds") > LEASE_S, 30)
+        assert told("requests_total", outcome="failed") >= 3
+        assert [log["members"] for log in logs if log["event"] == "etcd_unavailable"][:1] == [3]
+
+        etcd.launch(0)
+        etcd.launch(1)
+        await asyncio.wait_for(standing, 60)
+        assert told("members_failing") < 3
+        assert told("silent_seconds") < LEASE_S
+
+
+async def stand_again(election: EtcdElection) -> None:
+    await election.lost()
+    await election.win()
 
 
 async def first_to_lead(

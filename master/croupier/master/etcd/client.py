@@ -32,11 +32,18 @@ EARLY_S = 0.1
 # The first releases without the known ways to lose or differ in data.
 SOUND = {(3, 4): 22, (3, 5): 6}
 
+_QUORUM = "etcd answers while a majority of its members, a quorum, are up and hear each other"
+
 _log = structlog.get_logger("croupier.master.etcd")
 
 
 class EtcdClient:
-    """Asks the members of one etcd; must be closed."""
+    """Asks the members of one etcd; must be closed.
+
+    Attributes:
+        answers, failures: how many questions members answered, and how many they did not.
+        answered_at: when the latest answer came, on the clock; when this was made if none did.
+    """
 
     def __init__(
         self,
@@ -54,6 +61,23 @@ class EtcdClient:
         # Masters should not all lean on the first member.
         self._current = self._rng.randrange(len(self._endpoints))
         self._token = ""
+        self.answers = self.failures = 0
+        self.answered_at = self._clock.now()
+
+    @property
+    def members(self) -> int:
+        """How many members it knows."""
+        return len(self._endpoints)
+
+    @property
+    def failing(self) -> int:
+        """How many of them failed when they were last asked."""
+        return sum(endpoint.is_failing for endpoint in self._endpoints)
+
+    @property
+    def silent_s(self) -> float:
+        """Seconds since the latest answer."""
+        return self._clock.now() - self.answered_at
 
     async def call(
         self,
@@ -105,9 +129,7 @@ class EtcdClient:
         except Unavailable as fault:
             self._failed(endpoint, fault)
             raise
-        if endpoint.is_failing:
-            endpoint.is_failing = False
-            _log.info("etcd_member_back", endpoint=str(endpoint.address))
+        self._answered(endpoint)
         return answer
 
     async def get(self, key: bytes, timeout_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
@@ -246,12 +268,22 @@ class EtcdClient:
         elif not isinstance(fault, Conflict):
             self._failed(endpoint, fault)
 
+    def _answered(self, endpoint: Endpoint) -> None:
+        self.answers += 1
+        self.answered_at = self._clock.now()
+        if endpoint.is_failing:
+            endpoint.is_failing = False
+            _log.info("etcd_member_back", endpoint=str(endpoint.address))
+
     def _failed(self, endpoint: Endpoint, fault: CroupierError) -> None:
+        self.failures += 1
         if self._endpoints[self._current] is endpoint:
             self._current = (self._current + 1) % len(self._endpoints)
         if not endpoint.is_failing:
             endpoint.is_failing = True
             _log.warning("etcd_member_failed", endpoint=str(endpoint.address), error=str(fault))
+            if self.failing == self.members:
+                _log.error("etcd_unavailable", members=self.members, hint=_QUORUM)
 
 
 def is_sound(version: str) -> bool:
