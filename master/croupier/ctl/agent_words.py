@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from croupier.ctl.durations import duration_text
 from croupier.ctl.views import View
+from croupier.model.durations import duration_text
 
 # Of what stands in the way, so much is shown.
 _SHOWN = 10

@@ -9,8 +9,8 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.ctl.durations import parse_duration
 from croupier.ctl.target import LOCAL, MasterFlag
+from croupier.model.durations import parse_duration
 from croupier.rpc.cli import make_app, read_by
 
 JsonFlag = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for programs.")]

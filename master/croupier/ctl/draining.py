@@ -5,7 +5,7 @@ or the loss of the master, leaves the drain on, and says so.
 
 Exit codes: 0 the drain is on, with `--wait` done; 1 the master refused or cannot be reached;
 2 a bad argument; 3 `--timeout` is over and tasks are left; 4 the drain was ended by another, or
-the agent has left; 130 Ctrl-C.
+the agent has left; 128 + N if signal N ended it, as 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ from croupier.ctl import views
 from croupier.ctl.agent_change import stake_of, told
 from croupier.ctl.agent_words import blocker_lines, many, named, progress_line, task_lines
 from croupier.ctl.connection import Master, connected
+from croupier.ctl.run.progress import SIGNAL_BASE
+from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
 from croupier.model.errors import InvalidRequest, Unavailable
@@ -27,7 +29,9 @@ from croupier.model.task import MAX_GRACE_MS
 from croupier.v1 import operator_pb2 as pb
 
 POLL_S = 0.5
-DONE, TIMED_OUT, ENDED, INTERRUPTED = 0, 3, 4, 130
+# To hang up on the master.
+GOODBYE_S = 1.0
+DONE, TIMED_OUT, ENDED = 0, 3, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,12 +65,7 @@ def drain_agent(target: Target, agent: str, wish: Wish) -> int:
     if not wish.wait:
         _tell(view, wish)
         return DONE
-    follower = Follower(target, view, wish)
-    try:
-        return asyncio.run(follower.run())
-    except KeyboardInterrupt:
-        print(_still_on(view), file=sys.stderr)
-        return INTERRUPTED
+    return asyncio.run(Follower(target, view, wish).run())
 
 
 def drain_request(agent: str, wish: Wish) -> pb.DrainAgentRequest:
@@ -96,12 +95,23 @@ class Follower:
 
     async def run(self) -> int:
         """Print a line for each change; the exit code."""
+        signals = EndSignals()
+        following = asyncio.create_task(self._follow())
+        interrupt = asyncio.create_task(signals.asked())
+        tasks = [following, interrupt]
+        first = asyncio.FIRST_COMPLETED
         try:
-            async with asyncio.timeout(self._wish.timeout_s):
-                code = await self._follow()
-        except TimeoutError:
-            print(_still_on(self._agent), file=sys.stderr)
-            code = TIMED_OUT
+            await asyncio.wait(tasks, timeout=self._wish.timeout_s, return_when=first)
+            if following.done():
+                code = following.result()
+            else:
+                print(_still_on(self._agent), file=sys.stderr)
+                code = SIGNAL_BASE + interrupt.result() if interrupt.done() else TIMED_OUT
+        finally:
+            signals.close()
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks, timeout=GOODBYE_S)
         if self._wish.as_json:
             print(json.dumps(self._agent, indent=2))
         return code

@@ -18,7 +18,7 @@ from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
 from croupier.rpc.address import Address
-from croupier.rpc.cli import read_by
+from croupier.rpc.cli import Seconds, read_by
 from croupier.rpc.logging import LogFormat, LogLevel
 
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
@@ -108,9 +108,9 @@ class MasterConfig:
     advertise: Annotated[Address | None, read_by(Address.parse)] = None
     """Where other machines find this master, of several; else where it listens."""
 
-    lease: float = 5.0
-    """How long the master that leads may be out of etcd's hearing, in seconds, before another
-    leads."""
+    lease: Seconds = 5.0
+    """How long the master that leads may be out of etcd's hearing before another leads, 2 to 60
+    seconds."""
 
     etcd_ca: Path | None = None
     """Certificates (PEM) of who signed those of etcd's members; encrypts."""
@@ -142,28 +142,28 @@ class MasterConfig:
     preemption_tolerance: float = 0.8
     """Part of its fair share that a framework must be below to starve."""
 
-    starvation_timeout: float = 60.0
+    starvation_timeout: Seconds = 60.0
     """How long a framework must be below that, in seconds."""
 
-    guarantee_timeout: float = 15.0
+    guarantee_timeout: Seconds = 15.0
     """How long a role must be below its guarantee, in seconds."""
 
-    preemption_grace: float = 30.0
+    preemption_grace: Seconds = 30.0
     """How long a framework has to end a task that it is asked for, in seconds."""
 
-    preemption_min_age: float = 0.0
+    preemption_min_age: Seconds = 0.0
     """Tasks that have run for less than so many seconds are not asked for."""
 
-    offer_lease: float = 10.0
+    offer_lease: Seconds = 10.0
     """How long a framework may hold an offer, in seconds, unless it asks for up to 60."""
 
-    heartbeat: float = 15.0
+    heartbeat: Seconds = 15.0
     """How often sessions say that they are there, in seconds."""
 
-    agent_timeout: float = 75.0
+    agent_timeout: Seconds = 75.0
     """Silence after which an agent is unreachable, in seconds."""
 
-    agent_return_timeout: float = 600.0
+    agent_return_timeout: Seconds = 600.0
     """How long a new leader waits for an agent that an earlier one knew, in seconds."""
 
     agent_removals: int = 100
@@ -194,6 +194,8 @@ class MasterConfig:
                     f"{address} can be reached from other machines, and nothing would be"
                     " encrypted or authenticated; give --insecure to accept that"
                 )
+        if not 2 <= self.lease <= 60:
+            raise InvalidRequest("--lease must be between 2 and 60 seconds")
         if not 0.1 <= self.offer_lease <= 60:
             raise InvalidRequest("--offer-lease must be between 0.1 and 60 seconds")
         if not 0.1 <= self.heartbeat <= 300:
@@ -258,8 +260,6 @@ class MasterConfig:
 
     def _check_several(self, target: EtcdTarget) -> None:
         """Several masters must find each other, and etcd must not be reached in the open."""
-        if not 2 <= self.lease <= 60:
-            raise InvalidRequest("--lease must be between 2 and 60 seconds")
         if self.advertise is None and self.listen.host in ("0.0.0.0", "::"):  # noqa: S104
             raise InvalidRequest(
                 f"nobody can connect to {self.listen.host}: give --advertise HOST:PORT, by"

@@ -9,11 +9,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter, Token
 from cyclopts.config import Env, Toml
 
+from croupier.model.durations import parse_duration
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.rpc.version import croupier_version
 
@@ -64,3 +65,7 @@ def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
             raise ValueError(str(error)) from None
 
     return Parameter(converter=convert, n_tokens=1, accepts_keys=False, **more)
+
+
+Seconds = Annotated[float, read_by(parse_duration)]
+"""A flag that is a span of time: `30s`, `10m`, or a number of seconds."""

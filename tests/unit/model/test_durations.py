@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.ctl.durations import duration_text, parse_duration
+from croupier.model.durations import duration_text, parse_duration
 from croupier.model.errors import InvalidRequest
 
 
