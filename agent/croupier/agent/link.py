@@ -45,6 +45,7 @@ from croupier.model.ids import AgentId, check_id
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
+from croupier.rpc.cancelling import reraise_own_cancellation
 from croupier.rpc.inbox import Inbox
 from croupier.rpc.masters import Masters
 from croupier.rpc.outbox import Outbox
@@ -202,6 +203,7 @@ class Link:
         try:
             await self._listen(call, log)
         except grpc.aio.AioRpcError as error:
+            reraise_own_cancellation()
             # What a status means is told apart by typed errors only; here it is "try again".
             raise Unavailable(str(error_from_rpc(error))) from error
         finally:
@@ -312,9 +314,7 @@ async def _messages(call: Call) -> AsyncIterator[pb.AgentServiceConnectResponse]
         async for message in call:
             yield message
     except asyncio.CancelledError:
-        task = asyncio.current_task()
-        if task is None or task.cancelling():
-            raise
+        reraise_own_cancellation()
         raise Unavailable("the master has cancelled the stream") from None
 
 

@@ -14,6 +14,7 @@ import structlog
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
 from croupier.model.task import TaskStatus
+from croupier.rpc.cancelling import reraise_own_cancellation
 from croupier.sdk.calls import Calls
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.updates import Judgement, UpdateBook
@@ -146,9 +147,7 @@ class Dispatcher:
         try:
             await call
         except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                raise
+            reraise_own_cancellation()
             log.exception("handler_failed", handler=handler, **ids)
         except Exception:
             log.exception("handler_failed", handler=handler, **ids)

@@ -14,6 +14,7 @@ import grpc.aio
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.rpc.address import Address
+from croupier.rpc.cancelling import reraise_own_cancellation
 from croupier.rpc.outbox import Outbox
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc
@@ -112,7 +113,7 @@ class Link:
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None
         except asyncio.CancelledError:
-            _reraise_own_cancellation()
+            reraise_own_cancellation()
             raise Unavailable("the stream was cancelled") from None
         raise Unavailable("the master ended the stream")
 
@@ -134,7 +135,7 @@ class Link:
         except (grpc.RpcError, asyncio.InvalidStateError):
             pass
         except asyncio.CancelledError:
-            _reraise_own_cancellation()
+            reraise_own_cancellation()
         # The stream is broken. Why may still stand in events that were not read: an ERROR
         # such as FAILED_OVER must not be taken for a lost connection.
         await asyncio.sleep(self._settings.explain_timeout_s)
@@ -179,13 +180,6 @@ class Link:
         """What is queued anyway is as good a sign of life as a heartbeat."""
         if not len(self._outbox):
             self.send(pb.Call(heartbeat=pb.Heartbeat()))
-
-
-def _reraise_own_cancellation() -> None:
-    """A cancelled stream raises CancelledError too; only that of the task itself goes on."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
-        raise asyncio.CancelledError
 
 
 def is_fatal(error: CroupierError) -> bool:

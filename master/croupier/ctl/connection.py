@@ -12,6 +12,7 @@ import grpc.aio
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.rpc.address import Address
+from croupier.rpc.cancelling import reraise_own_cancellation
 from croupier.rpc.transport import make_channel
 from croupier.rpc.wire_errors import error_from_rpc
 from croupier.v1 import operator_pb2 as pb
@@ -50,10 +51,7 @@ class Master:
         try:
             return await question(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                # A call that is cancelled with its task may end like this too.
-                raise asyncio.CancelledError from None
+            reraise_own_cancellation()
             raise _meaning(error, self.address, timeout_s) from None
 
 

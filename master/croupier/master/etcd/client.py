@@ -23,6 +23,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
+from croupier.rpc.cancelling import reraise_own_cancellation
 from croupier.rpc.clock import SystemClock
 
 ATTEMPT_S = 1.0
@@ -168,6 +169,7 @@ class EtcdClient:
                     await self._pause()
                     return
         except grpc.aio.AioRpcError as error:
+            reraise_own_cancellation()
             # etcd may be the first to see that time is up, and says so in its own way.
             if self._clock.now() < ends_at - EARLY_S:
                 fault = fault_of(error, endpoint.address, self._access.user)
@@ -241,6 +243,7 @@ class EtcdClient:
         try:
             return await endpoint.ask(method, question, metadata, max(timeout_s, 0.001))
         except grpc.aio.AioRpcError as error:
+            reraise_own_cancellation()
             raise fault_of(error, endpoint.address, self._access.user) from error
 
     async def _metadata(self, endpoint: Endpoint, timeout_s: float) -> Metadata:
