@@ -66,3 +66,19 @@ async def test_each_task_has_one_end_and_leaves_nothing(ward: Ward, seed: int) -
         end = await ward.ended(name)
         assert isinstance(end, Exited if key(name) in started else LaunchFailed)
     assert not marked(ward.runs)
+
+
+async def test_who_dies_in_the_middle_of_a_sweep_does_not_hide_its_children(ward: Ward) -> None:
+    script = ward.work / "chain"
+    # Each link is of a session of its own and has the next for a child.
+    script.write_text('[ "$1" -gt 0 ] && setsid sh "$0" $(($1 - 1)) & sleep 61 & wait')
+    # Processes take their time to die where others want to run.
+    for number in range(6):
+        ward.shell(f"busy{number}", "while :; do :; done")
+    names = [f"t{at}" for at in range(40)]
+    for name in names:
+        ward.shell(name, f"setsid sh {script} 14 & sleep 0.1")
+    for name in names:
+        assert await ward.ended(name) == Exited(key(name), 0)
+    assert await ward.supervisor.end(60) == 0
+    assert not marked(ward.runs)

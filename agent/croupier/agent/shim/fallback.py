@@ -172,19 +172,22 @@ def find_children() -> list[int]:
 
 
 def end_children(spared: int) -> int:
-    """SIGKILL every child but `spared`, reap those that have ended; how many may yet end."""
-    left = 0
+    """SIGKILL every child but `spared`, reap those that have ended; how many these were.
+
+    Who was reaped may have ended after the look: its own children are then ours, and unseen.
+    """
+    ended = 0
     for pid in find_children():
         if pid == spared:
             continue
         try:
             if os.waitpid(pid, os.WNOHANG)[0] == 0:
                 os.kill(pid, signal.SIGKILL)
-                left += 1
+            ended += 1
         except OSError:
             # What has become somebody else, as by sudo, is not ours to end.
             continue
-    return left
+    return ended
 
 
 def end_group(task: int, number: int) -> None:

@@ -221,21 +221,23 @@ static size_t find_children(pid_t *found, size_t size) {
     return count;
 }
 
-/* SIGKILL every child but `spared`, reap those that have ended; how many may yet end. */
+/* SIGKILL every child but `spared`, reap those that have ended; how many these were.
+ * Who was reaped may have ended after the look: its own children are then ours, and unseen. */
 static int end_children(pid_t spared) {
     static pid_t found[1024];
-    int left = 0;
+    int ended = 0;
     size_t count = find_children(found, sizeof found / sizeof *found);
     for (size_t i = 0; i < count; i++) {
-        if (found[i] == spared || waitpid(found[i], NULL, WNOHANG) != 0) {
+        if (found[i] == spared) {
             continue;
         }
+        pid_t reaped = waitpid(found[i], NULL, WNOHANG);
         /* What has become somebody else, as by sudo, is not ours to end. */
-        if (kill(found[i], SIGKILL) == 0) {
-            left++;
+        if (reaped == found[i] || (reaped == 0 && kill(found[i], SIGKILL) == 0)) {
+            ended++;
         }
     }
-    return left;
+    return ended;
 }
 
 /* The first process has ended, but is not reaped: end all that descends from it. */

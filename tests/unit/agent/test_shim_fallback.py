@@ -1,0 +1,38 @@
+"""The interpreted shim's sweep, where processes end at the worst moment."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from croupier.agent.shim import fallback
+
+
+def test_the_children_of_who_ends_between_look_and_reaping_are_ended(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    task, dying, orphan = 10, 11, 12
+    children = {task, dying}
+    killed: list[int] = []
+
+    def look() -> list[int]:
+        return sorted(children)
+
+    def reap(pid: int, flags: int) -> tuple[int, int]:
+        if pid == dying or pid in killed:
+            children.discard(pid)
+            if pid == dying:
+                children.add(orphan)
+            return pid, 0
+        return 0, 0
+
+    monkeypatch.setattr(fallback, "find_children", look)
+    monkeypatch.setattr(os, "waitpid", reap)
+    monkeypatch.setattr(os, "kill", lambda pid, number: killed.append(pid))
+    monkeypatch.setattr(os, "killpg", lambda pid, number: None)
+    monkeypatch.setattr(signal, "sigtimedwait", lambda signals, timeout: None)
+    fallback.sweep(task)
+    assert killed == [orphan]
+    assert children == {task}
