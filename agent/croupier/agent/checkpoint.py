@@ -178,9 +178,9 @@ class Checkpoint:
             reading = read_lines(data, lenient=lenient)
         except Damaged as error:
             raise InvalidRequest(
-                f"{self.path} is damaged: {error}. To go on without what is lost, start with"
-                " --recover=best-effort; to end all tasks of this agent and forget it, run"
-                " with --recover=cleanup"
+                f"{self.path} is damaged: {error}. Tasks run on meanwhile. To go on without what"
+                " is lost, start with --recover=best-effort; to end all tasks of this agent and"
+                " forget it, run with --recover=cleanup"
             ) from None
         except TooNew as error:
             raise InvalidRequest(

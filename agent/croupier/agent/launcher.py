@@ -8,7 +8,7 @@ from itertools import chain, islice
 from croupier.agent.account import find_account
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
-from croupier.agent.shim.objection import cannot_run
+from croupier.agent.shim.objection import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
@@ -65,7 +65,7 @@ class Launcher:
             if not opened:
                 message = f"cannot make the sandbox: {_text(error)}"
                 raise CannotLaunch("sandbox", message) from error
-            raise CannotLaunch("exec", cannot_run(argv[0], error.errno or 0)) from error
+            raise CannotLaunch("exec", cannot_start(argv[0], error)) from error
         except ValueError as error:
             # Words or variables that no process can be given, such as lone surrogates.
             raise CannotLaunch("exec", f"cannot run {argv[0]!r}: {error}") from error

@@ -43,8 +43,11 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
             print_error=False,
             result_action="return_value",
         )
-    except (CycloptsError, InvalidRequest) as error:
+    except CycloptsError as error:
         print(f"{name}: {' '.join(str(error).split())} (see {name} --help)", file=sys.stderr)
+        return USAGE_ERROR
+    except InvalidRequest as error:
+        print(f"{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     except CroupierError as error:
         print(f"{name}: {error}", file=sys.stderr)

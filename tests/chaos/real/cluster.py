@@ -23,7 +23,8 @@ from croupier.rpc.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.daemon import Daemon
-from tests.chaos.real.disks import SlowDisk, SmallDisk
+from tests.chaos.real.disks import SmallDisk
+from tests.chaos.real.meddler import Meddler
 from tests.harness.cluster import processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
@@ -72,7 +73,7 @@ class Cluster:
 
     Attributes:
         folder: holds logs, journals, the ledger and all that daemons keep.
-        slow: None where no compiler is.
+        meddler: of masters and agents; None where no compiler is.
         disks: small ones, by the daemon that keeps its records there; not all have one.
     """
 
@@ -85,7 +86,7 @@ class Cluster:
         self.etcd: dict[str, Daemon] = {}
         self.proxies: dict[str, Proxy] = {}
         self.disks: dict[str, SmallDisk] = {}
-        self.slow: SlowDisk | None = None
+        self.meddler: Meddler | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     @property
@@ -101,7 +102,7 @@ class Cluster:
         """Start everything, and wait until agents and frameworks are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "control").write_text("drain")
-        self.slow = SlowDisk.build(self.folder)
+        self.meddler = Meddler.build(self.folder)
         self._plan_etcd()
         self._plan_masters()
         self._plan_agents()
@@ -283,8 +284,9 @@ class Cluster:
     def _add(self, daemons: dict[str, Daemon], name: str, argv: Sequence[str]) -> None:
         paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
         environment = {"PYTHONPATH": ":".join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
-        if self.slow is not None and daemons is not self.frameworks:
-            environment |= self.slow.environment(name)
+        ours = daemons is self.masters or daemons is self.agents
+        if self.meddler is not None and ours:
+            environment |= self.meddler.environment(name)
         daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)
 
 

@@ -20,6 +20,8 @@ from tests.chaos.real.ran import read_ran
 from tests.harness.proxy import Proxy
 
 SLOW_SYNC_MS = (20, 100, 400)
+HOUR_S = 3600
+JUMPS_S = (-20_000 * 24 * HOUR_S, -HOUR_S, -60, 60, HOUR_S, 400 * 24 * HOUR_S)
 LATE_S = (0.05, 0.2, 0.5)
 
 
@@ -194,14 +196,30 @@ class SlowSync(Fault):
     kind = "slow-fsync"
 
     def begin(self) -> None:
-        assert self.cluster.slow is not None
+        assert self.cluster.meddler is not None
         for name in self.touches:
-            self.cluster.slow.slow(name, self.rng.choice(SLOW_SYNC_MS))
+            self.cluster.meddler.slow(name, self.rng.choice(SLOW_SYNC_MS))
 
     def end(self) -> None:
-        assert self.cluster.slow is not None
+        assert self.cluster.meddler is not None
         for name in self.touches:
-            self.cluster.slow.slow(name, 0)
+            self.cluster.meddler.slow(name, 0)
+
+
+class ClockJump(Fault):
+    """The wall clock goes wrong by much, and later is set right."""
+
+    kind = "clock-jump"
+
+    def begin(self) -> None:
+        assert self.cluster.meddler is not None
+        for name in self.touches:
+            self.cluster.meddler.shift(name, self.rng.choice(JUMPS_S))
+
+    def end(self) -> None:
+        assert self.cluster.meddler is not None
+        for name in self.touches:
+            self.cluster.meddler.shift(name, 0)
 
 
 class KillShim(Fault):

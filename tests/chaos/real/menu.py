@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import (
+    ClockJump,
     Fault,
     FullDisk,
     Isolate,
@@ -82,11 +83,12 @@ def menu_of(cluster: Cluster) -> Menu:
         Course("power cut", 0, 1, lambda c, r, _: Kill(c, r, [*c.masters, *c.agents])),
         *_with_etcd(cluster),
     ]
-    skipped = {}
-    if cluster.slow is None:
-        skipped["slow fsync"] = "no C compiler"
+    skipped: dict[str, str] = {}
+    if cluster.meddler is None:
+        skipped |= dict.fromkeys(("slow fsync", "clock jump"), "no C compiler")
     else:
         courses.append(Course("slow fsync", 1, 4, _slow))
+        courses.append(Course("clock jump", 0.5, 4, _jump))
     if cluster.disks:
         courses.append(
             Course("full disk", 0.5, 2, lambda c, r, _: FullDisk(c, r, [_one(c.disks, r)]))
@@ -118,8 +120,11 @@ def _isolated(cluster: Cluster, rng: random.Random, leader: str) -> Fault:
 
 
 def _slow(cluster: Cluster, rng: random.Random, leader: str) -> Fault:
-    whom = rng.choice([leader, *cluster.agents, *cluster.etcd])
-    return SlowSync(cluster, rng, [whom])
+    return SlowSync(cluster, rng, [rng.choice([leader, *cluster.agents])])
+
+
+def _jump(cluster: Cluster, rng: random.Random, leader: str) -> Fault:
+    return ClockJump(cluster, rng, [rng.choice([leader, *cluster.agents])])
 
 
 def _follower(cluster: Cluster, rng: random.Random, leader: str) -> str:

@@ -96,6 +96,16 @@ async def test_launches_that_fail_say_why(
     assert serving.agent.state.free == serving.agent.state.total
 
 
+async def test_a_shim_that_went_away_is_named(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    for shim in (tmp_path / "work").glob("shim-*"):
+        shim.unlink()
+    master.launch(shell("t1", "true"))
+    failed = await master.state("t1", FAILED)
+    assert failed.message == "cannot start the shim of '/bin/sh': No such file or directory"
+
+
 async def test_what_does_not_fit_is_dropped(serving: Serving, master: ScriptedMaster) -> None:
     master.launch(shell("t1", "sleep 60", "cpus:3"), shell("t2", "true", "cpus:2"))
     dropped = await master.state("t2", DROPPED)

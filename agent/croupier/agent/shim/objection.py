@@ -26,6 +26,13 @@ def objection(program: str, error: StartError) -> str:
     return f"cannot enter the sandbox: {os.strerror(error.number)}"
 
 
+def cannot_start(program: str, error: OSError) -> str:
+    """What to tell the framework of a task whose shim itself could not be started."""
+    if error.errno == errno.E2BIG:
+        return cannot_run(program, errno.E2BIG)
+    return f"cannot start the shim of {program!r}: {error.strerror or error}"
+
+
 def cannot_run(program: str, number: int) -> str:
     """The words for the system's error `number` of an exec."""
     what = repr(program) if program else "its program"
