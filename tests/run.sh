@@ -19,14 +19,25 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-# What computes runs beside what mostly waits for real processes.
+# What computes runs beside what mostly waits for real processes, in two shares that take about
+# the same time. Who runs in the background is deaf to Ctrl-C: tests of commands stand ahead.
+beside="tests/unit tests/property tests/scenarios"
+for part in agent etcd master sdk shim; do
+    beside="$beside tests/integration/$part"
+done
+ahead="tests"
+for part in $beside; do
+    ahead="$ahead --ignore=$part"
+done
 log="$(mktemp)"
-python -X dev -m pytest tests/unit tests/property tests/scenarios >"$log" 2>&1 &
+# shellcheck disable=SC2086  # lists of words
+python -X dev -m pytest $beside >"$log" 2>&1 &
 computing=$!
 trap 'kill "$computing" 2>/dev/null || true; rm -f "$log"' EXIT
 result=0
-step python -X dev -m pytest tests/integration tests/e2e || result=$?
+# shellcheck disable=SC2086
+step python -X dev -m pytest $ahead || result=$?
 wait "$computing" || result=$?
-echo; echo "== python -X dev -m pytest tests/unit tests/property tests/scenarios"
+echo; echo "== python -X dev -m pytest $beside"
 cat "$log"
 exit "$result"
