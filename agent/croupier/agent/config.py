@@ -14,6 +14,7 @@ from cyclopts import Parameter
 from croupier.agent.probe import GivenResources
 from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import check_hostname
 from croupier.model.resources import NOTHING
 from croupier.rpc.address import Address, parse_addresses
 from croupier.rpc.cli import read_by
@@ -23,7 +24,6 @@ Recovery = Literal["strict", "best-effort", "cleanup"]
 OnStop = Literal["leave", "end"]
 
 MASTER_PORT = 5050
-MAX_HOSTNAME = 255
 
 
 def _parse_masters(text: str) -> tuple[Address, ...]:
@@ -104,5 +104,7 @@ class AgentConfig:
             raise InvalidRequest("--master names no master")
         if any(address.port == 0 for address in self.master):
             raise InvalidRequest("--master: port 0 cannot be connected to")
-        if not 1 <= len(self.hostname) <= MAX_HOSTNAME or not self.hostname.isprintable():
-            raise InvalidRequest(f"--hostname must have 1 to {MAX_HOSTNAME} printable characters")
+        try:
+            check_hostname(self.hostname)
+        except InvalidRequest as error:
+            raise InvalidRequest(f"--hostname: {error}") from None

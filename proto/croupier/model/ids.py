@@ -19,6 +19,7 @@ TaskId = NewType("TaskId", str)
 Role = NewType("Role", str)
 
 MAX_ID_BYTES = 255
+MAX_HOSTNAME = 255
 MAX_ROLE_BYTES = 1024
 MAX_ROLE_DEPTH = 32
 MAX_ROLES = 32
@@ -38,6 +39,17 @@ def check_id(kind: str, value: str) -> str:
         raise InvalidRequest(f"{kind} id is longer than {MAX_ID_BYTES} bytes")
     if value in (".", "..") or not all(_is_plain(char) for char in value):
         raise InvalidRequest(f"{kind} id {value!r} holds a character that ids must not have")
+    return value
+
+
+def check_hostname(value: str) -> str:
+    """Return `value` if agents may go by that name.
+
+    Raises:
+        InvalidRequest: if it is empty, over 255 characters, or cannot be printed.
+    """
+    if not 1 <= len(value) <= MAX_HOSTNAME or not value.isprintable():
+        raise InvalidRequest(f"a hostname has 1 to {MAX_HOSTNAME} printable characters")
     return value
 
 

@@ -22,7 +22,7 @@ def test_the_defaults_stay_on_this_machine() -> None:
         ({"http": Address("0.0.0.0", 5081)}, "give --insecure to accept that"),
         ({"master": ()}, "--master names no master"),
         ({"master": (Address("a", 0),)}, "port 0 cannot be connected to"),
-        ({"hostname": ""}, "--hostname must have 1 to 255 printable characters"),
+        ({"hostname": ""}, "--hostname: a hostname has 1 to 255 printable characters"),
         ({"hostname": "a\nb"}, "--hostname"),
         ({"hostname": "a" * 256}, "--hostname"),
     ],

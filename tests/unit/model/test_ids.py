@@ -7,9 +7,11 @@ import pytest
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import (
     DEFAULT_ROLE,
+    MAX_HOSTNAME,
     MAX_ID_BYTES,
     MAX_ROLE_BYTES,
     MAX_ROLES,
+    check_hostname,
     check_id,
     check_role,
     check_roles,
@@ -51,6 +53,17 @@ def test_legal_roles(value: str) -> None:
 def test_illegal_roles(value: str) -> None:
     with pytest.raises(InvalidRequest, match="role"):
         check_role(value)
+
+
+@pytest.mark.parametrize("value", ["", "a\nb", "\x1b[31m", "\u2028", "x" * (MAX_HOSTNAME + 1)])
+def test_illegal_hostnames(value: str) -> None:
+    with pytest.raises(InvalidRequest, match="hostname"):
+        check_hostname(value)
+
+
+def test_legal_hostnames() -> None:
+    for value in ("h1", "h1.example.org", "rack 3, left", "x" * MAX_HOSTNAME):
+        assert check_hostname(value) == value
 
 
 def test_the_default_role_is_the_star() -> None:

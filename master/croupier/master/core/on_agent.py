@@ -27,11 +27,9 @@ from croupier.model.errors import (
     ProtocolViolation,
     Removed,
 )
-from croupier.model.ids import AgentId, check_id
+from croupier.model.ids import AgentId, check_hostname, check_id
 from croupier.model.resources import MAX_NAMES, NOTHING
 from croupier.model.task import REPORTABLE, Reason, TaskState
-
-MAX_HOSTNAME = 255
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
@@ -196,8 +194,7 @@ def _check(state: State, event: Register) -> None:
         check_id("agent", event.agent_id)
     if event.agent_id in state.gone:
         raise Removed(f"an operator has declared agent {event.agent_id} gone")
-    if not event.hostname or len(event.hostname) > MAX_HOSTNAME:
-        raise InvalidRequest(f"an agent's hostname has 1 to {MAX_HOSTNAME} characters")
+    check_hostname(event.hostname)
     if not event.total:
         raise InvalidRequest("the agent has no resources")
     names = state.allocator.resource_names | set(event.total.scalars)
