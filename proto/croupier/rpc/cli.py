@@ -47,7 +47,7 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         print(f"{name}: {' '.join(str(error).split())} (see {name} --help)", file=sys.stderr)
         return USAGE_ERROR
     except InvalidRequest as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
         return USAGE_ERROR
     except CroupierError as error:
         print(f"{name}: {error}", file=sys.stderr)

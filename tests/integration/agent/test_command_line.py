@@ -62,9 +62,9 @@ def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> No
     code, (line,) = run("--http", "127.0.0.1:0", "--work-dir", str(tmp_path))
     assert code == 1
     assert line == (
-        f"croupier-agent: {tmp_path}/checkpoint.log is damaged: line 1 is damaged. To go on"
-        " without what is lost, start with --recover=best-effort; to end all tasks of this agent"
-        " and forget it, run with --recover=cleanup"
+        f"croupier-agent: {tmp_path}/checkpoint.log is damaged: line 1 is damaged. Tasks"
+        " run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
+        " end all tasks of this agent and forget it, run with --recover=cleanup"
     )
     assert run("--recover", "cleanup", "--work-dir", str(tmp_path)) == (0, [])
 

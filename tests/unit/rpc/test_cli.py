@@ -64,7 +64,6 @@ def test_a_commands_exit_code_is_the_programs() -> None:
         ["--count", "many"],
         ["--colour"],
         ["word"],
-        ["--fail", "invalid"],
     ],
 )
 def test_a_bad_value_is_one_line_and_exit_code_2(
@@ -76,6 +75,15 @@ def test_a_bad_value_is_one_line_and_exit_code_2(
     assert err.count("\n") == 1
     assert err.startswith("croupier-test: ")
     assert "--help" in err
+
+
+def test_what_a_command_refuses_is_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run("--fail", "invalid")[0] == 2
+    err = capsys.readouterr().err
+    assert err.count("\n") == 1
+    assert "--help" not in err
 
 
 def test_the_reason_for_a_bad_value_is_told(capsys: pytest.CaptureFixture[str]) -> None:
