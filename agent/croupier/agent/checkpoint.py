@@ -195,8 +195,9 @@ class Checkpoint:
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
             _write(self._fd, b"\n")
-            os.fsync(self._fd)
             self._size = reading.size
+        # An agent that was killed may have written what never reached the disk.
+        os.fsync(self._fd)
         return Loaded(
             [found.record for found in reading.found], [str(each) for each in reading.damaged]
         )
@@ -271,14 +272,18 @@ class Checkpoint:
             kept, lines, size = self._copy(fd)
             os.fsync(fd)
             scratch.replace(self.path)
-            _sync_directory(self.path.parent)
         except BaseException:
             os.close(fd)
             with suppress(FileNotFoundError):
                 scratch.unlink()
             raise
+        # The old log has no name any more: nothing may be written to it from here on.
         os.close(self._fd)
         self._fd, self._kept, self._lines, self._size = fd, kept, lines, size
+        try:
+            _sync_directory(self.path.parent)
+        except OSError as error:
+            raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
 
     def _copy(self, fd: int) -> tuple[_Kept, int, int]:
         kept, lines, text = _Kept(), 1, heading()

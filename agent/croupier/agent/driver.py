@@ -149,7 +149,7 @@ class Driver:
 
     def _decide(self) -> None:
         for event in self._inbox.take(BATCH):
-            if isinstance(event, ev.Started | ev.LaunchFailed):
+            if isinstance(event, ev.Started | ev.LaunchFailed | ev.NotStarted):
                 ordered_at = self._ordered_at.pop(event.key, None)
                 if ordered_at is not None and isinstance(event, ev.Started):
                     self._watcher.launched(self._clock.now() - ordered_at)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-import shutil
+import secrets
 from collections import deque
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -18,6 +18,7 @@ from pathlib import Path
 import structlog
 
 from croupier.agent.core.tasks import Key
+from croupier.agent.rubbish import remove
 from croupier.agent.sandbox import STREAMS, Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
@@ -72,7 +73,6 @@ class Janitor:
         self._keep_s, self._most_kept = keep_s, most_kept
         self._retired: deque[tuple[float, Key]] = deque()
         self._trash = sandboxes.root.with_name("removed")
-        self._moved = 0
         self.removed = 0
         self.allowed_s = keep_s
 
@@ -103,7 +103,7 @@ class Janitor:
 
     async def run(self) -> None:
         """Look every now and then, for ever."""
-        await asyncio.to_thread(shutil.rmtree, self._trash, ignore_errors=True)
+        await asyncio.to_thread(remove, [self._trash])
         while True:
             await self.clean()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -112,7 +112,7 @@ class Janitor:
         """Remove what was kept for long enough, and what is too much."""
         # Looked at anew for each slice: room may have been made meanwhile.
         while self._retired and (batch := self._take_slice(self._allow())):
-            self.removed += await asyncio.to_thread(_remove, batch)
+            self.removed += await asyncio.to_thread(remove, batch)
 
     def _allow(self) -> float:
         try:
@@ -143,8 +143,8 @@ class Janitor:
             path = Path(self._sandboxes.path_of(key))
         except InvalidRequest:
             return []
-        self._moved += 1
-        moved = self._trash / str(self._moved)
+        # What an earlier life could not remove may be there still.
+        moved = self._trash / secrets.token_hex(8)
         try:
             self._trash.mkdir(mode=0o700, exist_ok=True)
             path.rename(moved)
@@ -168,17 +168,3 @@ def _last_written(path: Path) -> float:
         except OSError:
             continue
     return max(times)
-
-
-def _remove(paths: list[Path]) -> int:
-    removed = 0
-    for path in paths:
-        try:
-            if path.is_symlink() or not path.is_dir():
-                path.unlink()
-            else:
-                shutil.rmtree(path)
-            removed += 1
-        except OSError as error:
-            _log.warning("sandbox_not_removed", path=str(path), error=str(error))
-    return removed

@@ -329,7 +329,8 @@ class Supervisor:
         running = self._running[key]
         self._release(key)
         if running.is_child:
-            os.waitpid(running.shim, 0)
+            with suppress(ChildProcessError):
+                os.waitpid(running.shim, 0)
         record = self._read(running.run)
         if not running.failed and record.end is not None and running.pid:
             self._report(Exited(key, record.end.exit_code, record.end.signal))
@@ -346,6 +347,9 @@ class Supervisor:
             return RunRecord()
         try:
             return run_file.read(fd)
+        except OSError as error:
+            _log.error("run_file_unreadable", run=run, error=str(error))
+            return RunRecord()
         finally:
             os.close(fd)
 

@@ -17,8 +17,8 @@ from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 
-# REGISTER is one message whatever it carries. Above this it leaves the commands out, which
-# may be 128 KB each and which nobody decides on.
+# REGISTER is one message whatever it carries. Above this it leaves out what may be 128 KB for
+# each task and which nobody decides on: commands, names and labels.
 SLIM_BYTES = 1024 * 1024
 
 _REASONS = {int(reason): reason for reason in Reason}
@@ -52,7 +52,8 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
-            task.task.ClearField("command")
+            for field in ("command", "name", "labels"):
+                task.task.ClearField(field)
     return pb.Report(register=register)
 
 

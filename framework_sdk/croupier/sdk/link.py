@@ -6,6 +6,7 @@ Rule: a stream always ends by an error that says why; its owner decides what tha
 from __future__ import annotations
 
 import asyncio
+import sys
 from typing import NoReturn, Protocol
 
 import grpc
@@ -68,8 +69,9 @@ class Link:
         """Make ready to connect to `address`; `run` does it."""
         self._owner, self._address = owner, address
         self._settings, self._clock = settings, clock
-        # Room for every unanswered call, the SUBSCRIBE and one heartbeat.
-        self._outbox = Outbox[pb.Call](settings.unanswered_limit + 2)
+        # Room for every unanswered call, the SUBSCRIBE and one heartbeat, however large: the
+        # calls are kept until they are answered, sent or not.
+        self._outbox = Outbox[pb.Call](settings.unanswered_limit + 2, limit_bytes=sys.maxsize)
         self._heard_at = clock.now()
         self._reading = asyncio.Event()
         self._reading.set()

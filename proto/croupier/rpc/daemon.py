@@ -28,6 +28,8 @@ def run_daemon(name: str, main: Main) -> int:
     """
     raise_file_limit()
     end_with_parent()
+    # Who starts us may ignore it, and we would inherit that: children could not be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         asyncio.run(_run(main))
     except CroupierError as error:

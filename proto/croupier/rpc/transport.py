@@ -19,9 +19,10 @@ from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
 
 # A call or report may be this large; what is larger is refused by name. A message
-# carries several, and gRPC cuts a stream off only above HARD_LIMIT_BYTES.
+# carries several, and gRPC cuts a stream off only above HARD_LIMIT_BYTES. That is large, for an
+# agent tells in one message of all its tasks: of 60,000 with three updates each.
 MAX_MESSAGE_BYTES = 1024 * 1024
-HARD_LIMIT_BYTES = 8 * 1024 * 1024
+HARD_LIMIT_BYTES = 32 * 1024 * 1024
 
 _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),

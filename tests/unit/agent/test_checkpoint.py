@@ -320,3 +320,37 @@ def test_a_pipe_in_its_place_does_not_hold_the_agent_up(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / NAME)
     with pytest.raises(Unavailable, match="Not a plain file"):
         Checkpoint.open(tmp_path)
+
+
+async def test_what_a_killed_agent_has_written_is_durable_before_it_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept(tmp_path, EVERYTHING)
+    synced: list[str] = []
+    sync = os.fsync
+
+    def note(fd: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{fd}").readlink()))
+        sync(fd)
+
+    monkeypatch.setattr(os, "fsync", note)
+    opened(tmp_path)
+    assert str(tmp_path / NAME) in synced
+
+
+async def test_a_log_whose_new_name_may_not_last_is_not_written_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await kept(tmp_path, EVERYTHING)
+    checkpoint, _ = Checkpoint.open(tmp_path)
+
+    def full(path: Path) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(module, "_sync_directory", full)
+    with pytest.raises(Unavailable, match="cannot rewrite"):
+        checkpoint._try_to_rewrite()
+    checkpoint._abandon()
+    monkeypatch.undo()
+    records, damaged = opened(tmp_path)
+    assert (sorted(map(repr, records)), damaged) == (sorted(map(repr, EVERYTHING)), [])

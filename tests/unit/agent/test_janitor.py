@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import os
-import shutil
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from croupier.agent import janitor as janitor_module
 from croupier.agent.core.tasks import Key
 from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, used_share
+from croupier.agent.rubbish import remove
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 
@@ -209,13 +210,12 @@ async def test_one_that_is_launched_during_the_removal_does_not_either(
     sandbox(sandboxes, "t1")
     janitor.retire(key("t1"))
     clock.at = 10
-    remove: Callable[[Path], None] = shutil.rmtree
 
-    def launch_meanwhile(path: Path) -> None:
+    def launch_meanwhile(paths: Sequence[Path]) -> int:
         (sandbox(sandboxes, "t1") / "mine").touch()
-        remove(path)
+        return remove(paths)
 
-    monkeypatch.setattr(shutil, "rmtree", launch_meanwhile)
+    monkeypatch.setattr(janitor_module, "remove", launch_meanwhile)
     await janitor.clean()
     assert (sandboxes.root / "F1" / "t1" / "mine").exists()
 

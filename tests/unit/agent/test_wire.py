@@ -67,6 +67,20 @@ def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
     assert register.register.tasks[0].task.resources.cpus_milli == 100
 
 
+def test_a_register_that_would_be_large_leaves_names_and_labels_out() -> None:
+    state = AgentState.of(Resources.parse("cpus:100"))
+    labels = tuple((f"{n}" + "k" * 1000, "v" * 1000) for n in range(64))
+    for n in range(100):
+        command = Command(("true",))
+        info = TaskInfo(
+            TaskId(f"t{n}"), command, Resources.parse("cpus:1"), name="n" * 4000, labels=labels
+        )
+        step(state, ev.Launch(F, info), Now(0, 0))
+    register = register_to_wire(WHO, state)
+    assert register.ByteSize() < SLIM_BYTES
+    assert len(register.register.tasks) == 100
+
+
 def test_a_launch_says_what_the_task_is_charged_to() -> None:
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
     launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), role="ads/prod")

@@ -47,6 +47,23 @@ def test_a_signal_asks_it_to_stop(number: signal.Signals) -> None:
     assert (process.returncode, out, err) == (0, "asked to stop\n", "")
 
 
+def test_children_can_be_waited_for_whoever_starts_it() -> None:
+    call = 'import subprocess; print(subprocess.call(["sh", "-c", "exit 3"]))'
+    program = PROGRAM.replace('print("up"', f'{call}; print("up"')
+    starter = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        " os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    )
+    words = [sys.executable, "-c", starter, program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "3\n"
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
 )
