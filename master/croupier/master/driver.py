@@ -96,6 +96,7 @@ class Driver:
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._unsettled_at: float | None = None
         self._listens_until: float | None = None
+        self._listened_at = clock.now()
 
     async def ask(self, make_event: Callable[[int], Event]) -> object:
         """Put a question to the core and wait for its answer, in order with all events.
@@ -152,6 +153,8 @@ class Driver:
 
     async def _wait(self) -> None:
         """Wait for an event or a deadline: not at all while agents are unsettled."""
+        # Whatever took the time since we listened last: work, a slow disk, or a SIGSTOP.
+        self._was_away(self._clock.now() - self._listened_at)
         deadline = self.state.next_deadline()
         if self.state.allocator.is_unsettled:
             await self.inbox.wait(0.0)
@@ -162,6 +165,7 @@ class Driver:
             until = max(deadline, self._listens_until or deadline)
             await self.inbox.wait(until - started)
             self._was_away(self._clock.now() - max(until, started))
+        self._listened_at = self._clock.now()
 
     def _was_away(self, seconds: float) -> None:
         """So long was lost; once, and not again before time was let pass."""
@@ -223,9 +227,7 @@ class Driver:
         if records:
             started = self._clock.now()
             await self._store.commit(records)
-            took = self._clock.now() - started
-            self._watcher.committed(took)
-            self._was_away(took)
+            self._watcher.committed(self._clock.now() - started)
 
     def _perform(self, effect: Effect) -> None:
         match effect:

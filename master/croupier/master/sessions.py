@@ -21,7 +21,8 @@ from croupier.rpc.outbox import Outbox
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2, framework_pb2
 
-OUTBOX_LIMIT: Final = 20_000
+# Room for what one step may say to a framework: a hundred agents may be given up in it.
+OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
 
 WireT = TypeVar("WireT", framework_pb2.Event, agent_pb2.Order)

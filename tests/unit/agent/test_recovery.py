@@ -217,6 +217,27 @@ class TestRecordsThatAreLost:
     def test_do_not_cost_the_agent_its_name(self) -> None:
         state = recovered([LAUNCHED], TOTAL, incomplete=True)
         assert state.agent_id == A
+        former = AgentRecord(AgentId("A0"), "boot-1", 3)
+        assert recovered([former, LAUNCHED], TOTAL, incomplete=True).agent_id == A
+
+    def test_of_a_removal_do_not_bring_back_what_it_made_void(self) -> None:
+        ended = TaskStatus(F, TaskId("t2"), A, TaskState.DROPPED, sequence=1)
+        refused = TaskRecord(TaskInfo(TaskId("t2"), Command(), Resources()), DEFAULT_ROLE, "", ended)
+        anew = AgentRecord(AgentId("A2"), "boot-1", 3)
+        world = World(LAUNCHED, RUNNING, refused, anew, incomplete=True)
+        assert (world.state.agent_id, world.state.tasks) == ("A2", {})
+        assert records(world.begun)[1:] == [ForgetTask(F, TaskId("t2")), VoidRecord(F, T)]
+        effects = world.do(ev.Connected(1), ev.Adopted(KEY, 7), ev.Exited(KEY, signal=9))
+        assert effects[-1] == Introduce(1), "as soon as nothing is left of it"
+
+    def test_of_a_kill_do_not_end_it(self) -> None:
+        killing = TaskStatus(
+            F, T, A, TaskState.KILLING, reason=Reason.KILLED_BY_OPERATOR, sequence=3, pid=7
+        )
+        world = World(LAUNCHED, RUNNING, UpdateRecord(killing), incomplete=True)
+        effects = world.do(ev.Adopted(KEY, 7), ev.Exited(KEY, signal=15))
+        assert Signal(KEY, 7, Force.ASK) in effects
+        assert world.status().reason is Reason.KILLED_BY_OPERATOR
 
 
 def test_tasks_that_hold_more_than_there_is_are_refused() -> None:

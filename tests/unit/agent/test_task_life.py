@@ -361,8 +361,8 @@ class TestTheAgentItself:
         again = UpdateRecord(replace(running, sequence=1002))
         assert [e.record for e in effects if isinstance(e, Checkpoint)] == [
             AgentRecord(AgentId("A1"), "", 3, incomplete=True),
-            ForgetTask(F, TaskId("t2")),
             again,
+            ForgetTask(F, TaskId("t2")),
         ]
         state.check()
         # The next life finds nothing wrong any more, and still knows that something was.

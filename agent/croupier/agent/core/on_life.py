@@ -25,6 +25,12 @@ def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
         yield from take_name(state)
     if state.incomplete:
         yield from _make_good(state)
+    for key in sorted(state.headless):
+        yield Checkpoint(ForgetTask(*key))
+    for key in state.untenable:
+        yield Checkpoint(VoidRecord(*key))
+    state.headless.clear()
+    state.untenable.clear()
     yield from settle(state, now)
     for key in state.tasks:
         if key in state.adopting:
@@ -37,12 +43,6 @@ def _make_good(state: AgentState) -> Iterator[Effect]:
     """Records were lost: remember that, and take no number for an update that was used before."""
     # Whether the machine was started anew is still to be told by the boot id of the records.
     yield Checkpoint(replace(state.record, boot_id=state.recorded_boot_id))
-    for key in sorted(state.headless):
-        yield Checkpoint(ForgetTask(*key))
-    state.headless.clear()
-    for key in state.overfull:
-        yield Checkpoint(VoidRecord(*key))
-    state.overfull.clear()
     for task in state.tasks.values():
         assert task.status is not None
         status = replace(task.status, sequence=task.updates.sequence + LOST_NUMBERS)

@@ -13,7 +13,7 @@ from croupier.agent.core.effects import (
     Signal,
 )
 from croupier.agent.core.events import Now
-from croupier.agent.core.records import ForgetTask, VoidRecord
+from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Void
 from croupier.model.ids import AgentId
@@ -73,8 +73,13 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
 def on_heard(state: AgentState, master_epoch: int, cluster: str) -> Iterator[Effect]:
     """A master spoke: what an older one says from now on is not to be obeyed.
 
-    A cluster that has begun anew, for its registry was lost, counts its masters anew.
+    A cluster that has begun anew, for its registry was lost, counts its masters anew, and the
+    runs of each framework's program as well.
     """
+    if state.cluster and cluster != state.cluster:
+        for framework_id in state.epochs:
+            yield Checkpoint(ForgetFramework(framework_id))
+        state.epochs.clear()
     if cluster != state.cluster or master_epoch > state.master_epoch:
         state.master_epoch, state.cluster = master_epoch, cluster
         yield Checkpoint(state.record)

@@ -21,7 +21,7 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task, Void, Wish
 from croupier.model.errors import Conflict
 from croupier.model.resources import Resources
-from croupier.model.task import TaskStatus
+from croupier.model.task import TaskState, TaskStatus
 
 
 def recovered(
@@ -79,6 +79,8 @@ def _apply(state: AgentState, record: TaskFact) -> bool:
     """Change what is known of one task; False if it is not known at all."""
     key = record.key
     if isinstance(record, TaskRecord):
+        # The agent's own record of its name may be among what is lost.
+        state.agent_id = record.first.agent_id
         state.tasks[key] = task = Task(key[0], record.info, record.role, record.run)
         _restore(task, record.first)
         return True
@@ -104,10 +106,14 @@ def _apply(state: AgentState, record: TaskFact) -> bool:
 def _restore(task: Task, status: TaskStatus) -> None:
     task.updates.restore(status)
     task.status, task.state, task.pid = status, status.state, status.pid
+    if status.state is TaskState.KILLING and task.kill is None:
+        # The wish itself is among what is lost, but it was obeyed.
+        task.kill = Wish(status.reason, task.info.grace_ms)
 
 
 def _settle(state: AgentState) -> None:
     """Draw the conclusions: who holds what, and who is to be looked for."""
+    _void_strangers(state)
     if state.incomplete:
         _void_overfull(state)
     held = Resources()
@@ -119,9 +125,6 @@ def _settle(state: AgentState) -> None:
             state.adopting.add(key)
         elif not task.updates.waiting:
             over.append(key)
-        if not state.agent_id and task.status is not None:
-            # Its own record is lost, but an agent without an id has no tasks.
-            state.agent_id = task.status.agent_id
     for key in over:
         del state.tasks[key]
     state.adopting.update(state.voided)
@@ -131,6 +134,20 @@ def _settle(state: AgentState) -> None:
             " with --resources, or end the tasks with --recover=cleanup"
         )
     state.free = state.total - held
+
+
+def _void_strangers(state: AgentState) -> None:
+    """An agent that was removed took another name, and left the tasks of the former behind."""
+    for key, task in list(state.tasks.items()):
+        assert task.status is not None
+        if task.status.agent_id == state.agent_id:
+            continue
+        del state.tasks[key]
+        if task.is_live:
+            state.voided[key] = Void(task.run)
+            state.untenable.append(key)
+        else:
+            state.headless.add(key)
 
 
 def _void_overfull(state: AgentState) -> None:
@@ -144,4 +161,4 @@ def _void_overfull(state: AgentState) -> None:
             continue
         del state.tasks[key]
         state.voided[key] = Void(task.run)
-        state.overfull.append(key)
+        state.untenable.append(key)

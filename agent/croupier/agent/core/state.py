@@ -31,8 +31,9 @@ class AgentState:
         master_epoch: the newest master that was heard; an older one is not to be obeyed.
         cluster: which cluster that master leads.
         incomplete: records were lost, and no master was told yet.
-        headless: tasks of which the first record is lost; what else there is of them is void.
-        overfull: tasks that cannot all have lived, by what the records tell; now void.
+        headless: tasks of which the first record is lost, or whose agent was removed; what else
+            there is of them is to be forgotten.
+        untenable: tasks that cannot have lived on, by what the records tell; now void.
         epochs: of each framework that was heard, its program's newest run, oldest news first.
         session: the session that has had REGISTER; updates go there. None: nobody listens.
         joining: a session that is open and waits for REGISTER.
@@ -56,7 +57,7 @@ class AgentState:
     cluster: str = ""
     incomplete: bool = False
     headless: set[Key] = field(default_factory=set)
-    overfull: list[Key] = field(default_factory=list)
+    untenable: list[Key] = field(default_factory=list)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     session: int | None = None
     joining: int | None = None

@@ -87,13 +87,21 @@ class Agent:
         return wanted and self.state is AgentState.CONNECTED
 
     @property
+    def is_forgettable(self) -> bool:
+        """Whether nobody would miss it: no task, and no wish of an operator's."""
+        return not self.tasks and not self.deactivated and self.drain is None
+
+    @property
     def is_empty(self) -> bool:
         """Whether no task is left that has not ended. O(tasks)."""
         return all(task.state.is_terminal for task in self.tasks.values())
 
     def record(self) -> AgentRecord:
         """What must outlive the master."""
-        return AgentRecord(self.agent_id, self.hostname, self.deactivated, self.drain)
+        is_lost = self.state is AgentState.UNREACHABLE
+        return AgentRecord(
+            self.agent_id, self.hostname, self.deactivated, self.drain, unreachable=is_lost
+        )
 
     def describe(self) -> AgentDescription:
         """What frameworks may know of it; the same object until it registers anew."""

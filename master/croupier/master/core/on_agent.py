@@ -116,6 +116,7 @@ def take_out(
         else:
             yield from end(state, task, new, reason, message, now)
     del state.agents[agent.agent_id]
+    state.unreachable.pop(agent.agent_id, None)
     state.deadlines.cancel(("agent", agent.agent_id))
 
 
@@ -162,7 +163,7 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     If a master hears of many agents no more, it may be the one that is cut off.
     """
     rules = state.settings
-    while state.removals and state.removals[0] <= now - rules.removal_window_s:
+    while state.removals and state.removals[0] + rules.removal_window_s <= now:
         state.removals.popleft()
     if len(state.removals) >= rules.removals:
         state.deadlines.set(("agent", agent.agent_id), state.removals[0] + rules.removal_window_s)
@@ -177,6 +178,7 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     agent.move(AgentState.UNREACHABLE)
     state.deadlines.cancel(("agent", agent.agent_id))
     _leave_pool(state, agent)
+    yield Save(agent.record())
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
     for task in list(agent.tasks.values()):
         task.is_undecided = False
@@ -187,6 +189,10 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
             yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
     yield from announce(state, agent, message)
+    state.unreachable[agent.agent_id] = None
+    forgotten = state.forget_unreachable()
+    if forgotten is not None:
+        yield Save(ForgetAgent(forgotten))
 
 
 def _check(state: State, event: Register) -> None:
@@ -244,6 +250,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.introduce(event.hostname, event.attributes, event.http_address)
     agent.session, agent.last_heard, agent.is_recovering = event.session, now, False
     agent.move(AgentState.CONNECTED)
+    state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
     state.deadlines.cancel(("agent", agent.agent_id))
     until = now + state.settings.suspect_s

@@ -14,11 +14,11 @@ from croupier.master.core.effects import Close, Effect, Happened, Send
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.messages import TaskVerdict, Updated, Verdict
+from croupier.master.core.messages import TaskVerdict, Verdict
 from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
-from croupier.master.core.on_task import acknowledge, drop, kill
+from croupier.master.core.on_task import acknowledge, drop, kill, send_updates
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import check_demands
@@ -37,8 +37,6 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, 
 MAX_VERDICTS = 4096
 MAX_REASON = 256
 MAX_NAMED = 10_000
-# A message is far below what gRPC takes, and one of few.
-RECONCILED_AT_ONCE = 500
 
 # A handler yields effects and returns the verdicts on tasks; it raises to refuse.
 Handling = Generator[Effect, None, tuple[TaskVerdict, ...]]
@@ -207,9 +205,7 @@ def _reconcile(
             statuses.append(_undecided(state, task, now))
         else:
             statuses.append(_reconciled(framework, task_id, task.status if task else None))
-    for start in range(0, len(statuses), RECONCILED_AT_ONCE):
-        part = tuple(statuses[start : start + RECONCILED_AT_ONCE])
-        yield Send(framework.session, Updated(part))
+    yield from send_updates(framework.session, statuses)
 
 
 def _undecided(state: State, task: Task, now: float) -> TaskStatus:

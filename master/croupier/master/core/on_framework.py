@@ -8,7 +8,7 @@ from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
 from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
 from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import ResendUpdates, Subscribed, Updated
+from croupier.master.core.messages import ResendUpdates, Subscribed
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import (
     acknowledge,
@@ -16,6 +16,7 @@ from croupier.master.core.on_task import (
     forget_all,
     forget_removed,
     kill,
+    send_updates,
     tell_orphans,
 )
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
@@ -30,7 +31,7 @@ from croupier.model.errors import (
     Removed,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
-from croupier.model.task import Reason, TaskState
+from croupier.model.task import Reason, TaskState, TaskStatus
 
 MAX_NAME = 1024
 
@@ -207,11 +208,13 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
         agent = state.agents.get(agent_id)
         if agent is not None and agent.session is not None:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
+    untold: list[TaskStatus] = []
     for task in framework.tasks.values():
         # What its agent has said since comes from there, in order with all before it.
         if task.is_untold and not task.status.needs_acknowledgement:
-            yield Send(framework.session, Updated((task.status,)))
+            untold.append(task.status)
         task.is_untold = False
+    yield from send_updates(framework.session, untold)
     yield from tell_orphans(state, framework, now)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
 from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import AcknowledgeUpdate, KillTask, Updated
@@ -14,6 +14,9 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
+
+# A message of so many is about 100 KB; a framework is cut off that leaves too many unread.
+UPDATES_AT_ONCE = 500
 
 
 def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
@@ -147,6 +150,12 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
         watch_orphans(state, framework, now)
 
 
+def send_updates(session: SessionId, statuses: Sequence[TaskStatus]) -> Iterator[Effect]:
+    """Tell a framework of many at once, in messages of a size that it can take."""
+    for start in range(0, len(statuses), UPDATES_AT_ONCE):
+        yield Send(session, Updated(tuple(statuses[start : start + UPDATES_AT_ONCE])))
+
+
 def final(status: TaskStatus) -> TaskStatus:
     """An end, as we tell it: it waits for nothing that its agent might have told before."""
     return replace(status, sequence=MASTER_SEQUENCE)
@@ -164,7 +173,7 @@ def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Eff
     orphans = [task for task in framework.tasks.values() if task.is_orphan]
     for task in orphans:
         task.told_on = framework.session
-        yield Send(framework.session, Updated((final(task.status),)))
+    yield from send_updates(framework.session, [final(task.status) for task in orphans])
     if orphans:
         watch_orphans(state, framework, now)
 

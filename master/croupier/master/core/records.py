@@ -37,6 +37,7 @@ class AgentRecord:
         deactivated: it is not to be offered.
         drain: its tasks are to end; None: they may run.
         gone: it was declared dead, and may never return under this id.
+        unreachable: it was away for too long, and its tasks were told to be so.
     """
 
     agent_id: AgentId
@@ -44,6 +45,7 @@ class AgentRecord:
     deactivated: bool = False
     drain: DrainRequest | None = None
     gone: bool = False
+    unreachable: bool = False
 
 
 @dataclass(frozen=True, slots=True)

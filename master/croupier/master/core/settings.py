@@ -32,6 +32,7 @@ class Settings:
         spent_frameworks: how many removed frameworks are remembered, so that none returns.
         gone_agents: how many agents that were declared gone are remembered, so that none
             returns.
+        unreachable_agents: how many unreachable agents are remembered, if nobody misses them.
         unacknowledged: how many ended tasks a framework may leave unacknowledged before it
             can launch no more.
         resend_s: how long the master waits for an acknowledgement of what it tells itself.
@@ -51,6 +52,7 @@ class Settings:
     spent_ids: int = 100_000
     spent_frameworks: int = 10_000
     gone_agents: int = 100_000
+    unreachable_agents: int = 10_000
     unacknowledged: int = 10_000
     resend_s: float = 10.0
     preemption: PreemptionRules = field(default_factory=PreemptionRules)

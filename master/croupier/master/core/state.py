@@ -37,6 +37,7 @@ class State:
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good; the oldest are forgotten.
         gone: ids of agents that an operator declared dead; the oldest are forgotten.
+        unreachable: ids of agents that are; the oldest that nobody misses are forgotten.
         removals: when agents became unreachable lately, oldest first.
         ended: tasks that are over and done with, oldest first.
         preemptor: who starves, and what is being done about it.
@@ -56,6 +57,7 @@ class State:
         self.peers: dict[SessionId, Agent | Framework] = {}
         self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
+        self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
         self.ended: deque[TaskSnapshot] = deque(maxlen=settings.completed_tasks)
         self.preemptor = Preemptor(allocator, settings.preemption)
@@ -88,9 +90,13 @@ class State:
                 last_heard=now,
                 deactivated=record.deactivated,
                 drain=record.drain,
-                is_recovering=True,
             )
             state.agents[agent.agent_id] = agent
+            if record.unreachable:
+                agent.move(AgentState.UNREACHABLE)
+                state.unreachable[agent.agent_id] = None
+                continue
+            agent.is_recovering = True
             state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
         for role in registry.roles.values():
             allocator.set_role(role.role, role.settings)
@@ -104,7 +110,8 @@ class State:
             framework.client_id, framework.epoch = known.client_id, known.epoch
             framework.former = known.former
             framework.is_stranger = known.is_stranger
-            until = now + known.failover_timeout_s
+            # It may be connected to this day, for all we know: it is given time to come back.
+            until = now + max(known.failover_timeout_s, settings.agent_timeout_s)
             state.deadlines.set(("framework", known.framework_id), until)
         for entry in registry.tasks.values():
             state._recall(entry, now)
@@ -136,6 +143,9 @@ class State:
                 message="its agent is not known any more",
                 sequence=MASTER_SEQUENCE,
             )
+        if agent is not None and agent.state is AgentState.UNREACHABLE and entry.told is None:
+            # It had ended, and its framework has not acknowledged what its agent said of that.
+            status = replace(status, state=TaskState.UNREACHABLE, reason=Reason.AGENT_DISCONNECTED)
         is_orphan = status.state.is_terminal
         kill = entry.kill
         if framework.state is FrameworkState.REMOVED:
@@ -153,7 +163,7 @@ class State:
             client_id=entry.client_id,
             seq=entry.seq,
             told=entry.told,
-            is_undecided=not is_orphan,
+            is_undecided=agent is not None and agent.is_recovering and not is_orphan,
         )
         self.add_task(task)
 
@@ -207,6 +217,19 @@ class State:
         self.gone[agent_id] = None
         if len(self.gone) > self.settings.gone_agents:
             return self.gone.popitem(last=False)[0]
+        return None
+
+    def forget_unreachable(self) -> AgentId | None:
+        """Of very many unreachable agents, forget the oldest that nobody misses; its id.
+
+        It may come back all the same, with its tasks, as one that was never seen.
+        """
+        if len(self.unreachable) <= self.settings.unreachable_agents:
+            return None
+        for agent_id in self.unreachable:
+            if self.agents[agent_id].is_forgettable:
+                del self.agents[agent_id], self.unreachable[agent_id]
+                return agent_id
         return None
 
     def add_task(self, task: Task) -> None:

@@ -28,6 +28,7 @@ import structlog
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
+from croupier.master.etcd.endpoint import MAX_ANSWER_BYTES
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode, encode
@@ -39,7 +40,8 @@ MAX_BYTES: Final = 1_000_000
 # A body above this is kept compressed: names full of control characters are six times as
 # long in JSON, and etcd has a limit.
 COMPRESS_BYTES: Final = 64 * 1024
-PAGE: Final = 500
+# Of answers: however large its records, a page must fit.
+PAGE: Final = MAX_ANSWER_BYTES // (MAX_BYTES + 4096)
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
 
