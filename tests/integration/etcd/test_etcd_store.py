@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import random
 from collections.abc import Callable
 
@@ -201,6 +202,17 @@ async def test_five_thousand_records_are_loaded(masters: Masters) -> None:
     _, store = await masters.leading()
     await store.commit(agents(5000))
     assert len((await store.load()).agents) == 5000
+
+
+async def test_the_largest_records_are_loaded(masters: Masters) -> None:
+    """A page of them must not be more than an answer may be."""
+    _, store = await masters.leading()
+    noise = base64.b64encode(random.Random(1).randbytes(960_000)).decode()
+    for number in range(70):
+        await store.commit([AgentRecord(AgentId(f"A{number}"), noise)])
+    loaded = (await store.load()).agents.values()
+    assert len(loaded) == 70
+    assert {agent.hostname == noise for agent in loaded} == {True}
 
 
 async def test_a_full_transaction_is_one_commit(masters: Masters) -> None:

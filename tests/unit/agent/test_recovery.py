@@ -222,7 +222,8 @@ class TestRecordsThatAreLost:
 
     def test_of_a_removal_do_not_bring_back_what_it_made_void(self) -> None:
         ended = TaskStatus(F, TaskId("t2"), A, TaskState.DROPPED, sequence=1)
-        refused = TaskRecord(TaskInfo(TaskId("t2"), Command(), Resources()), DEFAULT_ROLE, "", ended)
+        info = TaskInfo(TaskId("t2"), Command(), Resources())
+        refused = TaskRecord(info, DEFAULT_ROLE, "", ended)
         anew = AgentRecord(AgentId("A2"), "boot-1", 3)
         world = World(LAUNCHED, RUNNING, refused, anew, incomplete=True)
         assert (world.state.agent_id, world.state.tasks) == ("A2", {})
@@ -258,6 +259,16 @@ class TestRunsOfFrameworks:
         assert world.do(kill) == [Outdated(KEY, 4)]
         assert FrameworkRecord(F, 6) in records(world.do(self.launch("b", 6)))
         assert moves(world.do(self.launch("c", 0))) == [(TaskState.STARTING, 1)]
+
+    def test_are_counted_anew_in_a_new_cluster(self) -> None:
+        world = World(FrameworkRecord(F, 5), FrameworkRecord(FrameworkId("X"), 3))
+        assert records(world.do(ev.Connected(1), ev.Heard(4, "c"))) == [
+            AgentRecord(A, "boot-1", 4, cluster="c")
+        ]
+        forgotten = [ForgetFramework(F), ForgetFramework(FrameworkId("X"))]
+        anew = AgentRecord(A, "boot-1", 1, cluster="d")
+        assert records(world.do(ev.Heard(1, "d"))) == [*forgotten, anew]
+        assert moves(world.do(self.launch("a", 1))) == [(TaskState.STARTING, 1)]
 
     def test_of_idle_frameworks_are_forgotten_when_there_are_too_many(
         self, monkeypatch: pytest.MonkeyPatch

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from croupier.master.core import calls
-from croupier.master.core.events import AgentTask, Heard
+from croupier.master.core.actions import Deactivate, MarkGone
+from croupier.master.core.events import AgentTask, Heard, OperateAgent
 from croupier.master.core.messages import Updated
-from croupier.master.core.records import ForgetFramework, Registry
+from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings
 from croupier.model.errors import Removed
 from croupier.model.ids import TaskId
@@ -57,6 +58,46 @@ def test_a_great_reconciliation_is_few_messages() -> None:
     told = [message for message in world.sent[session] if isinstance(message, Updated)]
     assert [len(message.statuses) for message in told] == [500, 500, 201]
     assert {status.state for status in world.updates(session)} == {TaskState.UNKNOWN}
+
+
+def test_a_great_catching_up_is_few_messages() -> None:
+    world = World()
+    agent = world.agent("cpus:2000;mem:2000GB")
+    agent_id = world.agent_id(agent)
+    session = world.framework()
+    owner = world.framework_id(session)
+    tasks = [make_task(f"t{number}", "cpus:1;mem:1MB") for number in range(1_201)]
+    assert world.accept(session, *tasks[:1_000]).error is None
+    world.pass_time(6.0)
+    assert world.accept(session, *tasks[1_000:]).error is None
+    world.end_session(session)
+    world.do(OperateAgent(7, agent_id, MarkGone(), "me"))
+    session = world.framework(framework_id=owner)
+    told = [message for message in world.sent[session] if isinstance(message, Updated)]
+    assert [len(message.statuses) for message in told] == [500, 500, 201]
+    assert {status.state for status in world.updates(session)} == {TaskState.GONE_BY_OPERATOR}
+
+
+def test_unreachable_agents_that_nobody_misses_are_forgotten() -> None:
+    world = World(settings=Settings(unreachable_agents=2))
+    sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(5)]
+    ids = [world.agent_id(session) for session in sessions]
+    framework = world.framework()
+    busy = next(each for each in world.offers(framework) if each.agent.agent_id == ids[0])
+    world.accept(framework, make_task("t1"), offers=[busy.offer_id])
+    world.do(OperateAgent(7, ids[1], Deactivate(), "me"))
+    for session in sessions:
+        world.end_session(session)
+        world.pass_time(100.0)
+    assert list(world.state.unreachable) == ids[:2], "one holds a task, one an operator's wish"
+    assert [each for each in world.saved if isinstance(each, ForgetAgent)] == [
+        ForgetAgent(each) for each in ids[2:]
+    ]
+    assert set(world.registry().agents) == set(ids[:2])
+    # It comes back as one that was never seen.
+    again = world.agent("cpus:1;mem:1GB", "h4", agent_id=ids[4])
+    assert world.agent_id(again) == ids[4]
+    assert ids[4] in world.registry().agents
 
 
 def test_verdicts_are_forgotten_once_they_have_arrived() -> None:

@@ -202,6 +202,27 @@ async def test_silence_is_not_held_against_anybody_while_the_disk_was_slow() -> 
     await ended(running)
 
 
+async def test_silence_is_not_held_against_anybody_while_the_master_was_busy() -> None:
+    recorder, clock = Recorder(), SteppedClock()
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
+    running = asyncio.create_task(driver.run())
+    await driver.inbox.put(register(1))
+    await eventually(lambda: len(recorder.said) == 2)
+
+    def stall(_: State) -> None:
+        clock.time += 2 * Settings().agent_timeout_s
+
+    await driver.read(stall)
+    await driver.inbox.put(Heard(SessionId(1)))
+    await driver.read(lambda _: None)
+    assert not [said for said in recorder.said if isinstance(said, Close)]
+    clock.time += LISTEN_S
+    await driver.read(lambda _: None)
+    assert not [said for said in recorder.said if isinstance(said, Close)], "it was heard"
+    await ended(running)
+
+
 async def test_a_disk_that_is_always_slow_does_not_stop_time() -> None:
     recorder, clock = Recorder(), SteppedClock()
     state = State("m", Settings(), Allocator())

@@ -273,6 +273,40 @@ def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> No
     assert scene.records[-1].told is None
 
 
+def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.host)
+    scene.pass_time(76.0)
+    scene.restart()
+    assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
+    scene.framework_back()
+    scene.call(scene.session, calls.Reconcile((T1,)), 2)
+    last = scene.told()[-1]
+    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
+    # It was given up once, and is not given up again.
+    scene.pass_time(1000.0)
+    assert not scene.state.removals
+    assert scene.told()[-1] == last
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    scene.restart()
+    assert scene.state.agents[scene.host_id].is_recovering
+
+
+def test_an_end_that_was_not_acknowledged_is_unreachable_with_its_agent() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.session)
+    scene.finish(scene.host, scene.owner, "t1")
+    scene.end_session(scene.host)
+    scene.pass_time(76.0)
+    scene.restart()
+    scene.framework_back()
+    scene.call(scene.session, calls.Reconcile((T1,)), 2)
+    last = scene.told()[-1]
+    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
+
+
 def test_what_a_framework_missed_while_it_was_away_is_told_when_it_returns() -> None:
     scene = Scene()
     scene.launch()
@@ -293,6 +327,19 @@ def test_the_tasks_of_a_removed_framework_end_under_the_next_master_too() -> Non
     scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 3)
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
     assert scene.owner not in scene.state.frameworks
+
+
+def test_a_framework_that_may_not_be_away_is_given_time_to_find_the_next_master() -> None:
+    scene = Scene()
+    session = scene.framework(name="brief", failover_timeout_s=0.0)
+    brief = scene.framework_id(session)
+    scene.restart()
+    scene.pass_time(scene.state.settings.agent_timeout_s - 1.0)
+    session = scene.framework(framework_id=brief, failover_timeout_s=0.0)
+    assert scene.framework_id(session) == brief
+    scene.restart()
+    scene.pass_time(scene.state.settings.agent_timeout_s + 1.0)
+    assert brief not in scene.state.frameworks
 
 
 def test_each_run_of_a_program_has_an_epoch_of_its_own() -> None:
@@ -367,6 +414,16 @@ class TestSilence:
         assert unreachable() == 4
         world.pass_time(60.0)
         assert unreachable() == 5
+
+    def test_many_that_are_to_be_given_up_take_their_turns_whatever_the_clock_reads(self) -> None:
+        settings = replace(Settings(), removals=1, removal_window_s=0.1)
+        world = World(settings=settings)
+        # 7.7 + 0.1 - 0.1 is less than 7.7, as floats go.
+        world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
+        for number in range(3):
+            world.end_session(world.agent(ALL, f"h{number}"))
+        world.pass_time(200.0)
+        assert len(world.state.unreachable) == 3
 
 
 @pytest.mark.parametrize("seq", [1, 2])
