@@ -6,11 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.agents import AgentState
 from croupier.master.core.effects import Deposed, SessionId
-from croupier.master.core.events import AgentStopped, AgentTask, FrameworkCalled, Heard, Register
+from croupier.master.core.events import AgentStopped, FrameworkCalled, Heard, Register
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -19,64 +17,14 @@ from croupier.master.core.messages import (
     ResendUpdates,
     Verdict,
 )
-from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
+from croupier.master.core.records import ForgetTask, FrameworkRecord
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
 from croupier.model.errors import Conflict, FailedOver, NotLeader
-from croupier.model.ids import AgentId, OfferId, TaskId
+from croupier.model.ids import AgentId, OfferId
 from croupier.model.resources import Resources
-from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
-from tests.harness.world import CLUSTER, World, make_task
-
-ALL = "cpus:4;mem:4GB"
-T1 = TaskId("t1")
-
-
-class Scene(World):
-    """One agent and one framework that launched `t1`, before a master that restarts."""
-
-    def __init__(self, settings: Settings | None = None) -> None:
-        super().__init__(state=State(f"{CLUSTER}-1", settings or Settings(), Allocator()))
-        self.host = self.agent(ALL)
-        self.host_id = self.agent_id(self.host)
-        self.session = self.framework()
-        self.owner = self.framework_id(self.session)
-
-    def launch(self, *tasks: TaskInfo) -> None:
-        verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
-        assert verdict.error is None
-
-    def agent_back(self, *states: TaskState, waiting: int = 0, incomplete: bool = False) -> None:
-        """The agent registers, with `t1` if `states` are its updates, the last unacknowledged."""
-        tasks: tuple[AgentTask, ...] = ()
-        if states:
-            statuses = tuple(
-                TaskStatus(self.owner, T1, self.host_id, state, Source.EXECUTOR, sequence=n)
-                for n, state in enumerate(states, 1)
-            )
-            unacknowledged = statuses[len(statuses) - waiting :]
-            info = make_task("t1")
-            tasks = (AgentTask(self.owner, info, statuses[-1], unacknowledged),)
-        self.host = SessionId(next(self._sessions))
-        total = Resources.parse(ALL)
-        event = Register(
-            self.host, self.host_id, "host", total, {}, tasks=tasks, incomplete=incomplete
-        )
-        self.do(event)
-
-    def framework_back(self, client_id: str = "c1") -> None:
-        self.session = self.framework(framework_id=self.owner, client_id=client_id)
-
-    def told(self, task_id: str = "t1") -> list[TaskStatus]:
-        return [status for status in self.updates(self.session) if status.task_id == task_id]
-
-    def acknowledge(self, sequence: int, seq: int) -> None:
-        updates = ((self.host_id, T1, sequence),)
-        assert self.call(self.session, calls.Acknowledge(updates), seq).error is None
-
-    @property
-    def records(self) -> list[TaskRecord]:
-        return [record for record in self.saved if isinstance(record, TaskRecord)]
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
+from tests.harness.restarting import ALL, T1, Scene
+from tests.harness.world import CLUSTER, make_task
 
 
 def test_an_accept_is_in_the_ledger_before_its_verdict() -> None:
@@ -257,56 +205,6 @@ def test_a_task_that_no_longer_fits_its_agent_is_dropped() -> None:
     assert [s.state for s in scene.told()] == [TaskState.DROPPED]
 
 
-def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.end_session(scene.host)
-    scene.pass_time(74.0)
-    scene.do(Heard(scene.session))
-    scene.pass_time(2.0)
-    assert scene.told()[-1].state is TaskState.UNREACHABLE
-    scene.restart()
-    scene.framework_back()
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    last = scene.told()[-1]
-    assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
-    assert scene.records[-1].told is None
-
-
-def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.end_session(scene.host)
-    scene.pass_time(76.0)
-    scene.restart()
-    assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
-    scene.framework_back()
-    scene.call(scene.session, calls.Reconcile((T1,)), 2)
-    last = scene.told()[-1]
-    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
-    # It was given up once, and is not given up again.
-    scene.pass_time(1000.0)
-    assert not scene.state.removals
-    assert scene.told()[-1] == last
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    scene.restart()
-    assert scene.state.agents[scene.host_id].is_recovering
-
-
-def test_an_end_that_was_not_acknowledged_is_unreachable_with_its_agent() -> None:
-    scene = Scene()
-    scene.launch()
-    scene.end_session(scene.session)
-    scene.finish(scene.host, scene.owner, "t1")
-    scene.end_session(scene.host)
-    scene.pass_time(76.0)
-    scene.restart()
-    scene.framework_back()
-    scene.call(scene.session, calls.Reconcile((T1,)), 2)
-    last = scene.told()[-1]
-    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
-
-
 def test_what_a_framework_missed_while_it_was_away_is_told_when_it_returns() -> None:
     scene = Scene()
     scene.launch()
@@ -379,51 +277,6 @@ def test_a_master_that_reads_of_a_newer_one_leads_no_more(cluster: str, deposed:
     assert any(isinstance(effect, Deposed) for effect in effects) == deposed
     assert (agent_id in scene.state.agents) == (not deposed)
     assert isinstance(scene.closed.get(SessionId(99)), NotLeader) == deposed
-
-
-class TestSilence:
-    def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of(self) -> None:
-        scene = Scene()
-        scene.pass_time(40.0)
-        assert scene.state.agents[scene.host_id].state is AgentState.SUSPECT
-        assert scene.offers(scene.session) == []
-        scene.do(Heard(scene.host))
-        assert scene.state.agents[scene.host_id].state is AgentState.CONNECTED
-        assert len(scene.offers(scene.session)) == 1
-
-    def test_one_that_stays_silent_is_unreachable(self) -> None:
-        scene = Scene()
-        scene.launch()
-        scene.pass_time(75.0)
-        assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
-
-    def test_not_many_are_given_up_at_once(self) -> None:
-        settings = replace(Settings(), removals=2, removal_window_s=60.0)
-        world = World(settings=settings)
-        for number in range(5):
-            session = world.agent(ALL, f"h{number}")
-            world.end_session(session)
-
-        def unreachable() -> int:
-            states = [agent.state for agent in world.state.agents.values()]
-            return states.count(AgentState.UNREACHABLE)
-
-        world.pass_time(76.0)
-        assert unreachable() == 2
-        world.pass_time(60.0)
-        assert unreachable() == 4
-        world.pass_time(60.0)
-        assert unreachable() == 5
-
-    def test_many_that_are_to_be_given_up_take_their_turns_whatever_the_clock_reads(self) -> None:
-        settings = replace(Settings(), removals=1, removal_window_s=0.1)
-        world = World(settings=settings)
-        # 7.7 + 0.1 - 0.1 is less than 7.7, as floats go.
-        world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
-        for number in range(3):
-            world.end_session(world.agent(ALL, f"h{number}"))
-        world.pass_time(200.0)
-        assert len(world.state.unreachable) == 3
 
 
 @pytest.mark.parametrize("seq", [1, 2])

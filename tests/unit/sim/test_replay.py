@@ -1,10 +1,9 @@
-"""A log decided again, and what would have been otherwise."""
+"""A log decided again."""
 
 from __future__ import annotations
 
 import io
 import json
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -16,102 +15,27 @@ import pytest
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import role_entitlements
-from croupier.master.core import calls
-from croupier.master.core.events import AgentStopped, AgentTask, TimePassed, UpdateRoles
+from croupier.master.core.events import AgentTask, TimePassed, UpdateRoles
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.roles import RoleChange
-from croupier.master.core.settings import Settings
 from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.eventlog import files
-from croupier.master.eventlog.lines import Head
-from croupier.model.demand import Demand
-from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.errors import CroupierError
 from croupier.model.ids import Role, TaskId
-from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Source, TaskState, TaskStatus
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.framework import Habits, PretendFramework
-from croupier.sim.machine import Size
+from croupier.sim.cluster import Cluster
+from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.command import find
 from croupier.sim.replay.exact import Parted
 from croupier.sim.replay.reader import BadLog, Reader
-from croupier.sim.replay.report import Found, print_found, print_json
-from croupier.sim.work import Shape, Work
-from tests.harness.recorded import LARGE, RecordedWorld, make_head, simulation_recorded
+from croupier.sim.replay.report import print_found
+from tests.harness.recorded import RecordedWorld, make_head, simulation_recorded
+from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
 from tests.harness.world import make_task
 
-UNIT = Resources.parse("cpus:1;mem:1GB")
-SHAPE = Shape(UNIT, Size.of(1, 1))
-NODE = Resources.parse("cpus:4;mem:4GB")
-PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=1e9)
-
 Spy = Callable[[State, float], None]
-
-
-def quiet(done: float, text: str = "") -> None:
-    """Tell nobody how far it is."""
-
-
-def look(path: Path, change: Change | None = None, verify: bool = False) -> Found:
-    return find(path, change or Change(), quiet, verify=verify)
-
-
-def nodes(number: int) -> list[Node]:
-    return [Node(f"n{i}", Size.of(4, 4), NODE) for i in range(number)]
-
-
-class Endless:
-    """Has always more tasks to do than fit."""
-
-    def __init__(
-        self, cluster: Cluster, name: str, role: str, seconds: float, habits: Habits | None = None
-    ) -> None:
-        self.rng = Random(name)
-        self.seconds = seconds
-        self.framework: PretendFramework = cluster.framework(
-            name, role, habits, self.works(40), lambda _: self.framework.submit(self.works(1))
-        )
-
-    def works(self, number: int) -> list[Work]:
-        return [Work(SHAPE, self.rng.uniform(0.5, 1.5) * self.seconds) for _ in range(number)]
-
-
-def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: float = 120) -> None:
-    """Two roles of weight 1 that want all they can get, and a job of eight tasks at 60 s."""
-    head = head or make_head(PATIENT)
-    with simulation_recorded(path, head, size):
-        allocator = Allocator(policies.make(head.policy), head.rules, head.roles)
-        cluster = Cluster(nodes(5), allocator, settings=head.settings)
-        Endless(cluster, "a", "ads", 2.0)
-        Endless(cluster, "b", "web", 2.0)
-        job = [Work(SHAPE, 5.0) for _ in range(8)]
-
-        def come() -> None:
-            cluster.framework("job", "jobs", None, job)
-
-        cluster.kernel.at(60.0, come)
-        cluster.run(seconds)
-
-
-@pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("log") / "events.log"
-    record(path)
-    return path
-
-
-# Decided again.
-
-
-def told(path: Path, change: Change | None = None) -> tuple[str, str]:
-    found = look(path, change)
-    text, document = io.StringIO(), io.StringIO()
-    print_found(found, text)
-    print_json(found, document)
-    return text.getvalue(), document.getvalue()
 
 
 def test_the_same_log_gives_the_same_bytes(log: Path) -> None:
@@ -229,9 +153,9 @@ def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -
     before.do(UpdateRoles(1, (RoleChange(Role("ads"), RoleSettings(5000)),)))
     before.close()
     registry = Registry()
-    for record in before.saved:
-        assert isinstance(record, Record)
-        registry.apply(record)
+    for saved in before.saved:
+        assert isinstance(saved, Record)
+        registry.apply(saved)
     agent_id, framework_id = before.agent_id(agent), before.framework_id(framework)
 
     path = tmp_path / "after"
@@ -308,199 +232,3 @@ def test_runs_are_kept_apart(tmp_path: Path) -> None:
     assert (newest.history.head.master_id, older.history.head.master_id) == ("n", "m")
     assert newest.reader.other_runs == older.reader.other_runs == 1
     assert newest.verdict.digest != older.verdict.digest
-
-
-# What would have been.
-
-
-def test_weights_move_shares(log: Path) -> None:
-    found = look(log, Change.parse(["ads=3"], [], None))
-    assert found.before is not None
-    assert found.after is not None
-    for role in ("ads", "web"):
-        assert 0.45 < found.before.shares["role", role] < 0.51
-    assert 0.70 < found.after.shares["role", "ads"] < 0.77
-    assert 0.20 < found.after.shares["role", "web"] < 0.27
-    assert found.after.waits["role", "jobs"].tasks == 8
-
-
-def test_quotas_bind(log: Path) -> None:
-    change = Change.parse([], ["web=limit:cpus:2", "jobs=guarantee:cpus:8"], None)
-    found = look(log, change)
-    assert found.before is not None
-    assert found.after is not None
-    assert found.after.shares["role", "web"] <= 0.1
-    assert found.after.shares["role", "ads"] > 0.85
-    before, after = found.before.waits["role", "jobs"].mean, found.after.waits["role", "jobs"].mean
-    assert before is not None
-    assert after is not None
-    assert after <= before
-
-
-def test_another_policy_deals_otherwise(log: Path) -> None:
-    found = look(log, Change.parse([], [], "fifo"))
-    assert found.after is not None
-    assert found.after.shares["role", "ads"] > 0.95
-    # The job never has its turn, and is seen to wait.
-    assert found.after.waits["role", "jobs"].waiting == 8
-
-
-def test_agents_and_frameworks_come_and_go_as_they_did(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    world = RecordedWorld(path)
-    first = world.agent("cpus:4;mem:4GB", "first")
-    framework = world.framework(role="ads", demand="cpus:2;mem:1GB", count=4)
-    for number in range(2):
-        tasks = [make_task(f"t{number}{each}", "cpus:2;mem:1GB") for each in range(2)]
-        offers = [offer.offer_id for offer in world.offers(framework)]
-        assert world.accept(framework, *tasks, offers=[*offers]).error is None
-        world.now += 4.0
-        if number == 0:
-            for each in range(2):
-                world.finish(first, world.framework_id(framework), f"t0{each}")
-    # At 8 s the second two are lost with their agent.
-    world.do(AgentStopped(first, "bye"))
-    world.now = 10.0
-    second = world.agent("cpus:2;mem:4GB", "second")
-    world.call(framework, calls.UpdateDemand((Demand(Resources.parse("cpus:2;mem:1GB"), 1),)))
-    world.accept(framework, make_task("t2", "cpus:2;mem:1GB"))
-    world.now = 15.0
-    world.finish(second, world.framework_id(framework), "t2")
-    world.call(framework, calls.Teardown())
-    world.now = 20.0
-    world.do(TimePassed())
-    world.close()
-    found = look(path, Change.parse(["ads=2"], [], None))
-    assert [(each.came, each.left) for each in found.history.agents] == [(0, 8), (10, None)]
-    runs = [(run.launched_at, run.ended_at, run.was_lost) for run in found.history.tasks]
-    assert runs == [(0, 4, False)] * 2 + [(4, 8, True)] * 2 + [(10, 15, False)]
-    assert found.history.frameworks[0].left == 15
-    assert found.recorded is not None
-    assert found.before is not None
-    assert found.recorded.shares["role", "ads"] == pytest.approx(13 / 20)
-    # Without the two that were lost; the third is wanted when it was declared.
-    assert found.before.shares["role", "ads"] == pytest.approx(9 / 20)
-    assert found.before == found.after
-    assert found.before.waits["role", "ads"].tasks == 3
-
-
-@pytest.mark.parametrize(
-    ("weights", "quotas", "policy", "why"),
-    [
-        (["ads"], [], None, "not ROLE=WEIGHT"),
-        (["ads=0"], [], None, "weight of ads"),
-        (["/=1"], [], None, "illegal component"),
-        ([], ["ads"], None, "is not ROLE=guarantee"),
-        ([], ["ads=cpus:4"], None, "is not ROLE=guarantee"),
-        ([], ["ads=limit:cpus:4,limit:cpus:4"], None, "is not ROLE=guarantee"),
-        ([], ["ads=limit:cpus:x"], None, "not an amount"),
-        ([], ["ads=limit:cpus:1", "ads=limit:cpus:2"], None, "given twice"),
-        ([], ["a=limit:cpus:1,guarantee:cpus:2"], None, "role a: "),
-        ([], ["a=guarantee:cpus:1", "a/b=guarantee:cpus:2"], None, "guaranteed to roles within a"),
-        ([], [], "luck", "not a policy"),
-    ],
-)
-def test_a_change_that_cannot_be_is_refused(
-    log: Path, weights: list[str], quotas: list[str], policy: str | None, why: str
-) -> None:
-    with pytest.raises(InvalidRequest, match=why):
-        look(log, Change.parse(weights, quotas, policy))
-
-
-def test_a_quota_is_read() -> None:
-    change = Change.parse(["a=2", "b=0.5"], ["x=y=guarantee:cpus:4;mem:8GB, limit:none"], None)
-    assert change.weights == {"a": 2000, "b": 500}
-    quota = change.quotas[Role("x=y")]
-    assert quota.guarantee == {"cpus": 4000, "mem": 8_192_000}
-    assert quota.limit == {}
-    assert str(change) == (
-        "a weighs 2, b weighs 0.5, x=y is guaranteed cpus:4;mem:8GB, x=y is limited to nothing"
-    )
-
-
-# Logs that are none.
-
-
-def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path, log: Path) -> None:
-    data = log.read_bytes()
-    copy = tmp_path / "log"
-    copy.write_bytes(data[:-40])
-    found = look(copy)
-    assert found.verdict.digest is not None
-    assert found.reader.notes == [
-        f"{copy}, line {data.count(bytes([10]))} is cut off, and was left out"
-    ]
-
-
-def test_a_broken_line_is_named(tmp_path: Path, log: Path) -> None:
-    lines = log.read_bytes().splitlines(keepends=True)
-    copy = tmp_path / "log"
-    for broken, why in (
-        (b"{\n", "not a line of JSON"),
-        (b'{"at":0,"event":{"kind":"Nothing"}}\n', "unknown kind 'Nothing'"),
-        (lines[0], "a head must be the first line"),
-        (lines[5].replace(b'"at":0.0', b'"at":-1.0'), "before the one that precedes it"),
-        (b'{"at":0,"event":{"kind":"AgentStopped","session":1}}\n', "'message' is missing"),
-    ):
-        copy.write_bytes(b"".join([*lines[:30], broken, *lines[31:]]))
-        with pytest.raises(CroupierError, match=f"log, line 31.*{why}|{why}"):
-            look(copy)
-
-
-def test_what_is_no_log_is_refused(tmp_path: Path) -> None:
-    path = tmp_path / "log"
-    with pytest.raises(BadLog, match="No such file"):
-        look(path)
-    path.write_bytes(b"")
-    with pytest.raises(BadLog, match="is empty"):
-        look(path)
-    path.write_bytes(b'{"head":{"format":99}}\n')
-    with pytest.raises(BadLog, match="line 1: a log of format 99; this program reads format 1"):
-        look(path)
-    path.write_bytes(b'{"at":0,"event":{"kind":"TimePassed"}}\n')
-    with pytest.raises(BadLog, match="not the head of an event log"):
-        look(path)
-    path.write_bytes(b"\x00\xff" * 1000)
-    with pytest.raises(BadLog, match="line 1"):
-        look(path)
-    with pytest.raises(BadLog, match="Is a directory"):
-        look(tmp_path)
-    os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(BadLog, match="not a regular file"):
-        look(tmp_path / "pipe")
-
-
-@pytest.mark.parametrize(
-    "spoilt",
-    [
-        {"policy": "luck"},
-        {"rules": {"order": "no"}},
-        {"settings": {"completed_tasks": -1}},
-        {"roles": {"a": {"weight": 0}}},
-    ],
-)
-def test_a_head_that_no_master_begins_with_is_refused(
-    tmp_path: Path, log: Path, spoilt: dict[str, object]
-) -> None:
-    lines = log.read_text().splitlines(keepends=True)
-    head = json.loads(lines[0])
-    head["head"] |= spoilt
-    path = tmp_path / "log"
-    path.write_text(json.dumps(head) + "\n" + "".join(lines[1:]))
-    with pytest.raises(BadLog, match="no master can begin"):
-        look(path)
-
-
-def test_a_log_with_no_events_is_told_as_such(tmp_path: Path, log: Path) -> None:
-    path = tmp_path / "log"
-    path.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
-    text, _ = told(path, Change.parse(["ads=2"], [], None))
-    assert "0 events in 0.0 s" in text
-
-
-def test_what_a_terminal_would_obey_is_spelled_out(tmp_path: Path, log: Path) -> None:
-    path = tmp_path / "log"
-    path.write_text(log.read_text().replace('"version":"test"', '"version":"\\u001b[31m"'))
-    text, _ = told(path)
-    assert "\x1b" not in text
-    assert "version \\x1b[31m" in text

@@ -1,0 +1,110 @@
+"""What goes wrong at the worst moment: it waits for that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from croupier.master.core.messages import (
+    AcknowledgeUpdate,
+    KillTask,
+    LaunchTask,
+    Registered,
+    ResendUpdates,
+    Subscribed,
+    Updated,
+    Verdict,
+)
+from tests.chaos.virtual import registry as reg
+from tests.chaos.virtual.faults import Fault
+from tests.chaos.virtual.network import End
+from tests.chaos.virtual.strikes import processes
+from tests.chaos.virtual.variety import LEASE_S
+
+if TYPE_CHECKING:
+    from tests.chaos.virtual.world import World
+
+# How long a leader stands still so that another leads, has tasks end, and is left again.
+USURPED_S = 6.0
+MESSAGES = (
+    Registered,
+    LaunchTask,
+    KillTask,
+    AcknowledgeUpdate,
+    ResendUpdates,
+    Subscribed,
+    Verdict,
+    Updated,
+)
+
+
+def snap(world: World, fault: Fault) -> bool:
+    """A stream breaks with the next message of a kind still in it."""
+
+    def reset(_: str, end: End | None) -> None:
+        if end is not None and not world.is_healed:
+            world.network.reset(end, loses=True, told=(True, True))
+
+    kind = MESSAGES[fault.salt % len(MESSAGES)]
+    world.judge.await_moment(kind.__name__, reset)
+    return True
+
+
+def worst_moment(world: World, fault: Fault) -> bool:
+    """A process is killed between two things that belong together."""
+    kinds = ("commit", "sync", "process", "end", *(kind.__name__ for kind in MESSAGES))
+    named = {process.name: process for process in world.processes}
+
+    def kill(name: str, _: End | None) -> None:
+        process = named.get(name or reg.name_of(world.registry.leader))
+        if process is not None and not world.is_healed and world.crash(process, fault):
+            world.registry.crashed(process.name)
+
+    world.judge.await_moment(kinds[fault.salt % len(kinds)], kill)
+    return True
+
+
+def lost_kill(world: World, fault: Fault) -> bool:
+    """A task is to end while its agent is cut off, and then the master dies."""
+    live = [run for machine in world.machines for run in machine.live]
+    fates = [world.judge.fates[run.key[1]] for run in live]
+    known = [n for n, fate in enumerate(fates) if fate.owner.is_subscribed and fate.machine]
+    if not known:
+        return False
+    chosen = known[fault.other % len(known)]
+    machine = fates[chosen].machine
+    assert machine is not None
+    for master in world.masters:
+        world.cut_off(master.name, machine.name, 1.5)
+    fates[chosen].owner.kill(live[chosen].key[1])
+    world.later(1.0, lambda: processes.master_crash(world, replace(fault, who=1)))
+    return True
+
+
+def usurp(world: World, fault: Fault) -> bool:
+    """The leader stands still until another leads, and comes to just as agents look around."""
+    if len(world.masters) == 1:
+        return False
+
+    def pause(name: str, _: End | None) -> None:
+        master = {each.name: each for each in world.masters}[name]
+        if world.is_healed or not world.pause(master, replace(fault, lasts=USURPED_S)):
+            return
+        for process in (*world.agents, *world.frameworks):
+            world.later(LEASE_S + 1.0, lambda name=process.name: _reset_all(world, name))  # type: ignore[misc]
+        world.later(USURPED_S - 0.2, lambda: _turn_to(world, name))
+
+    world.judge.await_moment(LaunchTask.__name__, pause)
+    return True
+
+
+def _turn_to(world: World, master: str) -> None:
+    """Have all agents look around, and find this master first."""
+    for agent in world.agents:
+        agent.next_master = master
+        _reset_all(world, agent.name)
+
+
+def _reset_all(world: World, name: str) -> None:
+    for end in world.network.streams_of(name):
+        world.network.reset(end, loses=True, told=(True, True))

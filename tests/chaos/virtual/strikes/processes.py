@@ -1,0 +1,141 @@
+"""What goes wrong with processes, and with the machines that they run on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from croupier.agent.core import events as ev
+from tests.chaos.virtual.faults import Fault
+from tests.chaos.virtual.framework import FrameworkProcess
+
+if TYPE_CHECKING:
+    from tests.chaos.virtual.world import World
+
+MOST_FRAMEWORKS = 6
+
+
+def master_crash(world: World, fault: Fault) -> bool:
+    master = world.master(fault)
+    struck = world.crash(master, fault)
+    world.registry.crashed(master.name)
+    return struck
+
+
+def master_pause(world: World, fault: Fault) -> bool:
+    return world.pause(world.master(fault), fault)
+
+
+def agent_crash(world: World, fault: Fault) -> bool:
+    return world.crash(world.agent(fault), fault)
+
+
+def agent_pause(world: World, fault: Fault) -> bool:
+    return world.pause(world.agent(fault), fault)
+
+
+def framework_crash(world: World, fault: Fault) -> bool:
+    return world.crash(world.framework(fault), fault)
+
+
+def framework_pause(world: World, fault: Fault) -> bool:
+    return world.pause(world.framework(fault), fault)
+
+
+def twin(world: World, fault: Fault) -> bool:
+    """A newer run of a program is begun while the older one runs, or stands still."""
+    older = world.framework(fault)
+    if not older.framework_id or older.is_retired or len(world.frameworks) > MOST_FRAMEWORKS:
+        return False
+    if fault.salt & 1:
+        world.pause(older, fault)
+    twin = FrameworkProcess(
+        f"{older.name}t",
+        world.kernel,
+        world.network,
+        str(world.seed),
+        world.settings,
+        older.masters,
+        older.habits,
+        world.judge,
+    )
+    if twin.name in {each.name for each in world.frameworks}:
+        return False
+    twin.take_over(older)
+    world.frameworks.append(twin)
+    twin.start()
+    return True
+
+
+def framework_deaf(world: World, fault: Fault) -> bool:
+    framework = world.framework(fault)
+    framework.deaf_until = world.kernel.now + fault.lasts
+    return True
+
+
+def shim_kill(world: World, fault: Fault) -> bool:
+    machine = world.machines[fault.who % len(world.machines)]
+    live = machine.live
+    if live:
+        machine.kill_shim(live[fault.other % len(live)])
+    return bool(live)
+
+
+def reboot(world: World, fault: Fault) -> bool:
+    agent = world.agent(fault)
+    agent.crash(loses=True)
+    agent.machine.reboot()
+    world.later(fault.lasts, agent.start)
+    return True
+
+
+def damage(world: World, fault: Fault) -> bool:
+    """Some of an agent's records are lost, and it is to make the best of the rest."""
+    agent = world.agent(fault)
+    agent.damage = 1 + fault.salt % 3
+    world.judge.damaged.add(agent.name)
+    return world.crash(agent, fault)
+
+
+def disk_full(world: World, fault: Fault) -> bool:
+    agent = world.agent(fault)
+    if agent.is_up:
+        agent.put(ev.RoomChanged(False))
+        agent.later(fault.lasts, lambda: agent.put(ev.RoomChanged(True)))
+    return agent.is_up
+
+
+def slow_disk(world: World, fault: Fault) -> bool:
+    agent = world.agent(fault)
+    agent.slow_s = (fault.salt % 20) / 10
+
+    def heal() -> None:
+        agent.slow_s = 0.0
+
+    world.later(fault.lasts, heal)
+    return True
+
+
+def no_spawn(world: World, fault: Fault) -> bool:
+    agent = world.agent(fault)
+    agent.cannot_spawn = True
+
+    def heal() -> None:
+        agent.cannot_spawn = False
+
+    world.later(fault.lasts, heal)
+    return True
+
+
+def stop(world: World, fault: Fault) -> bool:
+    agent = world.agent(fault)
+    if agent.is_up:
+        agent.stop()
+        world.later(fault.lasts + 5.0, agent.start)
+    return agent.is_up
+
+
+def teardown(world: World, fault: Fault) -> bool:
+    framework = world.framework(fault)
+    if framework.is_up and framework.framework_id:
+        framework.tear_down()
+    return framework.is_up

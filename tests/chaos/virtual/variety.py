@@ -1,0 +1,51 @@
+"""What worlds differ in, beside what goes wrong."""
+
+from __future__ import annotations
+
+from random import Random
+
+from croupier.master.core.settings import Settings
+from croupier.model.ids import Role
+from croupier.model.resources import Resources
+from tests.chaos.virtual.framework import Habits
+
+LEASE_S = 3.0
+TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
+ROLES = ("a", "a/x", "b")
+
+
+def total(random: Random) -> Resources:
+    """What an agent has."""
+    return Resources.parse(random.choice(TOTALS))
+
+
+def settings(random: Random) -> Settings:
+    """Short times, and now and then narrow bounds."""
+    return Settings(
+        heartbeat_s=3.0,
+        agent_timeout_s=12.0,
+        return_timeout_s=random.choice((8.0, 25.0)),
+        offer_lease_s=4.0,
+        resend_s=5.0,
+        removals=random.choice((1, 100)),
+        removal_window_s=10.0,
+        completed_tasks=random.choice((2, 10_000)),
+        spent_ids=random.choice((2, 100_000)),
+        spent_frameworks=random.choice((20, 10_000)),
+        unreachable_agents=random.choice((1, 10_000)),
+        unacknowledged=random.choice((2, 10_000)),
+    )
+
+
+def habits(random: Random) -> Habits:
+    """How a framework behaves."""
+    return Habits(
+        role=Role(random.choice(ROLES)),
+        tasks=random.choice((2, 5, 10, 20)),
+        endless=random.choice((0.0, 0.2)),
+        stubborn=random.choice((0.0, 0.3)),
+        kills=random.choice((0.0, 0.3)),
+        reconciles_s=random.choice((0.0, 3.0, 10.0)),
+        fails=random.choice((0.0, 0.1)),
+        failover_timeout_s=random.choice((600.0, 600.0, 600.0, 5.0)),
+    )

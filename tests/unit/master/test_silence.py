@@ -1,0 +1,110 @@
+"""Who is not heard of: suspected, unreachable, back again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from croupier.master.core import calls
+from croupier.master.core.agents import AgentState
+from croupier.master.core.events import Heard
+from croupier.master.core.settings import Settings
+from croupier.model.task import Reason, TaskState
+from tests.harness.restarting import ALL, T1, Scene
+from tests.harness.world import World
+
+
+def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of() -> None:
+    scene = Scene()
+    scene.pass_time(40.0)
+    assert scene.state.agents[scene.host_id].state is AgentState.SUSPECT
+    assert scene.offers(scene.session) == []
+    scene.do(Heard(scene.host))
+    assert scene.state.agents[scene.host_id].state is AgentState.CONNECTED
+    assert len(scene.offers(scene.session)) == 1
+
+
+def test_one_that_stays_silent_is_unreachable() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.pass_time(75.0)
+    assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
+
+
+def test_not_many_are_given_up_at_once() -> None:
+    settings = replace(Settings(), removals=2, removal_window_s=60.0)
+    world = World(settings=settings)
+    for number in range(5):
+        session = world.agent(ALL, f"h{number}")
+        world.end_session(session)
+
+    def unreachable() -> int:
+        states = [agent.state for agent in world.state.agents.values()]
+        return states.count(AgentState.UNREACHABLE)
+
+    world.pass_time(76.0)
+    assert unreachable() == 2
+    world.pass_time(60.0)
+    assert unreachable() == 4
+    world.pass_time(60.0)
+    assert unreachable() == 5
+
+
+def test_many_that_are_to_be_given_up_take_their_turns_whatever_the_clock_reads() -> None:
+    settings = replace(Settings(), removals=1, removal_window_s=0.1)
+    world = World(settings=settings)
+    # 7.7 + 0.1 - 0.1 is less than 7.7, as floats go.
+    world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
+    for number in range(3):
+        world.end_session(world.agent(ALL, f"h{number}"))
+    world.pass_time(200.0)
+    assert len(world.state.unreachable) == 3
+
+
+def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.host)
+    scene.pass_time(74.0)
+    scene.do(Heard(scene.session))
+    scene.pass_time(2.0)
+    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    last = scene.told()[-1]
+    assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
+    assert scene.records[-1].told is None
+
+
+def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.host)
+    scene.pass_time(76.0)
+    scene.restart()
+    assert scene.state.agents[scene.host_id].state is AgentState.UNREACHABLE
+    scene.framework_back()
+    scene.call(scene.session, calls.Reconcile((T1,)), 2)
+    last = scene.told()[-1]
+    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
+    # It was given up once, and is not given up again.
+    scene.pass_time(1000.0)
+    assert not scene.state.removals
+    assert scene.told()[-1] == last
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    scene.restart()
+    assert scene.state.agents[scene.host_id].is_recovering
+
+
+def test_an_end_that_was_not_acknowledged_is_unreachable_with_its_agent() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.end_session(scene.session)
+    scene.finish(scene.host, scene.owner, "t1")
+    scene.end_session(scene.host)
+    scene.pass_time(76.0)
+    scene.restart()
+    scene.framework_back()
+    scene.call(scene.session, calls.Reconcile((T1,)), 2)
+    last = scene.told()[-1]
+    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
