@@ -1,14 +1,7 @@
-"""An allocator in the hands of chance, and what must be true of it by the rules alone.
-
-`Tossing` keeps its own books: offers that stand, tasks that run, refusals, who is connected.
-From these `overlooked` says who could use an agent that nobody is going to look at, and
-`wronged` what a grant must not have been. Neither asks the engine but for what is free.
-"""
+"""An allocator in the hands of chance."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
 from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
@@ -17,65 +10,30 @@ from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import NOTHING, Resources
+from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
+from tests.harness.books import Books, Member, Refusal, Task
 
 ROLES = tuple(map(Role, ("a", "a/x", "a/x/1", "a/y", "b", "b/x", "c")))
 ZONES = ("u", "v")
-Amounts = dict[str, int]
+# Of each resource, the amount that units and limits are multiples of.
+UNITS = {"cpus": 1000, "mem": 100_000, "gpus": 1000}
 
 
-@dataclass
-class Member:
-    """A framework as it sees itself."""
-
-    framework_id: FrameworkId
-    roles: tuple[Role, ...]
-    is_connected: bool = True
-    suppressed: set[Role] = field(default_factory=set)
-
-
-@dataclass(eq=False)
-class Task:
-    grant_of: tuple[FrameworkId, Role, AgentId]
-    resources: Resources
-
-
-@dataclass
-class Refusal:
-    amount: Resources
-    until: float
-
-
-def add(held: Amounts, amount: Resources, sign: int = 1) -> None:
-    for name, milli in amount.scalars.items():
-        held[name] = held.get(name, 0) + sign * milli
-
-
-class Tossing:
-    """Everybody around one allocator."""
+class Tossing(Books):
+    """Everything that may happen to an allocator, by chance."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
         policy = policies.NAMES[seed % len(policies.NAMES)]
         order = ORDERS[seed // len(policies.NAMES) % len(ORDERS)]
         hold_s = random.choice((0.0, 0.0, 3.0))
-        self.rules = Rules(hold_s=hold_s, order=order, seed=seed)
+        rules = Rules(hold_s=hold_s, order=order, seed=seed)
+        super().__init__(Allocator(policies.make(policy, seed), rules), rules)
         self.name = f"{seed}: {policy}, {order}, hold {hold_s}"
-        self.allocator = Allocator(policies.make(policy, seed), self.rules)
-        self.now = 0.0
         self.count = 0
-        # How many grants were made, and how often somebody was asked whether he could have more.
+        # How many grants were made.
         self.grants = 0
-        self.judged = 0
-        self.totals: dict[AgentId, Resources] = {}
-        self.facts: dict[AgentId, dict[str, str]] = {}
-        self.away: set[AgentId] = set()
-        self.members: dict[FrameworkId, Member] = {}
-        self.offers: list[Grant] = []
-        self.tasks: list[Task] = []
-        self.refusals: dict[tuple[FrameworkId, Role, AgentId], list[Refusal]] = {}
-        self.settings: dict[Role, RoleSettings] = {}
         for _ in range(3):
             self.agent_comes()
             self.framework_comes()
@@ -318,225 +276,13 @@ class Tossing:
             found[str(unit), role or roles[0]] = demand
         return list(found.values())
 
-    # What must be true.
+    # The end.
 
     def settle(self) -> None:
         """Deal until nothing is left to look at."""
         while self.allocator.is_unsettled:
             self.deal()
             self.allocator.check()
-
-    def wronged(self, grant: Grant) -> Iterator[str]:
-        """What is wrong with a grant, which is charged but not in the books here."""
-        member = self.members[grant.framework_id]
-        if not self.is_willing(member, grant.role):
-            yield "it wants none"
-        if grant.agent_id in self.away:
-            yield "the agent is away"
-        place = (grant.framework_id, grant.role, grant.agent_id)
-        for refusal in self.refusals.get(place, ()):
-            if refusal.until > self.now and grant.resources <= refusal.amount:
-                yield f"refused until {refusal.until}"
-        for demand in self.wanted(member, grant.role):
-            number = dict(grant.units).get(demand.unit)
-            if number is None:
-                continue
-            if demand.max_per_offer is not None and number > demand.max_per_offer:
-                yield "too many units"
-            is_merged = self.rules.order == "spread"
-            if number < min(demand.min_per_offer, self.left(place, demand)) and not is_merged:
-                yield "too few units"
-            if not self.passes(grant.agent_id, demand):
-                yield "a constraint"
-        if grant.units and {unit for unit, _ in grant.units} - {
-            demand.unit for demand in self.wanted(member, grant.role)
-        }:
-            yield "nobody asked for that"
-
-    def overlooked(self) -> Iterator[str]:
-        """Who could use an agent that is settled."""
-        for agent_id, total in self.totals.items():
-            free = self.allocator.free(agent_id)
-            if agent_id in self.away or not free:
-                continue
-            for member in self.members.values():
-                for role in member.roles:
-                    if self.is_willing(member, role):
-                        place = (member.framework_id, role, agent_id)
-                        self.judged += 1
-                        if self.could_use(place, free, total):
-                            yield f"{place} of {free}"
-
-    def is_willing(self, member: Member, role: Role) -> bool:
-        return member.is_connected and role in member.roles and role not in member.suppressed
-
-    def wanted(self, member: Member, role: Role) -> list[Demand]:
-        told = self.allocator.demands(member.framework_id)
-        return [each for each in told if (each.role or member.roles[0]) == role]
-
-    def could_use(
-        self, place: tuple[FrameworkId, Role, AgentId], free: Resources, total: Resources
-    ) -> bool:
-        framework_id, role, _ = place
-        free = self.without_earmark(place, free)
-        if self.is_kept(place):
-            return False
-        if not self.allocator.demands(framework_id):
-            room = self.trimmed(role, free)
-            useful = room["cpus"] >= 10 or room["mem"] >= 32_000
-            return useful and not self.refused(place, room) and not self.saved(place, NOTHING)
-        wanted = self.wanted(self.members[framework_id], role)
-        if len(wanted) > 1 and any(
-            self.refused(place, demand.unit.carve(total, 1))
-            for demand in wanted
-            if demand.unit.units_within(total, 1)
-        ):
-            # Of several shapes there are many offers; one of them it refused.
-            return False
-        return any(self.could_use_shape(place, demand, free) for demand in wanted)
-
-    def could_use_shape(
-        self, place: tuple[FrameworkId, Role, AgentId], demand: Demand, free: Resources
-    ) -> bool:
-        left = self.left(place, demand)
-        if not left or not self.passes(place[2], demand) or self.saved(place, demand.unit):
-            return False
-        mine = [
-            each for each in self.offers if (each.framework_id, each.role, each.agent_id) == place
-        ]
-        if demand.max_per_offer is not None:
-            if mine:
-                return False
-            left = min(left, demand.max_per_offer)
-        units = demand.unit.units_within(free, left)
-        for name, room in self.headroom(place[1]).items():
-            if demand.unit[name]:
-                units = min(units, room // demand.unit[name])
-        # What stood in offers of a demand that was told anew may not count for it.
-        least = min(demand.min_per_offer, demand.count or demand.min_per_offer)
-        if units < least:
-            return False
-        # A refusal of fewer may be over as it wants more now, but that is looked at in time.
-        return not self.refused(place, demand.unit.carve(free, least))
-
-    def passes(self, agent_id: AgentId, demand: Demand) -> bool:
-        return all(each.holds(self.facts[agent_id]) for each in demand.constraints)
-
-    def left(self, place: tuple[FrameworkId, Role, AgentId], demand: Demand) -> int:
-        """How many units are wanted that are not on offer."""
-        if demand.count is None:
-            return 10**6
-        on_offer = sum(
-            number
-            for offer in self.offers
-            if (offer.framework_id, offer.role) == place[:2]
-            for unit, number in offer.units
-            if unit == demand.unit
-        )
-        return max(demand.count - on_offer, 0)
-
-    def refused(self, place: tuple[FrameworkId, Role, AgentId], candidate: Resources) -> bool:
-        """By time; or for a round, which lasts while anybody considers an offer of the agent.
-
-        Numbers of ranges are not looked at: which would be offered depends on what others get.
-        """
-        candidate = Resources(candidate.scalars)
-        is_asked = any(offer.agent_id == place[2] for offer in self.offers)
-        return any(
-            candidate <= Resources(refusal.amount.scalars)
-            and (refusal.until > self.now or is_asked)
-            for refusal in self.refusals.get(place, ())
-        )
-
-    def without_earmark(
-        self, place: tuple[FrameworkId, Role, AgentId], free: Resources
-    ) -> Resources:
-        mark = self.allocator.pool.agents[place[2]].earmark
-        if mark is None or (mark.leaf.framework_id, mark.leaf.role) == place[:2]:
-            return free
-        owner = self.members[mark.leaf.framework_id]
-        role, named = mark.leaf.role, (mark.leaf.framework_id, mark.leaf.role, place[2])
-        wanted = self.wanted(owner, role)
-        wants = not self.allocator.demands(owner.framework_id) or any(
-            self.left(named, demand) for demand in wanted
-        )
-        is_parked = mark.leaf.parked_by is not None
-        if not self.is_willing(owner, role) or not wants or is_parked:
-            return free
-        scalars = {n: max(m - mark.amount[n], 0) for n, m in free.scalars.items()}
-        return Resources(scalars, free.ranges)
-
-    def is_kept(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
-        """Whether the agent is kept for somebody else for the time being."""
-        return any(
-            leaf.holds.is_kept(place[2], self.now) and (leaf.framework_id, leaf.role) != place[:2]
-            for leaf in self.allocator.tree.leaves.values()
-        )
-
-    def saved(self, place: tuple[FrameworkId, Role, AgentId], unit: Resources) -> bool:
-        """Whether what is scarce on the agent is kept for somebody who asks for it."""
-        free, total = self.allocator.free(place[2]), self.totals[place[2]]
-        if not free["gpus"] or unit["gpus"]:
-            return False
-        for member in self.members.values():
-            for role in member.roles:
-                asker = (member.framework_id, role, place[2])
-                for demand in self.wanted(member, role) if self.is_willing(member, role) else ():
-                    if not demand.unit["gpus"] or not self.left(asker, demand):
-                        continue
-                    least = min(demand.min_per_offer, self.left(asker, demand))
-                    fits = demand.unit.units_within(total, 1) and self.passes(place[2], demand)
-                    room = self.headroom(role)
-                    barred = any(
-                        demand.unit[n] * least > room.get(n, 10**9) for n in demand.unit.scalars
-                    )
-                    if fits and not barred:
-                        return True
-        return False
-
-    def headroom(self, role: Role) -> Amounts:
-        """What all limits at and above the role leave."""
-        room: Amounts = {}
-        for above, settings in self.settings.items():
-            if role == above or role.startswith(f"{above}/"):
-                for name, most in settings.limit.items():
-                    left = max(most - self.counted(above, name), 0)
-                    room[name] = min(left, room.get(name, left))
-        return room
-
-    def counted(self, role: Role, name: str) -> int:
-        """What counts toward the limit of a role: tasks, and offers as far as they are wanted."""
-        total = 0
-        places = {(leaf.framework_id, leaf.role) for leaf in self.allocator.tree.leaves.values()}
-        for framework_id, each in places:
-            if each != role and not each.startswith(f"{role}/"):
-                continue
-            used, offered = dict[str, int](), dict[str, int]()
-            for task in self.tasks:
-                if task.grant_of[:2] == (framework_id, each):
-                    add(used, task.resources)
-            for offer in self.offers:
-                if (offer.framework_id, offer.role) == (framework_id, each):
-                    add(offered, offer.resources)
-            member = self.members[framework_id]
-            counts = offered.get(name, 0)
-            if self.allocator.demands(framework_id):
-                wanted = self.wanted(member, each) if each in member.roles else []
-                if all(demand.count is not None for demand in wanted):
-                    most = sum(demand.unit[name] * (demand.count or 0) for demand in wanted)
-                    counts = min(counts, most)
-            total += used.get(name, 0) + counts
-        return total
-
-    def trimmed(self, role: Role, free: Resources) -> Resources:
-        """What limits leave of the remainder; nothing if one is used up."""
-        room = self.headroom(role)
-        for above, settings in self.settings.items():
-            if role == above or role.startswith(f"{above}/"):
-                for name, most in settings.limit.items():
-                    if most and self.counted(above, name) >= most:
-                        return NOTHING
-        return Resources({n: min(m, room.get(n, m)) for n, m in free.scalars.items()}, free.ranges)
 
     def finish(self) -> None:
         """Everybody gives everything back and goes."""
@@ -560,7 +306,3 @@ class Tossing:
         assert not any(tree.askers.values())
         assert self.allocator.filter_count() == 0
         assert not self.allocator.pool.earmarked
-
-
-# Of each resource, the amount that units and limits are multiples of.
-UNITS = {"cpus": 1000, "mem": 100_000, "gpus": 1000}
