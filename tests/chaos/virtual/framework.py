@@ -8,7 +8,6 @@ a while, and remembers over its own crashes only its id and which tasks it has n
 from __future__ import annotations
 
 from collections import deque
-from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
@@ -17,7 +16,7 @@ from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
 from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated, Verdict
 from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.rpc.backoff import Backoff
@@ -26,34 +25,12 @@ from croupier.sdk.core.updates import Judgement, UpdateBook
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
+from tests.chaos.virtual.variety import Habits
 
 SUBSCRIBE_TIMEOUT_S = 6.0
 # A task that runs until it is killed.
 FOR_EVER_S = 1e9
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
-
-
-@dataclass(frozen=True, slots=True)
-class Habits:
-    """How a framework behaves.
-
-    Attributes:
-        tasks: how many it launches in all.
-        endless: the fraction of them that run until they are killed.
-        stubborn: the fraction that do not heed SIGTERM.
-        kills: the fraction that it kills some time.
-        reconciles_s: how often it asks how everything stands; 0 is never.
-        fails: the fraction of updates that its handler fails to take the first time.
-    """
-
-    role: Role
-    tasks: int
-    endless: float
-    stubborn: float
-    kills: float
-    reconciles_s: float
-    fails: float
-    failover_timeout_s: float
 
 
 class Witness(Protocol):

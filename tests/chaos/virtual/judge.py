@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
@@ -41,6 +40,7 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.fate import Fate, Violation
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine, Run
@@ -49,43 +49,6 @@ from tests.chaos.virtual.network import End
 
 # What is to be done at the next moment of some kind: to which process, over which stream.
 Moment = Callable[[str, End | None], None]
-
-
-class Violation(AssertionError):
-    """Something was that must never be."""
-
-
-@dataclass(slots=True)
-class Fate:
-    """What is known of one task.
-
-    Attributes:
-        framework_id, client_id: whose it was when it was named, and in which run of that program.
-        accepted, refused: what a master has said of it.
-        run: its process, once there was one.
-        killers: who wanted it ended.
-        kill_told: a master has said that it will be.
-        ends: ends that the handler was told, with the life of the framework that was.
-        is_known: the handler was told of an end, be it by an answer to RECONCILE.
-        end_acknowledged: the ledger has forgotten the task because the handler was told.
-        excused: its framework was removed: nobody waits for its end.
-    """
-
-    owner: FrameworkProcess
-    framework_id: FrameworkId
-    client_id: str
-    accepted: bool = False
-    refused: bool = False
-    recorded: bool = False
-    run: Run | None = None
-    machine: Machine | None = None
-    killers: set[str] = field(default_factory=set)
-    kill_told: bool = False
-    sequences: dict[str, int] = field(default_factory=dict)
-    ends: list[tuple[str, TaskStatus]] = field(default_factory=list)
-    is_known: bool = False
-    end_acknowledged: bool = False
-    excused: bool = False
 
 
 class Judge:

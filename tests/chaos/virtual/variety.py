@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from random import Random
 
 from croupier.master.core.settings import Settings
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
-from tests.chaos.virtual.framework import Habits
 
 LEASE_S = 3.0
 TOTALS = ("cpus:2;mem:600;ports:[1-4]", "cpus:4;mem:1000;ports:[1-2]", "cpus:8;mem:4000")
 ROLES = ("a", "a/x", "b")
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """How a framework behaves.
+
+    Attributes:
+        tasks: how many it launches in all.
+        endless: the fraction of them that run until they are killed.
+        stubborn: the fraction that do not heed SIGTERM.
+        kills: the fraction that it kills some time.
+        reconciles_s: how often it asks how everything stands; 0 is never.
+        fails: the fraction of updates that its handler fails to take the first time.
+    """
+
+    role: Role
+    tasks: int
+    endless: float
+    stubborn: float
+    kills: float
+    reconciles_s: float
+    fails: float
+    failover_timeout_s: float
 
 
 def total(random: Random) -> Resources:

@@ -12,9 +12,10 @@ from croupier.master.core.events import Event, OperateAgent
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.fate import Violation
 from tests.chaos.virtual.faults import Fault, drawn
 from tests.chaos.virtual.framework import FrameworkProcess
-from tests.chaos.virtual.judge import Judge, Violation
+from tests.chaos.virtual.judge import Judge
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess, Term
