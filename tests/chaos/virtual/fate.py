@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from croupier.model.ids import FrameworkId
 from croupier.model.task import TaskStatus
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.machine import Machine, Run

@@ -77,7 +77,11 @@ def lost_kill(world: World, fault: Fault) -> bool:
     for master in world.masters:
         world.cut_off(master.name, machine.name, 1.5)
     fates[chosen].owner.kill(live[chosen].key[1])
-    world.later(1.0, lambda: processes.master_crash(world, replace(fault, who=1)))
+
+    def kill_leader() -> None:
+        processes.master_crash(world, replace(fault, who=1))
+
+    world.later(1.0, kill_leader)
     return True
 
 
