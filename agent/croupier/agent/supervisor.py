@@ -5,16 +5,12 @@ was known to live: as a child that is not reaped, or as the holder of its run fi
 
 A task's process is started by its shim and ends with no help of the agent; so it outlives
 the agent, and the next one on the work dir adopts it.
-
-`posix_spawn` does not fork for real, as `preexec_fn`, user or group would: with those,
-gRPC's threads crash the child before it gets to exec.
 """
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import fcntl
 import os
 import signal
 import time
@@ -34,8 +30,9 @@ from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.objection import objection
-from croupier.agent.shim.remains import PREFIX, VARIABLE, Remains, sweep
+from croupier.agent.shim.remains import Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
+from croupier.agent.shim.start import Channels, high, start_shim
 from croupier.agent.shim.strays import end_strays
 from croupier.model.errors import InvalidRequest
 
@@ -46,11 +43,11 @@ Report = Started | LaunchFailed | Exited
 # A shim that holds its lock says within this who it is; one that was stopped does not.
 ADOPT_S = 2.0
 _ADOPT_POLL_S = 0.001
+# What a shim has written of an end is read so long, should descriptors be short, before the
+# end counts as unknown.
+READ_S = 60.0
+READ_AGAIN_S = 0.5
 _NEWS_BYTES = 65536
-# The shim's descriptors are 0 to 4; none that it is given may be overwritten by another.
-_LEAST_FD = 10
-_ALL_SIGNALS = signal.valid_signals()
-_TO_DEFAULT = _ALL_SIGNALS - {SIGKILL, signal.SIGSTOP}
 
 
 @dataclass(slots=True)
@@ -98,14 +95,16 @@ class Supervisor:
         self._running: dict[Key, _Running] = {}
         self._keys: dict[int, Key] = {}
         self._rest = b""
-        self._null = _high(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
+        self._null = high(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
         reading, writing = os.pipe()
-        self._news, self._news_end = _high(reading), _high(writing)
+        self._news, self._news_end = high(reading), high(writing)
         os.set_blocking(self._news, False)
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._news, self._on_news)
         self._sweeper = ThreadPoolExecutor(1, "sweeper")
-        self._sweeping = 0
+        # Shims that are gone, whose ends are still to be told; and when they are tried again.
+        self._ending = 0
+        self._tries: dict[str, asyncio.TimerHandle] = {}
         self._all_ended = asyncio.Event()
         self._all_ended.set()
 
@@ -130,39 +129,9 @@ class Supervisor:
             ValueError: if a word or variable cannot be given to any process.
         """
         path = self._path(run)
-        fd = _high(run_file.create(path))
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            given = {PREFIX + name: value for name, value in environment.items()}
-            given[f"{PREFIX}{VARIABLE}"] = str(path)
-            pid = os.posix_spawn(
-                self._shim.argv[0],
-                [*self._shim.argv, sandbox.path, str(account or "-"), *argv],
-                given,
-                file_actions=[
-                    (os.POSIX_SPAWN_DUP2, self._null, 0),
-                    (os.POSIX_SPAWN_DUP2, sandbox.stdout, 1),
-                    (os.POSIX_SPAWN_DUP2, sandbox.stderr, 2),
-                    (os.POSIX_SPAWN_DUP2, fd, 3),
-                    (os.POSIX_SPAWN_DUP2, self._news_end, 4),
-                ],
-                setsid=True,
-                setsigmask=_ALL_SIGNALS,
-                setsigdef=_TO_DEFAULT,
-            )
-        except BaseException:
-            path.unlink(missing_ok=True)
-            raise
-        finally:
-            os.close(fd)
-        try:
-            pidfd = os.pidfd_open(pid)
-        except OSError:
-            # It has no task yet that could outlive it, or the kernel ends that with it.
-            os.kill(pid, SIGKILL)
-            os.waitpid(pid, 0)
-            path.unlink(missing_ok=True)
-            raise
+        words = [sandbox.path, str(account or "-"), *argv]
+        channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._news_end)
+        pid, pidfd = start_shim(self._shim, path, words, environment, channels)
         self._watch(key, _Running(run, pid, pidfd, argv[0]))
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
@@ -250,6 +219,8 @@ class Supervisor:
         """Let go of all shims; they and their tasks run on."""
         for key in list(self._running):
             self._release(key)
+        for again in self._tries.values():
+            again.cancel()
         self._loop.remove_reader(self._news)
         for fd in (self._news, self._news_end, self._null):
             os.close(fd)
@@ -331,25 +302,33 @@ class Supervisor:
         if running.is_child:
             with suppress(ChildProcessError):
                 os.waitpid(running.shim, 0)
-        record = self._read(running.run)
+        self._ending += 1
+        self._tell_end(key, running, self._loop.time() + READ_S)
+
+    def _tell_end(self, key: Key, running: _Running, until: float) -> None:
+        """Report what the shim has written; if that cannot be read, perhaps it can later."""
+        self._tries.pop(running.run, None)
+        try:
+            record = self._read(running.run)
+        except OSError as error:
+            _log.error("run_file_unreadable", run=running.run, error=str(error))
+            if self._loop.time() < until and not isinstance(error, FileNotFoundError):
+                again = self._loop.call_later(READ_AGAIN_S, self._tell_end, key, running, until)
+                self._tries[running.run] = again
+                return
+            record = RunRecord()
         if not running.failed and record.end is not None and running.pid:
-            self._report(Exited(key, record.end.exit_code, record.end.signal))
+            self._note_end(Exited(key, record.end.exit_code, record.end.signal))
         elif not running.failed:
             _log.error("shim_killed", run=running.run, shim=running.shim, pid=running.pid)
             self._sweep(key, running)
-        self._note_ended()
+        else:
+            self._note_end(None)
 
     def _read(self, run: str) -> RunRecord:
-        try:
-            fd = os.open(self._path(run), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError as error:
-            _log.error("run_file_unreadable", run=run, error=str(error))
-            return RunRecord()
+        fd = os.open(self._path(run), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             return run_file.read(fd)
-        except OSError as error:
-            _log.error("run_file_unreadable", run=run, error=str(error))
-            return RunRecord()
         finally:
             os.close(fd)
 
@@ -364,7 +343,7 @@ class Supervisor:
                 _log.error("sweep_failed", run=running.run, error=repr(error))
             with suppress(RuntimeError):
                 # The loop may be over by now: the next agent looks again.
-                self._loop.call_soon_threadsafe(self._on_swept, end)
+                self._loop.call_soon_threadsafe(self._note_end, end)
 
         if running.pid:
             end: Exited | LaunchFailed = Exited(key, unknown=True)
@@ -373,24 +352,12 @@ class Supervisor:
             end = LaunchFailed(key, "what was to watch over it was killed")
             sessions = []
         remains = self._remains(key, running.run, *sessions)
-        self._sweeping += 1
         self._sweeper.submit(sweep, remains).add_done_callback(tell)
 
-    def _on_swept(self, end: Report) -> None:
-        self._sweeping -= 1
-        self._report(end)
-        self._note_ended()
-
-    def _note_ended(self) -> None:
-        if not self._running and not self._sweeping:
+    def _note_end(self, end: Report | None) -> None:
+        """One that was watched is no more; None: that was reported before."""
+        self._ending -= 1
+        if end is not None:
+            self._report(end)
+        if not self._running and not self._ending:
             self._all_ended.set()
-
-
-def _high(fd: int) -> int:
-    """The same file under a number that the shim has no use for; `fd` may be closed."""
-    if fd >= _LEAST_FD:
-        return fd
-    try:
-        return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _LEAST_FD)
-    finally:
-        os.close(fd)

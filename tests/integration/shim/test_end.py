@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
@@ -45,6 +46,27 @@ async def test_a_signal_is_told_and_written(ward: Ward, number: int) -> None:
     ward.shell("t1", f"kill -{number} $$")
     assert await ward.ended("t1") == Exited(key("t1"), signal=number)
     assert written(ward, "t1").end == run_file.End(signal=number)
+
+
+async def test_an_end_that_cannot_be_read_at_once_is_told_as_it_was(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when descriptors are short: they will not be for ever."""
+    errors = iter((errno.EMFILE, errno.ENFILE, errno.EIO))
+    really_open = os.open
+
+    def scarce(path: str | Path, flags: int, mode: int = 0o777) -> int:
+        number = next(errors, 0) if Path(path) == ward.runs / "t1" else 0
+        if number:
+            raise OSError(number, os.strerror(number))
+        return really_open(path, flags, mode)
+
+    ward.shell("t1", "sleep 0.1; exit 7")
+    await ward.started("t1")
+    monkeypatch.setattr("croupier.agent.supervisor.READ_AGAIN_S", 0.01)
+    monkeypatch.setattr(os, "open", scarce)
+    assert await ward.ended("t1") == Exited(key("t1"), exit_code=7)
+    assert next(errors, None) is None
 
 
 async def test_a_run_is_forgotten_when_asked(ward: Ward) -> None:
