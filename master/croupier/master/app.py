@@ -209,9 +209,12 @@ class Master:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            seat.leave()
-            await term.end(Unavailable("the master is stopping"))
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                # Though the master be told to stop just now.
+                seat.leave()
+                await term.end(Unavailable("the master is stopping"))
         return _why_over(serving, lost)
 
     async def _begin_and_serve(self, term: Term, election: Election, seat: Seat) -> None:

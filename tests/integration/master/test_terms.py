@@ -14,7 +14,8 @@ import pytest
 
 from croupier.master.app import Master, run_master
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.model.errors import FailedOver, InvalidRequest, Unavailable
+from croupier.master.term import Term
+from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable
 from croupier.rpc.transport import make_channel
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -281,6 +282,27 @@ async def test_each_term_has_an_event_log_of_its_own(tmp_path: Path) -> None:
     heads = [log.read_text().splitlines()[0] for log in tmp_path.iterdir()]
     found = [re.search(r'"master_id":\s*"\w+-(\d)"', head) for head in heads]
     assert sorted(match[1] for match in found if match) == ["1", "2"]
+
+
+@pytest.mark.parametrize("turns", range(8))
+async def test_a_term_is_ended_though_the_master_is_told_to_stop_just_then(
+    turns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended, really_end = [], Term.end
+
+    async def end(term: Term, error: CroupierError) -> None:
+        await really_end(term, error)
+        ended.append(term.epoch)
+
+    monkeypatch.setattr(Term, "end", end)
+    election = FakeElection()
+    async with elected_master(election) as master:
+        await election.elect()
+        await leads(master, 1)
+        await election.elect_other(None)
+        for _ in range(turns):
+            await asyncio.sleep(0)
+    assert ended == [1]
 
 
 async def test_a_master_alone_ends_when_its_store_fails(tmp_path: Path) -> None:
