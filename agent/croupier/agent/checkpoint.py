@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from croupier.agent.core.records import Record, forgets, place_of
+from croupier.agent.core.recovery import incomplete
 from croupier.agent.record_lines import (
     Damaged,
     TooNew,
@@ -37,6 +38,7 @@ RESERVE_NAME = "checkpoint.reserve"
 RESERVE_BYTES = 1024 * 1024
 # Of replaced records, before the log is written anew.
 SLACK_BYTES = 4 * 1024 * 1024
+LINES_AT_ONCE = 100
 # Of lazy records that wait for others, and how long they do.
 MOST_LAZY = 1000
 
@@ -51,7 +53,7 @@ class _Span(NamedTuple):
 
 @dataclass(slots=True)
 class _Kept:
-    """Where the records are that count, by subject and then by place, oldest first."""
+    """Where the records are that count, by subject and then by place."""
 
     spans: dict[str, dict[str, _Span]] = field(default_factory=dict)
     size: int = 0
@@ -62,16 +64,24 @@ class _Kept:
             gone = self.spans.pop(subject, {})
             self.size -= sum(end - begin for begin, end in gone.values())
             return
+        self.put(subject, part, span)
+
+    def put(self, subject: str, part: str, span: _Span) -> None:
         parts = self.spans.setdefault(subject, {})
-        before = parts.pop(part, None)
+        before = parts.get(part)
         if before is not None:
             self.size -= before.end - before.begin
-        # At the end: what replaces another is as new as it is.
         parts[part] = span
         self.size += span.end - span.begin
 
-    def all(self) -> Iterable[_Span]:
-        return (span for parts in self.spans.values() for span in parts.values())
+    def in_order(self) -> list[tuple[str, str, _Span]]:
+        """All of them, as they stand in the log. O(n log n)."""
+        spans = [
+            (subject, part, span)
+            for subject, parts in self.spans.items()
+            for part, span in parts.items()
+        ]
+        return sorted(spans, key=lambda each: each[2])
 
 
 @dataclass(slots=True)
@@ -191,7 +201,8 @@ class Checkpoint:
         self._size = len(data)
         self._lines = len(reading.found) + 1
         if reading.damaged:
-            self._rewrite()
+            # With the damage goes what shows that something is lost.
+            self._rewrite(incomplete(found.record for found in reading.found))
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
             _write(self._fd, b"\n")
@@ -264,12 +275,12 @@ class Checkpoint:
                 raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
             self._rewrite_at += SLACK_BYTES
 
-    def _rewrite(self) -> None:
-        """Replace the log by one that has only what counts."""
+    def _rewrite(self, *more: Record) -> None:
+        """Replace the log by one that has only what counts, and `more`."""
         scratch = self.path.with_suffix(".new")
         fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            kept, lines, size = self._copy(fd)
+            kept, lines, size = self._copy(fd, more)
             os.fsync(fd)
             scratch.replace(self.path)
         except BaseException:
@@ -285,22 +296,25 @@ class Checkpoint:
         except OSError as error:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
 
-    def _copy(self, fd: int) -> tuple[_Kept, int, int]:
+    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[_Kept, int, int]:
+        """Write what counts in the order in which it was made."""
         kept, lines, text = _Kept(), 1, heading()
         size, pending = len(text), [text]
-        for subject, parts in self._kept.spans.items():
-            copied: dict[str, _Span] = {}
-            for part, (begin, end) in parts.items():
-                lines += 1
-                text = line(lines, body_in(os.pread(self._fd, end - begin, begin)))
-                copied[part] = _Span(size, size + len(text) - 1)
-                size += len(text)
-                kept.size += len(text) - 1
-                pending.append(text)
-            kept.spans[subject] = copied
-            if len(pending) >= 100:
+        for subject, part, (begin, end) in self._kept.in_order():
+            lines += 1
+            text = line(lines, body_in(os.pread(self._fd, end - begin, begin)))
+            kept.put(subject, part, _Span(size, size + len(text) - 1))
+            size += len(text)
+            pending.append(text)
+            if len(pending) >= LINES_AT_ONCE:
                 _write(fd, b"".join(pending))
                 pending = []
+        for record in more:
+            lines += 1
+            text = line(lines, body_of(record))
+            kept.add(record, _Span(size, size + len(text) - 1))
+            size += len(text)
+            pending.append(text)
         _write(fd, b"".join(pending))
         return kept, lines, size
 

@@ -25,7 +25,7 @@ from croupier.agent.core.effects import (
 )
 from croupier.agent.core.events import Event, Now
 from croupier.agent.core.records import Place, Record, forgets, place_of
-from croupier.agent.core.recovery import recovered
+from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -118,6 +118,8 @@ class AgentProcess(Process):
         for _ in range(min(self.damage, len(self.machine.disk))):
             del self.machine.disk[self.random.randrange(len(self.machine.disk))]
         self.damage = 0
+        if damaged:
+            self.machine.disk.append(incomplete(self.machine.disk))
         self.state = recovered(
             self.machine.disk,
             self.machine.total,

@@ -231,7 +231,8 @@ class FrameworkProcess(Process):
         self.kernel.trace(f"{self.name} was removed as {self.framework_id}")
         self.witness.on_new_identity(self)
         self.framework_id = FrameworkId("")
-        self.endless.clear()
+        # Another run may have a life of its own by now, and shares them no more.
+        self.endless, self.killed = set(), set()
         self._lost("")
         self.life += 1
         self._forget()

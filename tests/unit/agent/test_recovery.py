@@ -32,7 +32,7 @@ from croupier.agent.core.records import (
     UpdateRecord,
     VoidRecord,
 )
-from croupier.agent.core.recovery import recovered
+from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
@@ -196,6 +196,14 @@ class TestRecordsThatAreLost:
         state = recovered([AGENT, RUNNING], TOTAL, lenient=True)
         assert (state.tasks, state.incomplete) == ({}, True)
         assert not recovered([AGENT], TOTAL, lenient=True).incomplete
+
+    def test_are_not_forgotten_by_who_dies_before_it_has_put_that_right(self) -> None:
+        mark = incomplete([AGENT, LAUNCHED])
+        assert mark == AgentRecord(A, "boot-1", 3, incomplete=True)
+        state = recovered([AGENT, RUNNING, mark], TOTAL)
+        assert (state.tasks, state.incomplete, state.agent_id) == ({}, True, A)
+        # If the agent's own record is among what is lost, its tasks know who it is.
+        assert recovered([LAUNCHED, incomplete([LAUNCHED])], TOTAL).agent_id == A
 
     def test_leave_the_rest_and_are_told_to_one_master(self) -> None:
         world = World(RUNNING, FrameworkRecord(F, 2), incomplete=True)

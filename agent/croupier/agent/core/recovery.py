@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from croupier.agent.core.records import (
     AcknowledgedRecord,
@@ -17,7 +18,7 @@ from croupier.agent.core.records import (
     UpdateRecord,
     VoidRecord,
 )
-from croupier.agent.core.state import AgentState
+from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Key, Task, Void, Wish
 from croupier.model.errors import Conflict
 from croupier.model.resources import Resources
@@ -52,7 +53,8 @@ def recovered(
     for record in records:
         match record:
             case AgentRecord():
-                state.agent_id, state.recorded_boot_id = record.agent_id, record.boot_id
+                state.agent_id = record.agent_id or state.agent_id
+                state.recorded_boot_id = record.boot_id
                 state.master_epoch, state.incomplete = record.master_epoch, record.incomplete
                 state.cluster = record.cluster
             case FrameworkRecord(framework_id, epoch):
@@ -64,15 +66,25 @@ def recovered(
                 state.headless.discard(record.key)
             case _:
                 state.headless.add(record.key)
-    if state.headless and not (incomplete or lenient):
+    state.incomplete |= incomplete
+    if state.headless and not (state.incomplete or lenient):
         framework_id, task_id = min(state.headless)
         raise Conflict(
             f"the first record of task {task_id} of {framework_id} is lost; --recover=best-effort"
             " goes on without the task, --recover=cleanup ends all tasks"
         )
-    state.incomplete |= incomplete or bool(state.headless)
+    state.incomplete |= bool(state.headless)
     _settle(state)
     return state
+
+
+def incomplete(records: Iterable[Record]) -> AgentRecord:
+    """The agent itself, as it is to be remembered where others of its records are lost."""
+    known = AgentRecord(NO_AGENT_ID, "", 0)
+    for record in records:
+        if isinstance(record, AgentRecord):
+            known = record
+    return replace(known, incomplete=True)
 
 
 def _apply(state: AgentState, record: TaskFact) -> bool:
