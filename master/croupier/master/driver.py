@@ -17,6 +17,7 @@ from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
 from croupier.master.core.step import step
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
+from croupier.master.listening import Listening
 from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
@@ -27,11 +28,6 @@ COALESCE_S = 0.020
 BATCH = 500
 PASS_BUDGET = 1000
 ASK_TIMEOUT_S = 10.0
-# A master that stood still for so long, on a slow disk or stopped, has not heard what was
-# said to it meanwhile: it listens for so long before it holds silence against anybody.
-STILL_S = 1.0
-LISTEN_S = 1.0
-
 T = TypeVar("T")
 
 
@@ -95,7 +91,7 @@ class Driver:
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._unsettled_at: float | None = None
-        self._listens_until: float | None = None
+        self._listening = Listening()
         self._listened_at = clock.now()
 
     async def ask(self, make_event: Callable[[int], Event]) -> object:
@@ -153,24 +149,18 @@ class Driver:
 
     async def _wait(self) -> None:
         """Wait for an event or a deadline: not at all while agents are unsettled."""
+        started = self._clock.now()
         # Whatever took the time since we listened last: work, a slow disk, or a SIGSTOP.
-        self._was_away(self._clock.now() - self._listened_at)
-        deadline = self.state.next_deadline()
+        self._listening.was_away(started - self._listened_at, started)
+        until = self._listening.until
         if self.state.allocator.is_unsettled:
-            await self.inbox.wait(0.0)
-        elif deadline is None:
-            await self.inbox.wait(None)
-        else:
-            started = self._clock.now()
-            until = max(deadline, self._listens_until or deadline)
-            await self.inbox.wait(until - started)
-            self._was_away(self._clock.now() - max(until, started))
+            until = started
+        elif until is None:
+            until = self.state.next_deadline()
+        await self.inbox.wait(None if until is None else until - started)
         self._listened_at = self._clock.now()
-
-    def _was_away(self, seconds: float) -> None:
-        """So long was lost; once, and not again before time was let pass."""
-        if seconds > STILL_S and self._listens_until is None:
-            self._listens_until = self._clock.now() + LISTEN_S
+        if until is not None:
+            self._listening.was_away(self._listened_at - max(until, started), self._listened_at)
 
     def _check_leading(self) -> None:
         if not self._leads():
@@ -180,11 +170,11 @@ class Driver:
         started = self._clock.now()
         effects: list[Effect] = []
         deadline = self.state.next_deadline()
-        if self._listens_until is None or started >= self._listens_until:
-            self._listens_until = None
-            if deadline is not None and deadline <= started:
-                effects += self._step(TimePassed(), started)
+        is_due = deadline is not None and deadline <= started
+        if self._listening.is_over(started, len(self.inbox)) and is_due:
+            effects += self._step(TimePassed(), started)
         batch = self.inbox.take(BATCH)
+        self._listening.took(len(batch))
         for event in batch:
             effects += self._step(event, started)
         if batch:

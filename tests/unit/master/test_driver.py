@@ -17,7 +17,8 @@ from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.driver import BATCH, LISTEN_S, STILL_S, Driver
+from croupier.master.driver import BATCH, Driver
+from croupier.master.listening import LISTEN_S, STILL_S
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
@@ -161,6 +162,12 @@ async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
     await asyncio.wait_for(late, 5)
 
 
+def wake(inbox: Inbox[Event]) -> None:
+    """As its alarm does when it goes off."""
+    assert inbox._waiter is not None
+    inbox._waiter.set_result(None)
+
+
 class SteppedClock:
     """Time that passes only when the test says so."""
 
@@ -220,6 +227,66 @@ async def test_silence_is_not_held_against_anybody_while_the_master_was_busy() -
     clock.time += LISTEN_S
     await driver.read(lambda _: None)
     assert not [said for said in recorder.said if isinstance(said, Close)], "it was heard"
+    await ended(running)
+
+
+@pytest.mark.parametrize("until", [2.5, 4.0])
+async def test_nor_while_it_was_stopped_just_after_that(until: float) -> None:
+    """As by SIGSTOP while it listens, or when it has done so and nothing has happened since."""
+    recorder, clock = Recorder(), SteppedClock()
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
+    running = asyncio.create_task(driver.run())
+    await driver.inbox.put(register(1))
+    await eventually(lambda: len(recorder.said) == 2)
+
+    def stall(_: State) -> None:
+        clock.time += 2.0
+
+    await driver.read(stall)
+    await driver.read(lambda _: None)
+    clock.time = until
+    wake(driver.inbox)
+    await asyncio.sleep(0.01)
+    clock.time += 2 * Settings().agent_timeout_s
+    wake(driver.inbox)
+    await asyncio.sleep(0.01)
+    await driver.inbox.put(Heard(SessionId(1)))
+    clock.time += LISTEN_S
+    await driver.read(lambda _: None)
+    assert not [said for said in recorder.said if isinstance(said, Close)]
+    await ended(running)
+
+
+async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes() -> None:
+    """Though there is more of it than is taken in within the time of listening."""
+    recorder, clock = Recorder(), SteppedClock()
+    number = 3 * BATCH
+
+    class SlowStore(Recorder):
+        async def commit(self, records: Sequence[Record]) -> None:
+            await recorder.commit(records)
+            clock.time += 0.6 * LISTEN_S if clock.time else 0.0
+
+    state = State("m", Settings(), Allocator())
+    driver = Driver(state, SlowStore(), Outside(recorder), recorder, clock)
+    running = asyncio.create_task(driver.run())
+    for session in range(1, number + 1):
+        await driver.inbox.put(register(session))
+    await eventually(lambda: len(state.agents) == number and not len(driver.inbox))
+    recorder.gate.clear()
+    await driver.inbox.put(subscribe(9000))
+    await eventually(lambda: state.frameworks)
+    clock.time += 80.0
+    for session in range(1, number + 1):
+        if session % BATCH == 1:
+            await driver.inbox.put(subscribe(9000 + session))
+        await driver.inbox.put(Heard(SessionId(session)))
+    recorder.gate.set()
+    await eventually(lambda: not len(driver.inbox))
+    await driver.read(lambda _: None)
+    closed = {said.session for said in recorder.said if isinstance(said, Close)}
+    assert not closed - {SessionId(9000)}
     await ended(running)
 
 

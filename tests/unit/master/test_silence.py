@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from croupier.master.core import calls
+import pytest
+
+from croupier.master.core import calls, drains
+from croupier.master.core.actions import Drain
 from croupier.master.core.agents import AgentState
-from croupier.master.core.events import Heard
+from croupier.master.core.events import Heard, OperateAgent
+from croupier.master.core.messages import AcknowledgeUpdate
 from croupier.master.core.settings import Settings
-from croupier.model.task import Reason, TaskState
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
 from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import World
 
@@ -73,7 +77,6 @@ def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> No
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
     last = scene.told()[-1]
     assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
-    assert scene.records[-1].told is None
 
 
 def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
@@ -96,15 +99,68 @@ def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
     assert scene.state.agents[scene.host_id].is_recovering
 
 
-def test_an_end_that_was_not_acknowledged_is_unreachable_with_its_agent() -> None:
+def test_an_end_that_was_not_acknowledged_outlives_its_agent() -> None:
     scene = Scene()
     scene.launch()
+    scene.do(OperateAgent(7, scene.host_id, Drain(), "me"))
     scene.end_session(scene.session)
-    scene.finish(scene.host, scene.owner, "t1")
+    scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
+    scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 2)
     scene.end_session(scene.host)
     scene.pass_time(76.0)
+    for _ in range(2):
+        progress = drains.progress(scene.state, scene.state.agents[scene.host_id], scene.now)
+        assert progress is not None
+        assert progress.is_done
+        scene.restart()
+    scene.framework_back()
+    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.KILLED, MASTER_SEQUENCE)]
+    # Its agent comes back with it, and may forget it.
+    scene.agent_back(TaskState.RUNNING, TaskState.KILLED, waiting=2)
+    assert [s.state for s in scene.told()] == [TaskState.KILLED]
+    assert AcknowledgeUpdate(scene.owner, T1, 2) in scene.sent[scene.host]
+
+
+@pytest.mark.parametrize("away", [False, True])
+def test_who_may_not_have_heard_that_a_task_is_unreachable_hears_it_of_the_next_master(
+    away: bool,
+) -> None:
+    scene = Scene()
+    scene.launch()
+    if away:
+        scene.end_session(scene.session)
+    scene.end_session(scene.host)
+    scene.pass_time(74.0)
+    scene.do(Heard(scene.session))
+    scene.pass_time(6.0)
     scene.restart()
     scene.framework_back()
-    scene.call(scene.session, calls.Reconcile((T1,)), 2)
-    last = scene.told()[-1]
-    assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
+    scene.pass_time(60.0)
+    assert [s.state for s in scene.told()] == [TaskState.UNREACHABLE]
+
+
+@pytest.mark.parametrize("terms", [0, 1, 2])
+def test_who_may_not_have_heard_that_an_agent_is_back_hears_it_of_the_next_master(
+    terms: int,
+) -> None:
+    scene = Scene()
+    scene.launch()
+    scene.report(scene.host, scene.owner, "t1", TaskState.STARTING, 1)
+    scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 2)
+    scene.acknowledge(2, 2)
+    scene.end_session(scene.host)
+    scene.pass_time(74.0)
+    scene.do(Heard(scene.session))
+    scene.pass_time(2.0)
+    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    scene.end_session(scene.session)
+    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    for _ in range(terms):
+        scene.restart()
+        scene.framework_back()
+        scene.call(scene.session, calls.Reconcile((T1,)), 3)
+        assert scene.told()[-1].state is TaskState.UNKNOWN
+        scene.end_session(scene.session)
+        scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
+    scene.framework_back()
+    assert [s.state for s in scene.told()] == [TaskState.RUNNING]

@@ -185,13 +185,15 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
         if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
-        elif not task.state.is_terminal:
+        elif task.state.is_terminal:
+            # We know how it ended, if its framework does not yet.
+            yield from orphan(state, task, now)
+        else:
             yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
     yield from announce(state, agent, message)
     state.unreachable[agent.agent_id] = None
-    forgotten = state.forget_unreachable()
-    if forgotten is not None:
+    for forgotten in state.forget_unreachable():
         yield Save(ForgetAgent(forgotten))
 
 

@@ -46,17 +46,19 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
 def tell(
     state: State, task: Task, new: TaskState, reason: Reason, message: str
 ) -> Iterator[Effect]:
-    """Pass a verdict of the master's own on a task that has not ended, and tell it once.
+    """Pass a verdict of the master's own on a task that has not ended, and tell it.
 
-    What holds of a returned task is no verdict: then nothing need outlive the master.
+    That it was unreachable is never taken back in the ledger: nobody acknowledges that it has
+    returned, so the next master says that once more.
     """
     assert not new.is_terminal
     status = TaskStatus(
         task.framework_id, task.task_id, task.agent_id, new, reason=reason, message=message
     )
     yield from _take(state, task, status)
-    task.told = status if new is TaskState.UNREACHABLE else None
-    yield Save(task.record())
+    if new is TaskState.UNREACHABLE:
+        task.told = status
+        yield Save(task.record())
     session = state.frameworks[task.framework_id].session
     task.is_untold = session is None
     if session is not None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from dataclasses import replace
+from itertools import islice
 from typing import Literal
 
 from croupier.master.allocator import Allocator
@@ -143,9 +144,6 @@ class State:
                 message="its agent is not known any more",
                 sequence=MASTER_SEQUENCE,
             )
-        if agent is not None and agent.state is AgentState.UNREACHABLE and entry.told is None:
-            # It had ended, and its framework has not acknowledged what its agent said of that.
-            status = replace(status, state=TaskState.UNREACHABLE, reason=Reason.AGENT_DISCONNECTED)
         is_orphan = status.state.is_terminal
         kill = entry.kill
         if framework.state is FrameworkState.REMOVED:
@@ -163,6 +161,8 @@ class State:
             client_id=entry.client_id,
             seq=entry.seq,
             told=entry.told,
+            # Nobody has acknowledged that it is unreachable.
+            is_untold=agent is not None and agent.state is AgentState.UNREACHABLE,
             is_undecided=agent is not None and agent.is_recovering and not is_orphan,
         )
         self.add_task(task)
@@ -219,18 +219,20 @@ class State:
             return self.gone.popitem(last=False)[0]
         return None
 
-    def forget_unreachable(self) -> AgentId | None:
-        """Of very many unreachable agents, forget the oldest that nobody misses; its id.
+    def forget_unreachable(self) -> list[AgentId]:
+        """Of very many unreachable agents, forget the oldest that nobody misses; their ids.
 
-        It may come back all the same, with its tasks, as one that was never seen.
+        One may come back all the same, with its tasks, as if it had never been seen. Those that
+        earlier masters gave up are older than all others, in no order. O(unreachable agents).
         """
-        if len(self.unreachable) <= self.settings.unreachable_agents:
-            return None
-        for agent_id in self.unreachable:
-            if self.agents[agent_id].is_forgettable:
-                del self.agents[agent_id], self.unreachable[agent_id]
-                return agent_id
-        return None
+        too_many = len(self.unreachable) - self.settings.unreachable_agents
+        if too_many <= 0:
+            return []
+        found = (each for each in self.unreachable if self.agents[each].is_forgettable)
+        forgotten = list(islice(found, too_many))
+        for agent_id in forgotten:
+            del self.agents[agent_id], self.unreachable[agent_id]
+        return forgotten
 
     def add_task(self, task: Task) -> None:
         """Take in a task; charging it is a step of its own."""

@@ -32,8 +32,10 @@ class Task:
         client_id: the run of its framework's program that launched it; empty if the task was
             found on its agent.
         seq: the number of the ACCEPT, of that run.
-        told: the latest that the master itself has said of it: UNREACHABLE, or an end.
-        is_untold: whether its framework was away when that was to be said.
+        told: what the master itself has said of it: that it was unreachable, though it may
+            have returned since, or an end.
+        is_untold: whether its framework was away when the master had something to say of it,
+            or may not have heard it from an earlier master.
         is_undecided: whether only the ledger knows of it: its agent has not come back since
             this master began to lead.
     """
