@@ -35,7 +35,7 @@ LEAST_S = 30.0
 # The oldest go first when there are more, however young they are.
 MOST_KEPT = 20_000
 LOOK_EVERY_S = 10.0
-# Removed in one go, off the loop.
+# Removed in one go.
 SLICE = 100
 
 
@@ -103,7 +103,7 @@ class Janitor:
 
     async def run(self) -> None:
         """Look every now and then, for ever."""
-        await asyncio.to_thread(remove, [self._trash])
+        await remove([self._trash])
         while True:
             await self.clean()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -112,7 +112,7 @@ class Janitor:
         """Remove what was kept for long enough, and what is too much."""
         # Looked at anew for each slice: room may have been made meanwhile.
         while self._retired and (batch := self._take_slice(self._allow())):
-            self.removed += await asyncio.to_thread(remove, batch)
+            self.removed += await remove(batch)
 
     def _allow(self) -> float:
         try:

@@ -6,9 +6,11 @@ path may go, hold millions of files, or be directories that their own user may n
 
 from __future__ import annotations
 
+import asyncio
 import os
-import subprocess
+from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import structlog
@@ -17,44 +19,63 @@ _log = structlog.get_logger("croupier.agent")
 
 # What takes longer goes on at the next start.
 LIMIT_S = 600.0
+# Of what a command has to say, which may be a line for each of a million files.
+LAST_BYTES = 4096
+_KILLED_S = 1.0
 
 
-def remove(paths: Sequence[Path]) -> int:
+async def remove(paths: Sequence[Path]) -> int:
     """Remove files and directories with all that is in them; how many are gone.
 
-    Blocks. No link is followed. What cannot be removed is logged, and stays.
+    No link is followed. What cannot be removed is logged, and stays; so does what is left when
+    this is cancelled.
     """
     present = [path for path in paths if _is_there(path)]
-    why = _run("rm", "-rf", "--", *map(str, present))
+    try:
+        async with asyncio.timeout(LIMIT_S):
+            why = await _remove(present)
+    except TimeoutError:
+        why = f"took longer than {LIMIT_S:g} s"
+    except OSError as error:
+        why = f"cannot run {error.filename or 'rm'}: {error.strerror}"
     left = [path for path in present if _is_there(path)]
-    if left:
-        # Directories that may not be written to are emptied by their owner all the same.
-        _run("chmod", "-R", "u+rwX", "--", *map(str, left))
-        why = _run("rm", "-rf", "--", *map(str, left))
-        left = [path for path in left if _is_there(path)]
     for path in left:
         _log.warning("sandbox_not_removed", path=str(path), error=why)
     return len(present) - len(left)
 
 
-def _run(*words: str) -> str:
-    """What the command complained of last, if of anything."""
+async def _remove(paths: Sequence[Path]) -> str:
+    """What was complained of last, if of anything."""
+    if paths:
+        await _run("rm", "-rf", "--", *map(str, paths))
+    left = [path for path in paths if _is_there(path)]
+    if not left:
+        return ""
+    # Directories that may not be written to are emptied by their owner all the same.
+    await _run("chmod", "-R", "u+rwX", "--", *map(str, left))
+    return await _run("rm", "-rf", "--", *map(str, left))
+
+
+async def _run(*words: str) -> str:
+    """The last line of what the command complained of; killed if this is cancelled."""
     # Whatever the agent's own PATH is; and words that do not depend on who started it.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
+    process = await asyncio.create_subprocess_exec(
+        *words, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+    )
+    assert process.stderr is not None
+    said = b""
     try:
-        done = subprocess.run(
-            words,
-            env=environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            timeout=LIMIT_S,
-        )
-    except subprocess.TimeoutExpired:
-        return f"took longer than {LIMIT_S:g} s"
-    except OSError as error:
-        return f"cannot run {words[0]}: {error.strerror}"
-    lines = done.stderr.decode(errors="replace").splitlines()
+        while chunk := await process.stderr.read(LAST_BYTES):
+            said = (said + chunk)[-LAST_BYTES:]
+        await process.wait()
+    finally:
+        if process.returncode is None:
+            process.kill()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_KILLED_S):
+                    await process.wait()
+    lines = said.decode(errors="replace").splitlines()
     return lines[-1][:500] if lines else ""
 
 

@@ -211,9 +211,9 @@ async def test_one_that_is_launched_during_the_removal_does_not_either(
     janitor.retire(key("t1"))
     clock.at = 10
 
-    def launch_meanwhile(paths: Sequence[Path]) -> int:
+    async def launch_meanwhile(paths: Sequence[Path]) -> int:
         (sandbox(sandboxes, "t1") / "mine").touch()
-        return remove(paths)
+        return await remove(paths)
 
     monkeypatch.setattr(janitor_module, "remove", launch_meanwhile)
     await janitor.clean()

@@ -54,7 +54,12 @@ def start_shim(
         OSError: if there is no room for the run file or for a process; no file is left then.
         ValueError: if a word or variable cannot be given to any process.
     """
-    fd = high(run_file.create(path))
+    created = run_file.create(path)
+    try:
+        fd = high(created)
+    except OSError:
+        path.unlink(missing_ok=True)
+        raise
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         given = {PREFIX + name: value for name, value in environment.items()}

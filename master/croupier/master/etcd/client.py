@@ -120,15 +120,20 @@ class EtcdClient:
             InvalidRequest: if the login or the question is refused.
             NotFound: if there is no such lease.
             Conflict: if the revision asked for is compacted.
+            TooLarge: if the answer is more than we take.
         """
         endpoint = self._endpoints[self._current]
         try:
             answer = await self._ask_as_user(endpoint, method, question, timeout_s)
-        except Full:
-            # So are the others.
-            raise
         except Unavailable as fault:
-            self._failed(endpoint, fault)
+            if isinstance(fault, Full):
+                # So are the others.
+                self._answered(endpoint)
+            else:
+                self._failed(endpoint, fault)
+            raise
+        except CroupierError:
+            self._answered(endpoint)
             raise
         self._answered(endpoint)
         return answer

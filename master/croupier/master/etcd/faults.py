@@ -13,6 +13,8 @@ _BAD_LOGIN = ("authentication failed", "invalid user ID or password")
 _NOT_ASKED_FOR = "authentication is not enabled"
 _LOGIN_WANTED = "user name is empty"
 _FULL = "database space exceeded"
+# What grpc says on our side.
+_TOO_LARGE = "Received message larger than max"
 _TLS = (
     "CERTIFICATE_VERIFY_FAILED",
     "SSL_ERROR",
@@ -32,6 +34,10 @@ class Full(Unavailable):
     """etcd's database is full: nothing is written until an operator has made room."""
 
 
+class TooLarge(CroupierError):
+    """The answer is more than we take: ask for less at once."""
+
+
 class Untrusted(Unavailable):
     """The member's certificate is not good, or it does not take ours: mostly a wrong file."""
 
@@ -42,12 +48,14 @@ def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> Croupi
     Returns:
         `Unavailable` if another member, or the same one later, may do it. `Conflict` if
         what was asked for is compacted, `NotFound` if there is no such lease, `StaleLogin`,
-        and `InvalidRequest` if the same request fails everywhere and always.
+        `TooLarge`, and `InvalidRequest` if the same request fails everywhere and always.
     """
     text = _words(error)
     said = f"etcd at {endpoint}: {text}"
     if any(words in text for words in _STALE_LOGIN):
         return StaleLogin(said)
+    if _TOO_LARGE in text:
+        return TooLarge(said)
     if any(words in text for words in _BAD_LOGIN):
         return InvalidRequest(f"{said} (the user is {user!r})")
     if _NOT_ASKED_FOR in text:

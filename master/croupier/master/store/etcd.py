@@ -28,7 +28,7 @@ import structlog
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
-from croupier.master.etcd.endpoint import MAX_ANSWER_BYTES
+from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode, encode
@@ -40,8 +40,11 @@ MAX_BYTES: Final = 1_000_000
 # A body above this is kept compressed: names full of control characters are six times as
 # long in JSON, and etcd has a limit.
 COMPRESS_BYTES: Final = 64 * 1024
-# Of answers: however large its records, a page must fit.
-PAGE: Final = MAX_ANSWER_BYTES // (MAX_BYTES + 4096)
+# etcd counts all that is left for each page, so pages grow to what records of the size that was
+# seen last make; if the next are larger than an answer may be, they shrink.
+FIRST_PAGE: Final = 64
+MOST_PAGE: Final = 5_000
+PAGE_BYTES: Final = 16 * 1024 * 1024
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
 
@@ -174,10 +177,17 @@ class EtcdStore:
         """
         registry, bad = Registry(), list[str]()
         start, end = self._keys.records, end_of(self._keys.records)
-        revision, page, more = 0, PAGE, True
+        revision, page, more = 0, FIRST_PAGE, True
         while more:
             question = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
-            answer = await self._client.call(RANGE, question, COMMIT_S)
+            try:
+                answer = await self._client.call(RANGE, question, COMMIT_S)
+            except TooLarge as error:
+                if page == 1:
+                    raise InvalidRequest(str(error)) from error
+                page = max(1, page // 8)
+                continue
+            page = _page_after(answer)
             revision = revision or answer.header.revision
             for kv in answer.kvs:
                 kind, record_id = self._keys.record_of(kv.key)
@@ -310,6 +320,12 @@ class EtcdStore:
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"
                 " ours: is the prefix another program's?"
             ) from error
+
+
+def _page_after(answer: pb.RangeResponse) -> int:
+    """How many records to ask for next."""
+    mean = answer.ByteSize() // max(1, len(answer.kvs))
+    return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
 
 
 def _packed(body: bytes) -> bytes:
