@@ -153,7 +153,8 @@ def complaint(task_id: str, status: TaskStatus) -> str | None:
     by_itself = status.exit_code is not None or status.signal is not None
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
         return None
-    reason = "" if status.reason is Reason.NONE else f" ({status.reason.name})"
+    says_more = status.reason is not Reason.NONE and status.reason.name != status.state.name
+    reason = f" ({status.reason.name})" if says_more else ""
     return f"{task_id}: {status.state.name}{reason}" + (
         f": {status.message}" if status.message else ""
     )
