@@ -11,6 +11,7 @@ from typing import TextIO
 
 from croupier.ctl.agent_words import state_words
 from croupier.ctl.views import View
+from croupier.model.task import Reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +135,7 @@ TASKS = Table(
         _key("ROLE", "role"),
         _key("STATE", "state"),
         Column("CODE", lambda view: _ending(view), is_number=True),
+        Column("WHY", lambda view: _why(view)),
         _amount("RESOURCES", "resources"),
         Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ())),
     ),
@@ -218,6 +220,12 @@ def wish_text(demand: View) -> str:
     place = f" in {demand['role']}" if demand["role"] else ""
     tests = "".join(f" {constraint}" for constraint in demand["constraints"])
     return f"{count} <{demand['unit']['text']}>{portions}{place}{tests}"
+
+
+def _why(view: View) -> str:
+    """The reason, where neither the state nor an exit code is one."""
+    plain = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name, view["state"])
+    return "" if view["reason"] in plain else str(view["reason"])
 
 
 def _ending(view: View) -> str:

@@ -146,6 +146,19 @@ ALL: list[tuple[Table, View]] = [
 ]
 
 
+def test_the_reason_of_an_end_is_shown_where_nothing_else_tells_it() -> None:
+    told = {}
+    for state, reason in (
+        (task_pb2.TASK_KILLED, task_pb2.REASON_AGENT_DRAINING),
+        (task_pb2.TASK_FAILED, task_pb2.REASON_COMMAND_EXECUTOR_FAILED),
+        (task_pb2.TASK_GONE_BY_OPERATOR, task_pb2.REASON_GONE_BY_OPERATOR),
+    ):
+        task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
+        cells = plain_lines(tables.TASKS, [views.task_view(task)])[1].split()
+        told[cells[5]] = cells[7]
+    assert told == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
+
+
 def test_tables_in_a_pipe() -> None:
     lines = [line for table, view in ALL for line in plain_lines(table, [view])]
     assert "\n".join(lines) == EXPECTED.strip()
@@ -164,8 +177,8 @@ ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
 OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
 o1     f1         a1     ads     10s  cpus:2
-TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  RESOURCES  COMMAND
-t1    first  f1         a1     ads   FAILED     3  cpus:1     echo hi
+TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  COMMAND
+t1    first  f1         a1     ads   FAILED     3  -    cpus:1     echo hi
 """  # noqa: E501 - lines of a table are not folded
 
 
