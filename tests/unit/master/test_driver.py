@@ -3,92 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from croupier.master.allocator import Allocator
-from croupier.master.core.effects import Close, Send, SessionId
-from croupier.master.core.events import Event, Heard, Register, Subscribe
-from croupier.master.core.facts import Fact
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import Event, Heard
 from croupier.master.core.messages import Offered, Registered, Subscribed
-from croupier.master.core.records import Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.driver import BATCH, Driver
-from croupier.master.listening import LISTEN_S, STILL_S
+from croupier.master.driver import Driver
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.inbox import LIMIT, Inbox
+from tests.harness.driven import Outside, Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually
-
-
-class Recorder:
-    """Everything that a driver has about it, writing down what it is asked, in order."""
-
-    def __init__(self) -> None:
-        self.said: list[object] = []
-        self.gate = asyncio.Event()
-        self.gate.set()
-        self.failure: Exception | None = None
-
-    async def load(self) -> Registry:
-        return Registry()
-
-    async def commit(self, records: Sequence[Record]) -> None:
-        await self.gate.wait()
-        if self.failure is not None:
-            raise self.failure
-        self.said += records
-
-    async def close(self) -> None:
-        pass
-
-    def send(self, effect: Send) -> None:
-        self.said.append(effect.message)
-
-    def close_session(self, effect: Close) -> None:
-        self.said.append(effect)
-
-    def stepped(self, seconds: float, events: int) -> None:
-        assert seconds >= 0
-        assert 0 < events <= BATCH
-
-    def allocated(self, seconds: float, waited_s: float) -> None:
-        assert seconds >= 0
-        assert waited_s >= 0
-
-    def committed(self, seconds: float) -> None:
-        assert seconds >= 0
-
-    def happened(self, fact: Fact) -> None:
-        pass
-
-
-class Outside:
-    """The part of the recorder that messages go to."""
-
-    def __init__(self, recorder: Recorder) -> None:
-        self.send = recorder.send
-        self.close = recorder.close_session
-
-
-def make_driver(recorder: Recorder) -> Driver:
-    state = State("m", Settings(), Allocator())
-    return Driver(state, recorder, Outside(recorder), recorder, SystemClock())
-
-
-def subscribe(session: int) -> Subscribe:
-    return Subscribe(SessionId(session), FrameworkId(""), "f", (Role("*"),), "client")
-
-
-def register(session: int) -> Register:
-    total = Resources.parse("cpus:4;mem:4GB")
-    return Register(SessionId(session), AgentId(""), f"h{session}", total, {})
 
 
 async def test_nothing_is_told_before_it_is_durable() -> None:
@@ -162,153 +92,6 @@ async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
     await asyncio.wait_for(late, 5)
 
 
-def wake(inbox: Inbox[Event]) -> None:
-    """As its alarm does when it goes off."""
-    assert inbox._waiter is not None
-    inbox._waiter.set_result(None)
-
-
-class SteppedClock:
-    """Time that passes only when the test says so."""
-
-    def __init__(self) -> None:
-        self.time = 0.0
-
-    def now(self) -> float:
-        return self.time
-
-    def wall_ms(self) -> int:
-        return 0
-
-
-async def test_silence_is_not_held_against_anybody_while_the_disk_was_slow() -> None:
-    """What agents said meanwhile waits in the inbox; it is taken in before time passes."""
-    recorder, clock = Recorder(), SteppedClock()
-    state = State("m", Settings(), Allocator())
-    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
-    running = asyncio.create_task(driver.run())
-    await driver.inbox.put(register(1))
-    await driver.inbox.put(register(2))
-    await eventually(lambda: len(recorder.said) == 4)
-    recorder.gate.clear()
-    await driver.inbox.put(subscribe(3))
-    await eventually(lambda: state.frameworks)
-    clock.time += 2 * Settings().agent_timeout_s
-    # Agent 1 was heard of all the time; agent 2 and the framework were not.
-    await driver.inbox.put(Heard(SessionId(1)))
-    recorder.gate.set()
-    await eventually(lambda: not len(driver.inbox))
-    await driver.read(lambda _: None)
-    assert not [said for said in recorder.said if isinstance(said, Close)]
-    # It listens for a while only: then who was silent is silent.
-    clock.time += LISTEN_S
-    await driver.read(lambda _: None)
-    await eventually(lambda: [said for said in recorder.said if isinstance(said, Close)])
-    closed = {said.session for said in recorder.said if isinstance(said, Close)}
-    assert closed == {SessionId(2), SessionId(3)}
-    await ended(running)
-
-
-async def test_silence_is_not_held_against_anybody_while_the_master_was_busy() -> None:
-    recorder, clock = Recorder(), SteppedClock()
-    state = State("m", Settings(), Allocator())
-    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
-    running = asyncio.create_task(driver.run())
-    await driver.inbox.put(register(1))
-    await eventually(lambda: len(recorder.said) == 2)
-
-    def stall(_: State) -> None:
-        clock.time += 2 * Settings().agent_timeout_s
-
-    await driver.read(stall)
-    await driver.inbox.put(Heard(SessionId(1)))
-    await driver.read(lambda _: None)
-    assert not [said for said in recorder.said if isinstance(said, Close)]
-    clock.time += LISTEN_S
-    await driver.read(lambda _: None)
-    assert not [said for said in recorder.said if isinstance(said, Close)], "it was heard"
-    await ended(running)
-
-
-@pytest.mark.parametrize("until", [2.5, 4.0])
-async def test_nor_while_it_was_stopped_just_after_that(until: float) -> None:
-    """As by SIGSTOP while it listens, or when it has done so and nothing has happened since."""
-    recorder, clock = Recorder(), SteppedClock()
-    state = State("m", Settings(), Allocator())
-    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
-    running = asyncio.create_task(driver.run())
-    await driver.inbox.put(register(1))
-    await eventually(lambda: len(recorder.said) == 2)
-
-    def stall(_: State) -> None:
-        clock.time += 2.0
-
-    await driver.read(stall)
-    await driver.read(lambda _: None)
-    clock.time = until
-    wake(driver.inbox)
-    await asyncio.sleep(0.01)
-    clock.time += 2 * Settings().agent_timeout_s
-    wake(driver.inbox)
-    await asyncio.sleep(0.01)
-    await driver.inbox.put(Heard(SessionId(1)))
-    clock.time += LISTEN_S
-    await driver.read(lambda _: None)
-    assert not [said for said in recorder.said if isinstance(said, Close)]
-    await ended(running)
-
-
-async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes() -> None:
-    """Though there is more of it than is taken in within the time of listening."""
-    recorder, clock = Recorder(), SteppedClock()
-    number = 3 * BATCH
-
-    class SlowStore(Recorder):
-        async def commit(self, records: Sequence[Record]) -> None:
-            await recorder.commit(records)
-            clock.time += 0.6 * LISTEN_S if clock.time else 0.0
-
-    state = State("m", Settings(), Allocator())
-    driver = Driver(state, SlowStore(), Outside(recorder), recorder, clock)
-    running = asyncio.create_task(driver.run())
-    for session in range(1, number + 1):
-        await driver.inbox.put(register(session))
-    await eventually(lambda: len(state.agents) == number and not len(driver.inbox))
-    recorder.gate.clear()
-    await driver.inbox.put(subscribe(9000))
-    await eventually(lambda: state.frameworks)
-    clock.time += 80.0
-    for session in range(1, number + 1):
-        if session % BATCH == 1:
-            await driver.inbox.put(subscribe(9000 + session))
-        await driver.inbox.put(Heard(SessionId(session)))
-    recorder.gate.set()
-    await eventually(lambda: not len(driver.inbox))
-    await driver.read(lambda _: None)
-    closed = {said.session for said in recorder.said if isinstance(said, Close)}
-    assert not closed - {SessionId(9000)}
-    await ended(running)
-
-
-async def test_a_disk_that_is_always_slow_does_not_stop_time() -> None:
-    recorder, clock = Recorder(), SteppedClock()
-    state = State("m", Settings(), Allocator())
-    driver = Driver(state, recorder, Outside(recorder), recorder, clock)
-    running = asyncio.create_task(driver.run())
-    await driver.inbox.put(register(1))
-    await eventually(lambda: len(recorder.said) == 2)
-    for session in range(2, 2 + int(3 * Settings().agent_timeout_s / (2 * STILL_S))):
-        recorder.gate.clear()
-        await driver.inbox.put(subscribe(session))
-        expected = session - 1
-        await eventually(lambda: len(state.frameworks) == expected)  # noqa: B023
-        clock.time += 2 * STILL_S
-        recorder.gate.set()
-        await eventually(lambda: not len(driver.inbox))
-    await eventually(lambda: [said for said in recorder.said if isinstance(said, Close)])
-    await ended(running)
-
-
 async def test_who_leads_no_more_tells_nobody() -> None:
     recorder = Recorder()
     leading = True
@@ -345,9 +128,3 @@ async def test_questions_are_answered_when_it_is_closed() -> None:
     for question in (asking, driver.read(lambda _: 1)):
         with pytest.raises(NotLeader):
             await question
-
-
-async def ended(task: asyncio.Task[None]) -> None:
-    task.cancel()
-    with suppress(asyncio.CancelledError):
-        await task
