@@ -375,10 +375,10 @@ _KINDS = {
     "master: answers lost in failover": ("snap", "worst_moment", "master_crash"),
     "master: gone lost in failover": ("gone", "agent_pause", "master_crash"),
     "master: drain lost in failover": ("drain", "deactivate", "master_crash"),
-    "master: tells out of order": ("reset", "operator_kill"),
+    "master: tells out of order": ("operator_kill", "twin", "reset"),
     "master: ends wait for others": ("stop", "framework_deaf"),
     "agent: ignores epochs": ("usurp",),
-    "agent: a number twice": ("damage", "snap", "agent_crash", "master_crash"),
+    "agent: a number twice": ("damage", "operator_kill"),
     "master: an old run comes back": ("twin", "reset", "framework_pause"),
     "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),
 }

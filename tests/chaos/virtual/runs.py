@@ -78,8 +78,11 @@ def told(error: Exception) -> str:
 
 
 def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[Outcome]:
-    """The outcomes of many seeds, in their order, on so many processes."""
-    one = partial(run, mutant=mutant)
+    """The outcomes of many seeds, in their order, on so many processes.
+
+    With a mutant, worlds have only the kinds of faults by which that one is noticed soon.
+    """
+    one = partial(run, mutant=mutant, only=MUTANTS[mutant].kinds if mutant else ())
     if processes == 1:
         yield from map(one, seeds)
         return
