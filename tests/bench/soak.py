@@ -24,6 +24,7 @@ from itertools import cycle
 from pathlib import Path
 from statistics import fmean
 
+from croupier.agent.janitor import LOOK_EVERY_S, MOST_KEPT
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.judge import Judge
@@ -57,8 +58,10 @@ class Noise:
 RSS = Noise("MB", 3.0, MB)
 COUNT = Noise("", 3.0)
 FILES = Noise("MB", 1.5, MB)
-# Kept for who wants to read what tasks said; croupier.agent.janitor.
-SANDBOXES = Noise("", 3.0, bound=20_000)
+# More tasks than an agent runs in a second here.
+MOST_A_SECOND = 100
+# Kept for who wants to read what tasks said; how many there are is looked at now and then.
+SANDBOXES = Noise("", 3.0, bound=MOST_KEPT + LOOK_EVERY_S * MOST_A_SECOND)
 
 
 @dataclass(slots=True)
