@@ -56,14 +56,13 @@ class Judge:
             await cluster.whole(self._settle_s)
             found += await until_clean(self._check_books(check_books, is_quiet=False))
             cluster.control("drain")
-            await eventually(lambda: not self._unsettled(), self._settle_s, "all tasks have ended")
+            await eventually(self._is_settled, self._settle_s, "all tasks have ended")
         except AssertionError as error:
             found.append(Violation("stuck", "cluster", str(error)))
             cluster.control("drain")
-        entries = self.entries()
+        entries = await asyncio.to_thread(self.entries)
         await self._excuse_full(entries, {name for fault in done for name in fault.full})
-        works = partial(work_named, self._seed)
-        found += check_tasks(works, entries, read_ran(cluster.folder / "ran"), self.excuses)
+        found += await asyncio.to_thread(self._check_tasks, entries)
         idle = self._check_books(lambda books: check_idle(books, cluster.total), is_quiet=True)
         for check in (idle, self._check_processes, self._check_agents):
             # Where something is wrong already, the rest is looked at but not waited for.
@@ -138,8 +137,16 @@ class Judge:
                     if ends[0].agent_id in ids:
                         self.excuses.setdefault(task_id, Excuse.DISK_FULL)
 
+    async def _is_settled(self) -> bool:
+        # Long journals take seconds to read, in which the cluster's proxies must not stand still.
+        return not await asyncio.to_thread(self._unsettled)
+
     def _unsettled(self) -> list[str]:
         return [task for written in self.entries().values() for task in unsettled(written)]
+
+    def _check_tasks(self, entries: dict[str, list[Entry]]) -> list[Violation]:
+        works = partial(work_named, self._seed)
+        return check_tasks(works, entries, read_ran(self._cluster.folder / "ran"), self.excuses)
 
     def _count(self, entries: dict[str, list[Entry]]) -> None:
         self.tasks.clear()
