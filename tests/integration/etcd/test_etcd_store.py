@@ -18,9 +18,9 @@ from croupier.master.core.records import (
     Record,
 )
 from croupier.master.etcd.client import CALL_S, EtcdClient
-from croupier.master.etcd.methods import TXN, A, Method, Q
+from croupier.master.etcd.methods import RANGE, TXN, A, Method, Q
 from croupier.master.store.etcd import MAX_RECORDS, EtcdStore
-from croupier.model.errors import FailedOver, InvalidRequest, Unavailable
+from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.integration.etcd.conftest import Masters
 
@@ -215,6 +215,15 @@ async def test_the_largest_records_are_loaded(masters: Masters) -> None:
     loaded = (await store.load()).agents.values()
     assert len(loaded) == 270
     assert sum(agent.hostname == noise for agent in loaded) == 70
+
+
+async def test_who_refuses_has_answered(masters: Masters) -> None:
+    client = masters.client()
+    await client.get(b"any")
+    before = client.answers, client.failures
+    with pytest.raises(Conflict, match="future revision"):
+        await client.call(RANGE, pb.RangeRequest(key=b"any", revision=1 << 40))
+    assert (client.answers, client.failures) == (before[0] + 1, before[1])
 
 
 async def test_a_full_transaction_is_one_commit(masters: Masters) -> None:

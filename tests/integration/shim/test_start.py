@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import pwd
 import stat
@@ -118,6 +119,22 @@ async def test_what_no_process_can_be_given_leaves_nothing_behind(ward: Ward) ->
     await ward.ended("t1")
     with pytest.raises(FileExistsError):
         ward.spawn("t1", "true")
+
+
+async def test_a_want_of_descriptors_leaves_nothing_behind(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none_left(fd: int) -> int:
+        os.close(fd)
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    with monkeypatch.context() as patched:
+        patched.setattr("croupier.agent.shim.start.high", none_left)
+        with pytest.raises(OSError, match="Too many open files"):
+            ward.spawn("t1", "true")
+    assert not list(ward.runs.iterdir())
+    ward.spawn("t1", "true")
+    await ward.ended("t1")
 
 
 async def test_variables_have_no_effect_on_the_shim(ward: Ward) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.master.core import calls
-from croupier.master.core.actions import Deactivate, MarkGone
+from croupier.master.core.actions import Deactivate, MarkGone, Reactivate
 from croupier.master.core.events import AgentTask, Heard, OperateAgent
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
@@ -98,6 +98,22 @@ def test_unreachable_agents_that_nobody_misses_are_forgotten() -> None:
     again = world.agent("cpus:1;mem:1GB", "h4", agent_id=ids[4])
     assert world.agent_id(again) == ids[4]
     assert ids[4] in world.registry().agents
+
+
+def test_all_that_are_too_many_are_forgotten_at_the_next_loss() -> None:
+    world = World(settings=Settings(unreachable_agents=1))
+    sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(3)]
+    ids = [world.agent_id(session) for session in sessions]
+    for agent_id in ids:
+        world.do(OperateAgent(7, agent_id, Deactivate(), "me"))
+    world.pass_time(100.0)
+    assert set(world.state.unreachable) == set(ids), "an operator's wishes are kept"
+    for agent_id in ids:
+        world.do(OperateAgent(7, agent_id, Reactivate(), "me"))
+    last = world.agent_id(world.agent("cpus:1;mem:1GB", "last"))
+    world.pass_time(100.0)
+    assert list(world.state.unreachable) == [last]
+    assert set(world.registry().agents) == {last}
 
 
 def test_verdicts_are_forgotten_once_they_have_arrived() -> None:
