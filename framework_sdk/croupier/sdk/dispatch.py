@@ -6,10 +6,9 @@ Rule: whatever a handler raises is logged, costs that one event, and nothing els
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+import logging
+from collections.abc import Awaitable, Mapping
 from typing import Protocol
-
-import structlog
 
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
@@ -28,6 +27,7 @@ from croupier.sdk.inbox import (
     Subscribed,
     UpdateArrived,
 )
+from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.verdict import Failure
@@ -36,8 +36,6 @@ from croupier.sdk.wire import decline_calls
 REFUSE_AFTER_FAILURE_S = 5.0
 # Handlers that never wait must not keep the stream from being served.
 _ITEMS_PER_TURN = 100
-
-log = structlog.get_logger()
 
 
 class Handlers(Protocol):
@@ -148,9 +146,14 @@ class Dispatcher:
             await call
         except asyncio.CancelledError:
             reraise_own_cancellation()
-            log.exception("handler_failed", handler=handler, **ids)
+            _log_failure(handler, ids)
         except Exception:
-            log.exception("handler_failed", handler=handler, **ids)
+            _log_failure(handler, ids)
         else:
             return True
         return False
+
+
+def _log_failure(handler: str, ids: Mapping[str, str]) -> None:
+    """Log the exception that is being handled."""
+    log_event(logging.ERROR, "handler_failed", with_traceback=True, handler=handler, **ids)

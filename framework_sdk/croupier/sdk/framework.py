@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import random
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
-
-import structlog
 
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand, check_demands
@@ -20,9 +19,9 @@ from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import parse_addresses
 from croupier.rpc.clock import SystemClock
-from croupier.rpc.logging import configure_logging
 from croupier.sdk.core.standing import Launch, Standing
 from croupier.sdk.duration import milliseconds
+from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.program import run_until_signalled
@@ -37,8 +36,6 @@ from croupier.v1 import framework_pb2 as pb
 DEFAULT_MASTER = "127.0.0.1:5050"
 DEFAULT_PORT = 5050
 DEFAULT_REFUSE_S = 5.0
-
-log = structlog.get_logger()
 
 
 class Framework:
@@ -166,7 +163,9 @@ class Framework:
 
     async def on_error(self, error: CroupierError) -> None:
         """The framework is over, as by FailedOver or Removed; `run` is about to raise `error`."""
-        log.error("framework_failed", framework_id=self.framework_id, error=str(error))
+        log_event(
+            logging.ERROR, "framework_failed", framework_id=self.framework_id, error=str(error)
+        )
 
     async def accept(
         self,
@@ -334,7 +333,7 @@ class Framework:
     def run_forever(self, *, teardown: bool = False) -> None:
         """`run` as a program: SIGINT and SIGTERM stop it, a second one ends the process.
 
-        Logs warnings to stderr unless structlog was configured. Main thread only.
+        Main thread only.
 
         Args:
             teardown: whether a signal also ends the framework's tasks.
@@ -342,8 +341,6 @@ class Framework:
         Raises:
             CroupierError: as `run` does.
         """
-        if not structlog.is_configured():
-            configure_logging(level="warning")
         asyncio.run(run_until_signalled(self, teardown))
 
     async def _call(self, call: pb.Call, answers: Sequence[str] = ()) -> None:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
 from typing import Protocol
 
-import structlog
-
 from croupier.model.errors import CroupierError
+from croupier.sdk.log import log_event
 from croupier.sdk.owned import end
-
-log = structlog.get_logger()
 
 
 class Runnable(Protocol):
@@ -44,7 +42,7 @@ async def run_until_signalled(program: Runnable, teardown: bool) -> None:
         try:
             await program.stop(teardown)
         except CroupierError as error:
-            log.warning("teardown_failed", error=str(error))
+            log_event(logging.WARNING, "teardown_failed", error=str(error))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)

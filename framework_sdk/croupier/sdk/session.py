@@ -13,8 +13,6 @@ from collections.abc import Sequence
 from contextvars import ContextVar
 from typing import Any, NoReturn
 
-import structlog
-
 from croupier.model.clock import Clock
 from croupier.model.errors import (
     Conflict,
@@ -44,6 +42,7 @@ from croupier.sdk.inbox import (
     UpdateArrived,
 )
 from croupier.sdk.link import Link, is_fatal
+from croupier.sdk.log import log_event
 from croupier.sdk.owned import end
 from croupier.sdk.settings import Settings
 from croupier.sdk.verdict import Failure, Verdict
@@ -52,8 +51,6 @@ from croupier.v1 import framework_pb2 as pb
 
 # For a master that does not name its pace.
 DEFAULT_HEARTBEAT_S = 5.0
-
-log = structlog.get_logger()
 
 # The session whose handler is running, in the handler's task and in those it starts.
 _handling: ContextVar[Session | None] = ContextVar("handling", default=None)
@@ -160,7 +157,12 @@ class Session:
         try:
             self._take_in(event)
         except InvalidRequest as error:
-            log.warning("event_malformed", event_kind=event.WhichOneof("event"), error=str(error))
+            log_event(
+                logging.WARNING,
+                "event_malformed",
+                event_kind=event.WhichOneof("event"),
+                error=str(error),
+            )
         if event.HasField("error"):
             raise error_from_wire(event.error)
 
@@ -203,7 +205,7 @@ class Session:
                 await asyncio.wait({handling})
                 await self._calls.drained()
         except TimeoutError:
-            log.info("stop_cut_short", framework_id=self._standing.framework_id)
+            log_event(logging.INFO, "stop_cut_short", framework_id=self._standing.framework_id)
 
     async def _tear_down(self) -> None:
         self._tearing_down = True
@@ -251,7 +253,7 @@ class Session:
         happening = (name, address, type(error))
         if name != "master_lost" and not self._repeats.is_due(happening, self._clock.now()):
             return
-        log.log(
+        log_event(
             logging.INFO if quiet else logging.WARNING,
             name,
             framework_id=self._standing.framework_id,
@@ -308,7 +310,12 @@ class Session:
         self._inbox.put(Subscribed(subscribed.framework_id))
         self._link.on_subscribed(subscribed.heartbeat_ms / 1000 or DEFAULT_HEARTBEAT_S)
         self._calls.attach(self._link, subscribed.max_message_bytes)
-        log.info("subscribed", framework_id=subscribed.framework_id, master_id=subscribed.master_id)
+        log_event(
+            logging.INFO,
+            "subscribed",
+            framework_id=subscribed.framework_id,
+            master_id=subscribed.master_id,
+        )
 
     def _on_offers(self, wire: pb.Offers) -> None:
         self._agents.learn(wire.agents)

@@ -12,6 +12,7 @@ that was under way.
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import sys
 import time
@@ -19,7 +20,6 @@ from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
 
-from croupier.rpc.logging import configure_logging
 from croupier.sdk import CroupierError, Framework, NotFound, Offer, Resources, Task, TaskState
 from croupier.sdk import TaskStatus as Status
 from tests.chaos.real.journal import (
@@ -238,7 +238,7 @@ def entry_of(status: Status, handled: bool) -> Update:
 
 def main(argv: list[str]) -> int:
     folder, name, masters, seed, most = argv
-    configure_logging("json")
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     asyncio.run(Workload(Path(folder), name, masters, int(seed), int(most)).serve())
     return 0
 

@@ -13,7 +13,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from structlog.testing import capture_logs
 
 from croupier.sdk import (
     Conflict,
@@ -57,12 +56,14 @@ async def test_a_fatal_error_ends_the_framework_and_its_calls(error: type[Croupi
         await framework.stop()
 
 
-async def test_a_framework_that_the_master_does_not_take_ends() -> None:
+async def test_a_framework_that_the_master_does_not_take_ends(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     async with FakeMaster() as master:
         master.refuse_next(InvalidRequest("no such role"))
-        with capture_logs() as logs, pytest.raises(InvalidRequest, match="no such role"):
+        with pytest.raises(InvalidRequest, match="no such role"):
             await Framework(master=master.address).run()
-        assert [log["event"] for log in logs] == ["framework_failed"]
+        assert [vars(record)["event"] for record in caplog.records] == ["framework_failed"]
 
 
 async def test_a_master_that_is_not_ready_is_asked_again() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from structlog.testing import capture_logs
+import pytest
 
 from croupier.model.task import MASTER_SEQUENCE
 from croupier.sdk import Reason, TaskState, TaskStatus, Unavailable
@@ -87,23 +87,23 @@ async def test_a_task_of_which_nothing_is_known_yet_says_when_it_will_be() -> No
             assert framework.statuses[0].decided_in_s == 1.5
 
 
-async def test_what_a_handler_raises_costs_one_try() -> None:
+async def test_what_a_handler_raises_costs_one_try(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeMaster(resend_s=0.1) as master:
         framework = Fragile(master.address)
         async with running(framework, master):
-            with capture_logs() as logs:
-                await framework.launch(master, task("t1"), task("t2"))
-                await master.update("t1", TaskState.RUNNING)
-                await master.update("t1", TaskState.FINISHED)
-                await master.update("t2", TaskState.RUNNING)
-                await master.acknowledged("t1", 2)
-                await master.acknowledged("t2", 1)
+            await framework.launch(master, task("t1"), task("t2"))
+            await master.update("t1", TaskState.RUNNING)
+            await master.update("t1", TaskState.FINISHED)
+            await master.update("t2", TaskState.RUNNING)
+            await master.acknowledged("t1", 2)
+            await master.acknowledged("t2", 1)
             assert framework.states[0] == ("t2", "RUNNING"), "others go on meanwhile"
             of_t1 = [state for task_id, state in framework.states if task_id == "t1"]
             assert of_t1 == ["RUNNING", "FINISHED"], "in order, though the first try failed"
-            [failure] = [log for log in logs if log["event"] == "handler_failed"]
-            assert (failure["handler"], failure["task_id"]) == ("on_update", "t1")
-            assert failure["exc_info"]
+            [failure] = [log for log in caplog.records if vars(log)["event"] == "handler_failed"]
+            fields = vars(failure)["fields"]
+            assert (fields["handler"], fields["task_id"]) == ("on_update", "t1")
+            assert failure.exc_info
 
 
 async def test_a_repeated_update_is_acknowledged_again_and_not_shown() -> None:

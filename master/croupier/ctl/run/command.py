@@ -10,8 +10,6 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
-import structlog
-
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.run.output import Outputs
@@ -36,8 +34,8 @@ def run_job(job: Job, target: Target) -> int:
         CroupierError: if the master refuses it, or throws it out.
     """
     raise_file_limit()
-    # What the session has to say is for daemons; people are told by `_tell`.
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    # `_tell` reports to the user what matters of the session.
+    logging.getLogger("croupier.sdk").disabled = True
     return asyncio.run(_run(job, target))
 
 
