@@ -65,7 +65,7 @@ JOIN_S = 20.0
 # After so many heartbeats without a word, the master is taken to be gone.
 SILENT_BEATS = 5
 MIN_SILENCE_S = 3.0
-MIN_HEARTBEAT_S = 0.05
+MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.05, 3600.0
 
 # What does not fit is sent again when its resend is due.
 OUTBOX_LIMIT = 10_000
@@ -267,7 +267,8 @@ class Link:
             raise ProtocolViolation("registered before it asked to be")
         if self._known_as and agent_id != self._known_as:
             raise ProtocolViolation(f"registered as {agent_id}, but this is {self._known_as}")
-        heartbeat_s = max(registered.heartbeat_ms / 1000, MIN_HEARTBEAT_S)
+        told_s = registered.heartbeat_ms / 1000
+        heartbeat_s = min(max(told_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S)
         self._inbox.put_now(Registered(agent_id))
         self._masters.served()
         self._waits.reset()

@@ -11,7 +11,7 @@ from croupier.agent.core.tasks import Task
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
-from croupier.model.task import Reason, TaskStatus
+from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
 from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
@@ -104,7 +104,7 @@ def _kill_from_wire(kill: pb.KillTask) -> Kill:
     return Kill(
         FrameworkId(kill.framework_id),
         TaskId(kill.task_id),
-        kill.kill_policy.grace_ms if kill.HasField("kill_policy") else None,
+        min(kill.kill_policy.grace_ms, MAX_GRACE_MS) if kill.HasField("kill_policy") else None,
         _REASONS.get(kill.reason, Reason.NONE),
         kill.framework_epoch,
     )

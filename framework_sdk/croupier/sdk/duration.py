@@ -18,3 +18,8 @@ def milliseconds(what: str, seconds: float) -> int:
     if math.isnan(seconds) or not 0 <= seconds <= LONGEST_S:
         raise InvalidRequest(f"{what} must be between 0 seconds and 365 days, not {seconds}")
     return round(seconds * 1000)
+
+
+def from_milliseconds(told: int) -> float:
+    """The seconds in `told`, which a master has said; at most 365 days."""
+    return min(told / 1000, LONGEST_S)

@@ -32,6 +32,7 @@ from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.standing import Launch, Standing
 from croupier.sdk.dispatch import Dispatcher, Handlers
+from croupier.sdk.duration import from_milliseconds
 from croupier.sdk.inbox import (
     AgentLost,
     Inbox,
@@ -308,7 +309,7 @@ class Session:
         self._masters.served()
         self._standing.framework_id = subscribed.framework_id
         self._inbox.put(Subscribed(subscribed.framework_id))
-        self._link.on_subscribed(subscribed.heartbeat_ms / 1000 or DEFAULT_HEARTBEAT_S)
+        self._link.on_subscribed(from_milliseconds(subscribed.heartbeat_ms) or DEFAULT_HEARTBEAT_S)
         self._calls.attach(self._link, subscribed.max_message_bytes)
         log_event(
             logging.INFO,

@@ -13,7 +13,7 @@ from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wir
 from croupier.rpc.task_wire import demand_to_wire, task_to_wire
 from croupier.rpc.wire_errors import error_from_wire
 from croupier.sdk.core.standing import Standing
-from croupier.sdk.duration import milliseconds
+from croupier.sdk.duration import from_milliseconds, milliseconds
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
@@ -117,7 +117,7 @@ def verdict_from_wire(wire: pb.Verdict) -> Verdict:
 
 def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
     """The request in `wire`, which has just arrived; its grace runs on `clock`."""
-    grace_s = wire.grace_ms / 1000
+    grace_s = from_milliseconds(wire.grace_ms)
     return PreemptRequest(
         task_ids=tuple(wire.task_ids),
         agent_id=wire.agent_id,
@@ -166,7 +166,7 @@ class AgentDirectory:
             attributes=self._attributes.get(wire.agent_id, {}),
             role=wire.role,
             http_address=agent.http_address if agent else "",
-            expires_at=self._clock.now() + wire.lease_ms / 1000,
+            expires_at=self._clock.now() + from_milliseconds(wire.lease_ms),
             clock=self._clock,
         )
 

@@ -1,7 +1,8 @@
 """The streams that stand, and what waits to be written on each.
 
 Rule: nothing here ever waits for a peer. A peer that leaves its messages unread until its
-outbox is full is cut off, and the core told so.
+outbox is full is cut off, and the core told so. So is one whose message cannot be encoded: that
+ends its own session and no other.
 """
 
 from __future__ import annotations
@@ -9,6 +10,8 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 from typing import Final, Generic, TypeVar, cast
+
+import structlog
 
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import Event, SessionEnded
@@ -24,6 +27,8 @@ from croupier.v1 import agent_pb2, framework_pb2
 # Room for what one step may say to a framework: a hundred agents may be given up in it.
 OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
+
+_log = structlog.get_logger("croupier.master")
 
 WireT = TypeVar("WireT", framework_pb2.Event, agent_pb2.Order)
 
@@ -124,11 +129,15 @@ class Sessions:
     def send(self, effect: Send) -> None:
         """Queue a message; cut the session off if it does not read."""
         session = self._sessions.get(effect.session)
-        # The core sends each peer only what is for its kind.
-        if isinstance(session, FrameworkSession):
-            sent = session.put(cast("ToFramework", effect.message))
-        else:
-            sent = session is not None and session.put(cast("ToAgent", effect.message))
+        try:
+            # The core sends each peer only what is for its kind.
+            if isinstance(session, FrameworkSession):
+                sent = session.put(cast("ToFramework", effect.message))
+            else:
+                sent = session is not None and session.put(cast("ToAgent", effect.message))
+        except (ValueError, TypeError, OverflowError) as error:
+            self._end_unencodable(effect, error)
+            return
         if not sent:
             self.dropped += 1
             self._cut_off(effect.session)
@@ -163,11 +172,19 @@ class Sessions:
                 if due and not len(session.outbox):
                     session.beat()
 
-    def _cut_off(self, session_id: SessionId) -> None:
+    def _end_unencodable(self, effect: Send, error: Exception) -> None:
+        """End the session of a message that cannot be put on the wire."""
+        kind = type(effect.message).__name__
+        self.dropped += 1
+        # The text of the error may quote what a peer has sent.
+        _log.error("message_not_encoded", message_kind=kind, kind=type(error).__name__)
+        self._cut_off(effect.session, CroupierError(f"a {kind} for this peer cannot be encoded"))
+
+    def _cut_off(self, session_id: SessionId, error: CroupierError | None = None) -> None:
         session = self._sessions.get(session_id)
         if session is None or session.outbox.is_closed:
             return
-        error = TooSlow(f"{len(session.outbox)} messages were left unread")
+        error = error or TooSlow(f"{len(session.outbox)} messages were left unread")
         session.outbox.drop()
         session.end(error)
         if self._inbox is not None:

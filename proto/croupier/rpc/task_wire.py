@@ -10,6 +10,8 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
+    MASTER_SEQUENCE,
+    MAX_GRACE_MS,
     MAX_MESSAGE,
     Command,
     Reason,
@@ -28,6 +30,9 @@ from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 
 _REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
+# Bounds of numbers that peers send and others are told: the year 9999, and a year from now.
+_MAX_TIME_MS = 253_402_300_799_999
+_MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 
 
 def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
@@ -63,9 +68,16 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
         ),
         resources=resources_from_wire(wire.resources),
         name=wire.name,
-        grace_ms=wire.kill_policy.grace_ms if wire.HasField("kill_policy") else DEFAULT_GRACE_MS,
+        grace_ms=grace_from_wire(wire.kill_policy)
+        if wire.HasField("kill_policy")
+        else DEFAULT_GRACE_MS,
         labels=tuple((label.key, label.value) for label in wire.labels),
     )
+
+
+def grace_from_wire(wire: pb.KillPolicy) -> int:
+    """The grace in `wire`; every illegal one is the least that `check_grace` refuses."""
+    return min(wire.grace_ms, MAX_GRACE_MS + 1)
 
 
 def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
@@ -93,13 +105,18 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
     """The status in `wire`. A reason that a newer peer made up is read as none.
 
     Raises:
-        InvalidRequest: if the state or the source is unknown.
+        InvalidRequest: if the state or the source is unknown, or the number is one that no
+            update has.
     """
+    if wire.sequence > MASTER_SEQUENCE:
+        raise InvalidRequest(
+            f"task {wire.task_id[:255]!r}: no update has the number {wire.sequence}"
+        )
     try:
         state, source = TaskState(wire.state), Source(wire.source)
     except ValueError:
         raise InvalidRequest(
-            f"task {wire.task_id}: unknown state {wire.state} or source {wire.source}"
+            f"task {wire.task_id[:255]}: unknown state {wire.state} or source {wire.source}"
         ) from None
     return TaskStatus(
         framework_id=FrameworkId(wire.framework_id),
@@ -110,11 +127,13 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         reason=_REASONS.get(wire.reason, Reason.NONE),
         message=wire.message[:MAX_MESSAGE],
         sequence=wire.sequence,
-        time_ms=wire.time_ms,
+        time_ms=min(max(0, wire.time_ms), _MAX_TIME_MS),
         exit_code=wire.exit_code if wire.HasField("exit_code") else None,
         signal=wire.signal if wire.HasField("signal") else None,
         pid=wire.pid,
-        decided_in_s=wire.decided_in_ms / 1000 if wire.HasField("decided_in_ms") else None,
+        decided_in_s=min(wire.decided_in_ms, _MAX_DECIDED_MS) / 1000
+        if wire.HasField("decided_in_ms")
+        else None,
     )
 
 

@@ -55,6 +55,32 @@ async def test_an_update_for_another_agent_ends_the_stream() -> None:
         assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
 
 
+async def test_a_number_that_only_a_master_says_does_not_end_the_master() -> None:
+    async with (
+        running_master() as master,
+        RawFramework(master.address) as framework,
+        RawAgent(master.address) as agent,
+    ):
+        agent_id = await agent.register()
+        subscribed = await framework.subscribe()
+        offer = await framework.offer()
+        await framework.call(accept=launch([offer.offer_id], make_task("t1")))
+        await agent.next("launch")
+        status = task_pb2.TaskStatus(
+            framework_id=subscribed.framework_id,
+            task_id="t1",
+            agent_id=agent_id,
+            sequence=1,
+            state=task_pb2.TASK_FINISHED,
+            source=task_pb2.SOURCE_AGENT,
+            decided_in_ms=2**64 - 1,
+        )
+        await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
+        told = (await framework.next("update")).update.statuses[0]
+        assert told.state == task_pb2.TASK_FINISHED
+        assert not told.HasField("decided_in_ms")
+
+
 async def test_an_agent_that_vanishes_loses_its_offers_and_then_its_tasks() -> None:
     async with (
         running_master(heartbeat=0.1, agent_timeout=0.5) as master,

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from croupier.agent.core import events as ev
+from croupier.agent.core.effects import Checkpoint
 from croupier.agent.core.events import Now
-from croupier.agent.core.records import AgentRecord
+from croupier.agent.core.records import AcknowledgedRecord, AgentRecord
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
@@ -12,7 +13,7 @@ from croupier.agent.wire import SLIM_BYTES, Identity, order_from_wire, register_
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, Reason, TaskInfo
+from croupier.model.task import MAX_GRACE_MS, Command, Reason, TaskInfo
 from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
@@ -100,6 +101,17 @@ def test_a_kill_may_leave_the_grace_to_the_task() -> None:
     )
     at_once.kill.kill_policy.grace_ms = 0
     assert order_from_wire(at_once) == ev.Kill(F, T, 0, Reason.KILLED_BY_FRAMEWORK)
+
+
+def test_numbers_of_orders_are_bounded() -> None:
+    endless = pb.Order(kill=pb.KillTask(framework_id=F, task_id=T))
+    endless.kill.kill_policy.grace_ms = 2**64 - 1
+    assert order_from_wire(endless) == ev.Kill(F, T, MAX_GRACE_MS, Reason.NONE)
+    state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
+    info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
+    step(state, ev.Launch(F, info), Now(0, 0))
+    effects = step(state, ev.Acknowledge(F, T, 2**64 - 1), Now(0, 0))
+    assert Checkpoint(AcknowledgedRecord(F, T, 1), lazy=True) in effects
 
 
 def test_an_order_that_nobody_knows_breaks_the_protocol() -> None:

@@ -26,6 +26,8 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
     count = task.updates.acknowledge(sequence) if task else 0
     if task is None or not count:
         return
+    # A number above all that were given acknowledges those, and none that is yet to come.
+    sequence = min(sequence, task.updates.sequence)
     yield Acknowledged(count)
     # Lazily: one that is lost with the agent makes the agent ask for it again.
     if task.updates.waiting or task.is_live:

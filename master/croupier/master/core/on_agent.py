@@ -29,7 +29,7 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import AgentId, check_hostname, check_id
 from croupier.model.resources import MAX_NAMES, NOTHING
-from croupier.model.task import REPORTABLE, Reason, TaskState
+from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
@@ -229,6 +229,7 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
     """Refuse what contradicts itself, or what the master knows better."""
     check_id("framework", report.framework_id)
     task_id = check_id("task", report.task.task_id)
+    check_grace(report.task.grace_ms)
     framework = state.frameworks.get(report.framework_id)
     known = framework.tasks.get(report.task.task_id) if framework else None
     if known is not None and known.info.resources != report.task.resources:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import (
     AgentReported,
@@ -11,11 +13,13 @@ from croupier.master.core.events import (
     Heard,
     Register,
 )
-from croupier.model.errors import ProtocolViolation
+from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, check_role
+from croupier.model.task import MASTER_SEQUENCE, Source, TaskStatus
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
 from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import task_pb2
 
 
 def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
@@ -27,7 +31,7 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
     """
     match wire.WhichOneof("report"):
         case "updates":
-            statuses = tuple(status_from_wire(status) for status in wire.updates.statuses)
+            statuses = tuple(map(_status, wire.updates.statuses))
             return AgentReported(session, statuses)
         case "heartbeat":
             return Heard(session)
@@ -58,7 +62,22 @@ def _task(wire: pb.AgentTask) -> AgentTask:
     return AgentTask(
         FrameworkId(wire.framework_id),
         task_from_wire(wire.task),
-        status_from_wire(wire.latest),
-        tuple(status_from_wire(status) for status in wire.unacknowledged),
+        _status(wire.latest),
+        tuple(map(_status, wire.unacknowledged)),
         check_role(wire.role) if wire.role else None,
     )
+
+
+def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
+    """An agent's status, without what only a master may say.
+
+    Raises:
+        InvalidRequest: if it is malformed, or its number is one of the master's own.
+    """
+    if wire.sequence >= MASTER_SEQUENCE:
+        raise InvalidRequest(
+            f"task {wire.task_id[:255]!r}: no agent numbers an update {wire.sequence}"
+        )
+    status = status_from_wire(wire)
+    source = Source.AGENT if status.source is Source.MASTER else status.source
+    return replace(status, source=source, decided_in_s=None)
