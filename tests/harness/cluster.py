@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,8 @@ class Cluster:
         self.work_dir = work_dir
         self.listen, self.http = free_addresses(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        # Of daemons that are started from here on; None: that of the tests.
+        self.environment: Mapping[str, str] | None = None
         self._channel: grpc.aio.Channel = make_channel(self.listen)
         self.operator = OperatorServiceStub(self._channel)
 
@@ -49,12 +51,14 @@ class Cluster:
         )  # fmt: skip
         await asyncio.wait_for(self._channel.channel_ready(), START_S)
 
-    async def start_agent(self, name: str, resources: str, *flags: str) -> None:
+    async def start_agent(
+        self, name: str, resources: str, *flags: str, on_stop: str = "end"
+    ) -> None:
         """Start an agent and wait until it is registered."""
         self._start(
             name, "croupier.agent", "--master", self.master, "--http", "127.0.0.1:0",
             "--work-dir", str(self.work_dir / name), "--hostname", name,
-            "--resources", resources, "--on-stop", "end", *flags,
+            "--resources", resources, "--on-stop", on_stop, *flags,
         )  # fmt: skip
 
         async def is_connected() -> bool:
@@ -125,6 +129,7 @@ class Cluster:
                 stderr=log,
                 stdin=subprocess.DEVNULL,
                 cwd=self.work_dir,
+                env=self.environment,
             )
 
 

@@ -1,0 +1,79 @@
+"""A cluster of an earlier build is upgraded in place: its store, work directory and tasks."""
+
+from __future__ import annotations
+
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from tests.chaos.real.checker import check_tasks, unsettled
+from tests.harness.cluster import processes_with
+from tests.harness.eventually import eventually
+from tests.upgrade.build import Build, extract_old_build
+from tests.upgrade.cluster import AGENT, MASTER, WAIT_S, old_cluster
+from tests.upgrade.keeper import LATE, TASKS, work_of
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """One way to upgrade.
+
+    Attributes:
+        steps: the daemons that are stopped and started together, one step after the other.
+        stop: the signal that ends a daemon.
+        framework: when the framework moves to the new SDK: `never`, `first` or `last`.
+    """
+
+    steps: tuple[tuple[str, ...], ...]
+    stop: signal.Signals
+    framework: str
+
+
+ORDERS: Final = {
+    "master_first": Order(((MASTER,), (AGENT,)), signal.SIGTERM, "never"),
+    "agent_first": Order(((AGENT,), (MASTER,)), signal.SIGKILL, "first"),
+    "all_killed": Order(((MASTER, AGENT),), signal.SIGKILL, "last"),
+}
+
+
+@pytest.fixture(scope="module")
+def old_build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    return extract_old_build(tmp_path_factory.mktemp("old"))
+
+
+@pytest.mark.parametrize("order", ORDERS.values(), ids=ORDERS.keys())
+async def test_a_cluster_is_upgraded_in_place(
+    tmp_path: Path, old_build: Build, order: Order
+) -> None:
+    """No task is lost or run twice, and every end is told once, with its true exit code."""
+    async with old_cluster(tmp_path, old_build) as upgrade:
+        if order.framework == "first":
+            upgrade.stop_keeper()
+            upgrade.start_keeper(is_old=False)
+        upgrade.environment = None
+        for step in order.steps:
+            for name in step:
+                await upgrade.stop_daemon(name, order.stop)
+            await upgrade.end_tasks(2)
+            for name in step:
+                await upgrade.start_daemon(name)
+            await upgrade.end_tasks(2)
+            await upgrade.check_known()
+        if order.framework == "last":
+            upgrade.stop_keeper()
+            upgrade.start_keeper(is_old=False)
+        upgrade.held.unlink()
+        upgrade.more.touch()
+        await upgrade.end_tasks(TASKS)
+        await eventually(lambda: len(upgrade.ends()) == TASKS + LATE, WAIT_S, "late tasks end")
+        await eventually(lambda: not unsettled(upgrade.entries), WAIT_S, "all ends are told")
+
+        assert check_tasks(work_of, {"keeper": upgrade.entries}, upgrade.ran) == []
+        assert upgrade.ends() == {f"t-{code}": code for code in range(TASKS + LATE)}
+        await eventually(upgrade.conserved, WAIT_S, "nothing is used")
+        await eventually(lambda: not processes_with("sleep\x0086413"))
