@@ -127,11 +127,11 @@ class Upgrade(Cluster):
 
 
 @asynccontextmanager
-async def old_cluster(work_dir: Path, old: Build) -> AsyncIterator[Upgrade]:
+async def old_cluster(work_dir: Path, old: Build, *flags: str) -> AsyncIterator[Upgrade]:
     """Master, agent and framework of the old build, with tasks in every state."""
     upgrade = Upgrade(work_dir, old)
     try:
-        await upgrade.start_master(*QUICK)
+        await upgrade.start_master(*QUICK, *flags)
         await upgrade.start_agent(AGENT, HAS, on_stop="leave")
         upgrade.start_keeper(is_old=True)
         await eventually(lambda: len(upgrade.ran.starts) == TASKS, WAIT_S, "all tasks start")

@@ -1,0 +1,133 @@
+"""What a store or a checkpoint holds, as JSON; runs on either build.
+
+    python -m tests.upgrade.dump sqlite FILE | etcd HOST:PORT FILE | checkpoint DIRECTORY
+
+`etcd` copies the records of the SQLite file into the etcd first, and prints its keys.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import dataclasses
+import json
+import random
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+PREFIX = "croupier"
+
+
+def plain(value: object) -> Any:
+    """A record as JSON: dataclasses as objects with the names of their fields."""
+    if dataclasses.is_dataclass(value):
+        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+    if isinstance(value, Enum):
+        return value.name
+    if isinstance(value, Mapping):
+        return {str(key): plain(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(each) for each in value]
+    return value if value is None or isinstance(value, bool | int | float) else str(value)
+
+
+def difference(old: Any, new: Any, where: str = "") -> list[str]:
+    """What `old` holds and `new` does not; fields that are only in `new` do not count."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        missing = [f"{where}.{key} is missing" for key in old if key not in new]
+        common = (key for key in old if key in new)
+        return [
+            *missing,
+            *(d for key in common for d in difference(old[key], new[key], f"{where}.{key}")),
+        ]
+    if isinstance(old, list) and isinstance(new, list) and len(old) == len(new):
+        pairs = enumerate(zip(old, new, strict=True))
+        return [d for n, (a, b) in pairs for d in difference(a, b, f"{where}[{n}]")]
+    return [] if old == new else [f"{where}: {old!r} became {new!r}"]
+
+
+async def registry_of(path: Path) -> Any:
+    """The registry in a SQLite file, which is left as it is."""
+    from croupier.master.store.sqlite import SqliteStore
+
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = shutil.copy2(path, scratch)
+        store = SqliteStore(Path(copy))
+        try:
+            return await store.load()
+        finally:
+            await store.close()
+
+
+def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
+    """The records of an agent's checkpoint, which is left as it is."""
+    from croupier.agent.checkpoint import NAME, Checkpoint
+
+    async def load() -> list[dict[str, Any]]:
+        with tempfile.TemporaryDirectory() as scratch:
+            shutil.copy2(directory / NAME, scratch)
+            checkpoint, loaded = Checkpoint.open(Path(scratch))
+            await checkpoint.close()
+            assert loaded.damaged == []
+            return [{"kind": type(each).__name__, **plain(each)} for each in loaded.records]
+
+    return asyncio.run(load())
+
+
+async def etcd_keys(address: str, path: Path) -> dict[str, str]:
+    """Keys and values, in base64, after the records of the SQLite file were committed."""
+    from croupier.etcd.v3 import etcd_pb2 as pb
+    from croupier.master.etcd import EtcdAccess, EtcdClient, EtcdElection
+    from croupier.master.etcd.client import end_of
+    from croupier.master.etcd.methods import RANGE
+    from croupier.master.store.etcd import EtcdStore
+    from croupier.rpc.address import parse_addresses
+    from croupier.rpc.logging import configure_logging
+
+    configure_logging("json")
+    registry = await registry_of(path)
+    tables = registry.agents, registry.frameworks, registry.roles, registry.tasks
+    records = [registry.master, *(each for table in tables for each in table.values())]
+    client = EtcdClient(parse_addresses(address, 2379), EtcdAccess(), random.Random(1))
+    election = EtcdElection(client, PREFIX, "a:1", 5.0)
+    try:
+        await election.win()
+        store = EtcdStore(client, PREFIX, election)
+        await store.load()
+        await store.commit(records)
+        start = f"/{PREFIX}/".encode()
+        answer = await client.call(RANGE, pb.RangeRequest(key=start, range_end=end_of(start)), 5.0)
+        leader = f"/{PREFIX}/leader".encode()
+        return {
+            kv.key.decode(): base64.b64encode(kv.value).decode()
+            for kv in answer.kvs
+            if kv.key != leader
+        }
+    finally:
+        await election.close()
+        await client.close()
+
+
+def main(argv: list[str]) -> int:
+    match argv:
+        case ["sqlite", path]:
+            told = plain(asyncio.run(registry_of(Path(path))))
+        case ["etcd", address, path]:
+            told = asyncio.run(etcd_keys(address, Path(path)))
+        case ["checkpoint", directory]:
+            told = checkpoint_of(Path(directory))
+        case _:
+            print(__doc__, file=sys.stderr)
+            return 2
+    json.dump(told, sys.stdout, indent=1, sort_keys=True)
+    print()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
