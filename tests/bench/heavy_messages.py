@@ -1,0 +1,385 @@
+"""How long one message holds up the master's loop, and what it costs in memory.
+
+    python -m tests.bench.heavy_messages [NAME ...]
+
+For each message a master of its own runs in this process, with its records in a file; another
+process sends bytes that were made before. A task of the loop sleeps for a millisecond again and
+again: its longest turn is the longest time that anything held the loop. Meanwhile an honest
+operator asks GetMaster; `honest_ms` is its longest wait. Prints one line of JSON for each message.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import ctypes
+import gc
+import json
+import resource
+import sys
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import grpc.aio
+import structlog
+
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.rpc.address import Address
+from croupier.rpc.transport import make_channel
+from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+
+FRAMEWORKS = "/croupier.v1.FrameworkService/Connect"
+AGENTS = "/croupier.v1.AgentService/Connect"
+ROLES = "/croupier.v1.OperatorService/UpdateRoles"
+MIB = 1024 * 1024
+# After the last message, for what it has set off.
+QUIET_S = 0.5
+PATIENCE_S = 60.0
+
+
+@dataclass(frozen=True)
+class Attack:
+    """Messages for one method, after the agents that `agents` describes have registered."""
+
+    method: str
+    messages: list[bytes]
+    agents: tuple[agent_pb2.Register, ...] = ()
+    compress: bool = False
+
+
+def nested(tags: tuple[int, ...], body: bytes) -> bytes:
+    """`body` as a field of a field of a field."""
+    for tag in reversed(tags):
+        body = varint(tag << 3 | 2) + varint(len(body)) + body
+    return body
+
+
+def varint(number: int) -> bytes:
+    """A number as protobuf writes it."""
+    made = bytearray()
+    while number > 127:
+        made.append(number & 127 | 128)
+        number >>= 7
+    return bytes([*made, number])
+
+
+def subscribe(*demands: framework_pb2.Demand, roles: tuple[str, ...] = ("*",)) -> bytes:
+    """The first message of a framework."""
+    call = framework_pb2.Call()
+    call.subscribe.client_id = "heavy"
+    call.subscribe.framework.name = "heavy"
+    call.subscribe.framework.roles.extend(roles)
+    call.subscribe.demands.extend(demands)
+    return framework_pb2.FrameworkServiceConnectRequest(calls=[call]).SerializeToString()
+
+
+def calls(*made: framework_pb2.Call) -> bytes:
+    """A message of these calls."""
+    return framework_pb2.FrameworkServiceConnectRequest(calls=made).SerializeToString()
+
+
+def an_agent(cpus: int = 1000, *tasks: agent_pb2.AgentTask) -> agent_pb2.Register:
+    """A large machine."""
+    amount = resources_pb2.Resources(cpus_milli=cpus * 1000, mem_milli=2**40)
+    amount.ranges.add(name="ports").ranges.add(begin=1, end=1_000_000)
+    return agent_pb2.Register(agent_id="a1", hostname="h1", resources=amount, tasks=tasks)
+
+
+def a_task(number: int) -> task_pb2.TaskInfo:
+    """An honest task."""
+    task = task_pb2.TaskInfo(task_id=f"task-{number}")
+    task.command.argv.extend(["sleep", "1"])
+    task.resources.cpus_milli, task.resources.mem_milli = 100, 32_000
+    return task
+
+
+def held(number: int, ranges: bool = False, scalars: int = 0) -> agent_pb2.AgentTask:
+    """A task that an agent runs."""
+    task = a_task(number)
+    if ranges:
+        port = task.resources.ranges.add(name="ports").ranges.add()
+        port.begin = port.end = 2 * number + 1
+    for each in range(scalars):
+        task.resources.scalars.add(name=f"s{each}", milli=1)
+    status = task_pb2.TaskStatus(
+        framework_id="f1",
+        task_id=task.task_id,
+        agent_id="a1",
+        state=task_pb2.TASK_RUNNING,
+        source=task_pb2.SOURCE_EXECUTOR,
+        sequence=1,
+    )
+    return agent_pb2.AgentTask(framework_id="f1", task=task, latest=status, role="*")
+
+
+def register(*tasks: agent_pb2.AgentTask) -> bytes:
+    """A REGISTER with these tasks."""
+    report = agent_pb2.Report(register=an_agent(2_000_000, *tasks))
+    return agent_pb2.AgentServiceConnectRequest(reports=[report]).SerializeToString()
+
+
+def _empty_tasks(size: int, times: int = 1) -> Attack:
+    tasks = nested((2, 1), nested((1,), b"") * (size // 2 - 16))
+    accept = nested((1,), b"\x08\x01" + nested((3,), tasks))
+    return Attack(FRAMEWORKS, [subscribe(), accept * times])
+
+
+def _acknowledge() -> Attack:
+    made = []
+    for seq in range(1, 101):
+        call = framework_pb2.Call(seq=seq)
+        for number in range(10_000):
+            call.acknowledge.updates.add(agent_id="a1", task_id=f"t{number}", sequence=1)
+        made.append(calls(call))
+    return Attack(FRAMEWORKS, [subscribe(), *made])
+
+
+def _reconcile() -> Attack:
+    made = []
+    for seq in range(1, 301):
+        call = framework_pb2.Call(seq=seq)
+        call.reconcile.task_ids.extend(f"t{number}" for number in range(10_000))
+        made.append(calls(call))
+    return Attack(FRAMEWORKS, [subscribe(), *made])
+
+
+def _small_tasks() -> Attack:
+    one = nested((8,), b"\x0a\x04abcd")
+    body = an_agent().SerializeToString() + one * (MIB // len(one))
+    return Attack(AGENTS, [nested((1, 1), body)])
+
+
+def _units() -> Attack:
+    unit = framework_pb2.Demand(unit=resources_pb2.Resources(mem_milli=1))
+    return Attack(FRAMEWORKS, [subscribe(unit)], agents=(an_agent(),))
+
+
+def _accept() -> Attack:
+    call = framework_pb2.Call(seq=1)
+    call.accept.offer_ids.append("@offer")
+    call.accept.operations.add().launch.tasks.extend(map(a_task, range(1000)))
+    return Attack(FRAMEWORKS, [subscribe(), calls(call)], agents=(an_agent(),))
+
+
+def _roles() -> Attack:
+    deep = tuple(
+        "/".join([f"role{number}", *(f"level{depth}" for depth in range(31))])
+        for number in range(32)
+    )
+    return Attack(FRAMEWORKS, [subscribe(roles=deep)])
+
+
+ATTACKS: dict[str, Callable[[], Attack]] = {
+    "accept_of_empty_tasks_1mib": lambda: _empty_tasks(MIB),
+    "accepts_of_empty_tasks_4mib": lambda: _empty_tasks(MIB, 4),
+    "accept_of_1000_tasks": _accept,
+    "acknowledge_10000_100_times": _acknowledge,
+    "reconcile_10000_300_times": _reconcile,
+    "register_of_small_tasks_1mib": _small_tasks,
+    "register_60000_scalars": lambda: Attack(
+        AGENTS, [register(*(held(each, scalars=60) for each in range(1000)))]
+    ),
+    "register_5000_ranges": lambda: Attack(
+        AGENTS, [register(*(held(each, ranges=True) for each in range(5000)))]
+    ),
+    "register_10000_ranges": lambda: Attack(
+        AGENTS, [register(*(held(each, ranges=True) for each in range(10_000)))]
+    ),
+    "register_10000_tasks": lambda: Attack(AGENTS, [register(*map(held, range(10_000)))]),
+    "demand_of_tiny_units": _units,
+    "roles_32_of_32_levels": _roles,
+    "parts_4mb": lambda: Attack(
+        ROLES, [nested((1,), b"\x0a\x01r" + nested((3,), b"\x01" * 4_000_000))]
+    ),
+    "gzip_32mib": lambda: Attack(
+        FRAMEWORKS, [nested((1,), b"\x08\x01" + nested((3, 1), b"0" * (31 * MIB)))], compress=True
+    ),
+}
+
+
+# The process that sends.
+
+
+async def _honest(channel: grpc.aio.Channel, longest: list[float]) -> None:
+    stub = OperatorServiceStub(channel)
+    while True:
+        began = time.perf_counter()
+        with suppress(grpc.aio.AioRpcError):
+            await stub.GetMaster(operator_pb2.GetMasterRequest(), timeout=PATIENCE_S)
+        longest[0] = max(longest[0], time.perf_counter() - began)
+        await asyncio.sleep(0.005)
+
+
+async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[grpc.aio.StreamStreamCall]:
+    """The streams of honest agents, which stay."""
+    streams = []
+    for agent in attack.agents:
+        stream = channel.stream_stream(AGENTS)()
+        report = agent_pb2.Report(register=agent)
+        message = agent_pb2.AgentServiceConnectRequest(reports=[report])
+        await stream.write(message.SerializeToString())
+        await stream.read()
+        streams.append(stream)
+    return streams
+
+
+async def _send_stream(channel: grpc.aio.Channel, attack: Attack) -> str:
+    compression = grpc.Compression.Gzip if attack.compress else None
+    stream = channel.stream_stream(attack.method)(compression=compression)
+    offer: list[str] = []
+    answered = asyncio.Event()
+    said: list[str] = []
+
+    async def read() -> None:
+        async for data in stream:
+            if attack.method != FRAMEWORKS:
+                said.append("registered")
+                answered.set()
+                continue
+            for event in framework_pb2.FrameworkServiceConnectResponse.FromString(data).events:
+                if event.HasField("offers"):
+                    offer.append(event.offers.offers[0].offer_id)
+                if event.HasField("error"):
+                    said.append(event.error.message)
+                if event.HasField("verdict"):
+                    said.append(event.verdict.error.message or "taken")
+                    if event.verdict.seq >= len(attack.messages) - 1:
+                        answered.set()
+
+    reading = asyncio.create_task(read())
+    waiting = asyncio.create_task(answered.wait())
+    try:
+        for data in attack.messages:
+            sent = data
+            if b"@offer" in data:
+                while not offer:
+                    await asyncio.sleep(0.01)
+                call = framework_pb2.FrameworkServiceConnectRequest.FromString(data)
+                call.calls[0].accept.offer_ids[0] = offer[0]
+                sent = call.SerializeToString()
+            await stream.write(sent)
+        limit = PATIENCE_S if len(attack.messages) > 1 else 5.0
+        await asyncio.wait(
+            [reading, waiting], timeout=limit, return_when=asyncio.FIRST_COMPLETED
+        )
+    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
+        pass
+    if reading.done() and (error := reading.exception()) is not None:
+        said.append(str(getattr(error, "details", lambda: error)()))
+    reading.cancel()
+    waiting.cancel()
+    return (said[-1] if said else "")[:80]
+
+
+async def _send(name: str, address: str) -> None:
+    attack = ATTACKS[name]()
+    channel, honest = make_channel(Address.parse(address)), make_channel(Address.parse(address))
+    longest = [0.0]
+    streams = await _stand(channel, attack)
+    polling = asyncio.create_task(_honest(honest, longest))
+    await asyncio.sleep(QUIET_S)
+    longest[0] = 0.0
+    print("began", flush=True)
+    began = time.perf_counter()
+    if attack.method == ROLES:
+        try:
+            await channel.unary_unary(ROLES)(attack.messages[0])
+            answer = "taken"
+        except grpc.aio.AioRpcError as error:
+            answer = (error.details() or "")[:80]
+    else:
+        answer = await _send_stream(channel, attack)
+    took = time.perf_counter() - began
+    await asyncio.sleep(QUIET_S)
+    polling.cancel()
+    told = {
+        "bytes": sum(map(len, attack.messages)),
+        "took_s": round(took, 2),
+        "honest_ms": round(longest[0] * 1000),
+        "answer": answer,
+    }
+    print(json.dumps(told), flush=True)
+    for stream in streams:
+        stream.cancel()
+    await channel.close()
+    await honest.close()
+
+
+# The process of the master.
+
+
+async def _tick(longest: list[float]) -> None:
+    last = time.perf_counter()
+    while True:
+        await asyncio.sleep(0.001)
+        now = time.perf_counter()
+        longest[0] = max(longest[0], now - last)
+        last = now
+
+
+def _resident_mb() -> float:
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    return pages * resource.getpagesize() / MIB
+
+
+async def measure(name: str) -> dict[str, object]:
+    """What one message does to a master."""
+    with TemporaryDirectory() as folder:
+        return await _measure(name, Path(folder) / "master.db")
+
+
+async def _measure(name: str, path: Path) -> dict[str, object]:
+    any_port = Address("127.0.0.1", 0)
+    config = MasterConfig(listen=any_port, http=any_port, store=StoreChoice(path))
+    master = Master(config)
+    await master.start()
+    sender = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "tests.bench.heavy_messages", "--send", name, str(master.address),
+        stdout=asyncio.subprocess.PIPE,
+    )  # fmt: skip
+    longest = [0.0]
+    ticking = asyncio.create_task(_tick(longest))
+    assert sender.stdout is not None
+    try:
+        await sender.stdout.readline()
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        before, longest[0] = _resident_mb(), 0.0
+        told = json.loads(await sender.stdout.readline())
+        grown = _resident_mb() - before
+    finally:
+        ticking.cancel()
+        await sender.wait()
+        await master.stop()
+    return {"message": name, "blocked_ms": round(longest[0] * 1000), "grown_mb": round(grown), **told}
+
+
+async def _lines(names: list[str]) -> AsyncIterator[dict[str, object]]:
+    for name in names:
+        yield await measure(name)
+
+
+async def main(names: list[str]) -> None:
+    """Measure each."""
+    async for line in _lines(names or list(ATTACKS)):
+        print(json.dumps(line), flush=True)
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("names", nargs="*", metavar="NAME", help=", ".join(ATTACKS))
+    parser.add_argument("--send", nargs=2, metavar=("NAME", "MASTER"), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.send:
+        asyncio.run(_send(*options.send))
+    else:
+        structlog.configure(
+            wrapper_class=structlog.make_filtering_bound_logger(40),
+        )
+        asyncio.run(main(options.names))
