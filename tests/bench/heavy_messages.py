@@ -23,6 +23,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import grpc.aio
 import structlog
@@ -216,11 +217,11 @@ async def _honest(channel: grpc.aio.Channel, longest: list[float]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[grpc.aio.StreamStreamCall]:
+async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[Any]:
     """The streams of honest agents, which stay."""
     streams = []
     for agent in attack.agents:
-        stream = channel.stream_stream(AGENTS)()
+        stream: Any = channel.stream_stream(AGENTS)()
         report = agent_pb2.Report(register=agent)
         message = agent_pb2.AgentServiceConnectRequest(reports=[report])
         await stream.write(message.SerializeToString())
@@ -229,52 +230,62 @@ async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[grpc.aio.Str
     return streams
 
 
-async def _send_stream(channel: grpc.aio.Channel, attack: Attack) -> str:
-    compression = grpc.Compression.Gzip if attack.compress else None
-    stream = channel.stream_stream(attack.method)(compression=compression)
-    offer: list[str] = []
-    answered = asyncio.Event()
-    said: list[str] = []
+class Sender:
+    """One stream of an attack, and what it is answered."""
 
-    async def read() -> None:
-        async for data in stream:
-            if attack.method != FRAMEWORKS:
-                said.append("registered")
-                answered.set()
-                continue
-            for event in framework_pb2.FrameworkServiceConnectResponse.FromString(data).events:
-                if event.HasField("offers"):
-                    offer.append(event.offers.offers[0].offer_id)
-                if event.HasField("error"):
-                    said.append(event.error.message)
-                if event.HasField("verdict"):
-                    said.append(event.verdict.error.message or "taken")
-                    if event.verdict.seq >= len(attack.messages) - 1:
-                        answered.set()
+    def __init__(self, channel: grpc.aio.Channel, attack: Attack) -> None:
+        compression = grpc.Compression.Gzip if attack.compress else None
+        self._attack = attack
+        self._stream: Any = channel.stream_stream(attack.method)(compression=compression)
+        self._offer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._answered = asyncio.Event()
+        self._said = ""
 
-    reading = asyncio.create_task(read())
-    waiting = asyncio.create_task(answered.wait())
-    try:
-        for data in attack.messages:
-            sent = data
-            if b"@offer" in data:
-                while not offer:
-                    await asyncio.sleep(0.01)
-                call = framework_pb2.FrameworkServiceConnectRequest.FromString(data)
-                call.calls[0].accept.offer_ids[0] = offer[0]
-                sent = call.SerializeToString()
-            await stream.write(sent)
-        limit = PATIENCE_S if len(attack.messages) > 1 else 5.0
-        await asyncio.wait(
-            [reading, waiting], timeout=limit, return_when=asyncio.FIRST_COMPLETED
-        )
-    except (grpc.aio.AioRpcError, asyncio.InvalidStateError):
-        pass
-    if reading.done() and (error := reading.exception()) is not None:
-        said.append(str(getattr(error, "details", lambda: error)()))
-    reading.cancel()
-    waiting.cancel()
-    return (said[-1] if said else "")[:80]
+    async def run(self) -> str:
+        """Send everything and wait for the last answer; what that is."""
+        reading = asyncio.create_task(self._read())
+        waiting = asyncio.create_task(self._answered.wait())
+        limit = PATIENCE_S if len(self._attack.messages) > 1 else 5.0
+        with suppress(grpc.aio.AioRpcError, asyncio.InvalidStateError):
+            for data in self._attack.messages:
+                await self._stream.write(await self._completed(data))
+            await asyncio.wait(
+                [reading, waiting], timeout=limit, return_when=asyncio.FIRST_COMPLETED
+            )
+        for task in (reading, waiting):
+            task.cancel()
+        with suppress(asyncio.CancelledError):
+            await reading
+        return self._said[:80]
+
+    async def _completed(self, data: bytes) -> bytes:
+        if b"@offer" not in data:
+            return data
+        message = framework_pb2.FrameworkServiceConnectRequest.FromString(data)
+        message.calls[0].accept.offer_ids[0] = await self._offer
+        return message.SerializeToString()
+
+    async def _read(self) -> None:
+        try:
+            async for data in self._stream:
+                if self._attack.method != FRAMEWORKS:
+                    self._said = "registered"
+                    self._answered.set()
+                    continue
+                for event in framework_pb2.FrameworkServiceConnectResponse.FromString(data).events:
+                    self._on_event(event)
+        except grpc.aio.AioRpcError as error:
+            self._said = error.details() or str(error.code())
+
+    def _on_event(self, event: framework_pb2.Event) -> None:
+        if event.HasField("offers") and not self._offer.done():
+            self._offer.set_result(event.offers.offers[0].offer_id)
+        if event.HasField("error"):
+            self._said = event.error.message
+        if event.HasField("verdict"):
+            self._said = event.verdict.error.message or "taken"
+            if event.verdict.seq >= len(self._attack.messages) - 1:
+                self._answered.set()
 
 
 async def _send(name: str, address: str) -> None:
@@ -289,12 +300,13 @@ async def _send(name: str, address: str) -> None:
     began = time.perf_counter()
     if attack.method == ROLES:
         try:
-            await channel.unary_unary(ROLES)(attack.messages[0])
+            ask: Any = channel.unary_unary(ROLES)
+            await ask(attack.messages[0])
             answer = "taken"
         except grpc.aio.AioRpcError as error:
             answer = (error.details() or "")[:80]
     else:
-        answer = await _send_stream(channel, attack)
+        answer = await Sender(channel, attack).run()
     took = time.perf_counter() - began
     await asyncio.sleep(QUIET_S)
     polling.cancel()
@@ -357,7 +369,12 @@ async def _measure(name: str, path: Path) -> dict[str, object]:
         ticking.cancel()
         await sender.wait()
         await master.stop()
-    return {"message": name, "blocked_ms": round(longest[0] * 1000), "grown_mb": round(grown), **told}
+    return {
+        "message": name,
+        "blocked_ms": round(longest[0] * 1000),
+        "grown_mb": round(grown),
+        **told,
+    }
 
 
 async def _lines(names: list[str]) -> AsyncIterator[dict[str, object]]:

@@ -18,6 +18,7 @@ from croupier.model.scalar import check_milli, format_scalar, parse_scalar
 
 FIRST: Final = ("cpus", "mem", "disk", "gpus")
 MAX_NAMES: Final = 64
+MAX_ITEMS: Final = 1_000
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}\Z", re.ASCII)
 _ITEM = re.compile(r"[^\s,{}\[\];:]{1,255}\Z")
@@ -284,6 +285,8 @@ def _parse_set(name: str, text: str) -> frozenset[str]:
 
 
 def _check_items(name: str, items: frozenset[str]) -> frozenset[str]:
+    if len(items) > MAX_ITEMS:
+        raise InvalidRequest(f"{name}: more than {MAX_ITEMS} items")
     for item in items:
         if not _ITEM.match(item):
             raise InvalidRequest(f"{name}: {item[:80]!r} cannot be an item (example: {{a,b}})")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 
 from croupier.model.attributes import (
     MAX_ATTRIBUTES,
@@ -14,9 +14,10 @@ from croupier.model.attributes import (
     check_attribute_name,
 )
 from croupier.model.errors import InvalidRequest
-from croupier.model.ranges import Ranges, make_ranges
-from croupier.model.resources import FIRST, Resources
+from croupier.model.ranges import MAX_RANGES, Ranges, make_ranges
+from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
 from croupier.model.scalar import check_milli
+from croupier.rpc.wire_limits import check_count
 from croupier.v1 import resources_pb2 as pb
 
 _OPERATORS = {
@@ -56,8 +57,11 @@ def resources_from_wire(wire: pb.Resources) -> Resources:
 
     Raises:
         InvalidRequest: if an amount is negative, a name is illegal or named twice, a
-            range is malformed.
+            range is malformed, or there is too much of anything.
     """
+    check_count(len(wire.scalars), MAX_NAMES, "scalar resources")
+    check_count(len(wire.ranges), MAX_NAMES, "resources of ranges")
+    check_count(len(wire.sets), MAX_NAMES, "resources of items")
     scalars = {
         "cpus": wire.cpus_milli,
         "mem": wire.mem_milli,
@@ -74,6 +78,7 @@ def resources_from_wire(wire: pb.Resources) -> Resources:
     sets: dict[str, frozenset[str]] = {}
     for group in wire.sets:
         _once(group.name, sets)
+        check_count(len(group.items), MAX_ITEMS, "items")
         sets[group.name] = frozenset(group.items)
         if len(sets[group.name]) < len(group.items):
             raise InvalidRequest(f"{group.name}: an item is given twice")
@@ -85,16 +90,16 @@ def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:
     return [_attribute_to_wire(name, value) for name, value in attributes.items()]
 
 
-def attributes_from_wire(wire: Iterable[pb.Attribute]) -> dict[str, AttributeValue]:
+def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeValue]:
     """The attributes in `wire`.
 
     Raises:
-        InvalidRequest: if a name is illegal or given twice, or a value is missing.
+        InvalidRequest: if a name is illegal or given twice, a value is missing, or they are
+            too many.
     """
+    check_count(len(wire), MAX_ATTRIBUTES, "attributes")
     attributes: dict[str, AttributeValue] = {}
     for attribute in wire:
-        if len(attributes) == MAX_ATTRIBUTES:
-            raise InvalidRequest(f"more than {MAX_ATTRIBUTES} attributes")
         _once(check_attribute_name(attribute.name), attributes)
         attributes[attribute.name] = _attribute_from_wire(attribute)
     return attributes
@@ -150,6 +155,7 @@ def _ranges_to_wire(name: str, ranges: Ranges) -> pb.NamedRanges:
 
 
 def _ranges_from_wire(wire: pb.NamedRanges) -> Ranges:
+    check_count(len(wire.ranges), MAX_RANGES, "ranges")
     return make_ranges((r.begin, r.end) for r in wire.ranges)
 
 

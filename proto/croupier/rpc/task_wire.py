@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from croupier.model.attributes import check_constraints
-from croupier.model.demand import Demand, check_demands
+from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
+from croupier.model.demand import MAX_SHAPES, Demand, check_demands
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
 from croupier.model.task import (
     DEFAULT_GRACE_MS,
     MASTER_SEQUENCE,
     MAX_GRACE_MS,
+    MAX_LABELS,
     MAX_MESSAGE,
+    MAX_WORDS,
     Command,
     Reason,
     Source,
@@ -26,6 +28,7 @@ from croupier.rpc.resources_wire import (
     resources_from_wire,
     resources_to_wire,
 )
+from croupier.rpc.wire_limits import check_count
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import task_pb2 as pb
 
@@ -56,8 +59,11 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
     """The task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
 
     Raises:
-        InvalidRequest: if an amount of resources is malformed.
+        InvalidRequest: if an amount of resources is malformed, or a list is too long.
     """
+    check_count(len(wire.command.argv), MAX_WORDS, "words in a command")
+    check_count(len(wire.command.environment), MAX_WORDS, "variables in an environment")
+    check_count(len(wire.labels), MAX_LABELS, "labels on a task")
     return TaskInfo(
         task_id=TaskId(wire.task_id),
         command=Command(
@@ -149,7 +155,7 @@ def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
     )
 
 
-def demands_from_wire(wire: Iterable[framework_pb2.Demand]) -> tuple[Demand, ...]:
+def demands_from_wire(wire: Sequence[framework_pb2.Demand]) -> tuple[Demand, ...]:
     """The demands in `wire`; whether the framework has their roles is not checked here.
 
     Nothing is read beyond what is too much: a pattern costs time to compile.
@@ -157,10 +163,12 @@ def demands_from_wire(wire: Iterable[framework_pb2.Demand]) -> tuple[Demand, ...
     Raises:
         InvalidRequest: if one is malformed, or they are too many or too complex.
     """
-    return check_demands(_demand_from_wire(shape) for shape in wire)
+    check_count(len(wire), MAX_SHAPES, "shapes are demanded")
+    return check_demands(map(_demand_from_wire, wire))
 
 
 def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
+    check_count(len(wire.constraints), MAX_CONSTRAINTS, "constraints")
     return Demand(
         unit=resources_from_wire(wire.unit),
         count=wire.count if wire.HasField("count") else None,

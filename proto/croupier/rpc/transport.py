@@ -34,6 +34,8 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.max_receive_message_length", HARD_LIMIT_BYTES),
     ("grpc.max_send_message_length", HARD_LIMIT_BYTES),
+    # Only "identity": 32 KB of gzip unfold to 32 MB before any limit is asked.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 _SERVER = [
     *_BOTH,

@@ -169,7 +169,7 @@ def test_what_is_too_much_is_refused_before_it_costs_time() -> None:
     costly = pb.Constraint(
         attribute="hostname", operator=pb.Constraint.OPERATOR_MATCHES, value="(.*a){60}"
     )
-    shapes = [demand(constraints=[costly] * 100) for _ in range(200)]
+    shapes = [demand(constraints=[costly] * 100) for _ in range(60)]
     many = [demand(constraints=[costly] * 10_000)]
     for wire, why in ((shapes, "too complex together"), (many, "100 constraints")):
         began = time.perf_counter()

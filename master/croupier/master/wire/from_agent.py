@@ -18,8 +18,15 @@ from croupier.model.ids import AgentId, FrameworkId, check_role
 from croupier.model.task import MASTER_SEQUENCE, Source, TaskStatus
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
+from croupier.rpc.wire_limits import check_count
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
+
+# An agent reports at most 200 updates at once; the others leave room for other agents.
+MAX_UPDATES = 10_000
+# On one agent, and updates of one task that wait for an acknowledgement.
+MAX_AGENT_TASKS = 100_000
+MAX_WAITING = 100
 
 
 def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
@@ -31,6 +38,7 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
     """
     match wire.WhichOneof("report"):
         case "updates":
+            check_count(len(wire.updates.statuses), MAX_UPDATES, "updates in one report")
             statuses = tuple(map(_status, wire.updates.statuses))
             return AgentReported(session, statuses)
         case "heartbeat":
@@ -44,6 +52,7 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
 
 
 def _register(session: SessionId, wire: pb.Register) -> Register:
+    check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     return Register(
         session,
         AgentId(wire.agent_id),
@@ -59,6 +68,7 @@ def _register(session: SessionId, wire: pb.Register) -> Register:
 
 
 def _task(wire: pb.AgentTask) -> AgentTask:
+    check_count(len(wire.unacknowledged), MAX_WAITING, "updates of one task")
     return AgentTask(
         FrameworkId(wire.framework_id),
         task_from_wire(wire.task),

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import islice
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
+from croupier.master.core.on_accept import MAX_OFFERS, MAX_TASKS
+from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import (
     MAX_ID_BYTES,
@@ -20,6 +23,7 @@ from croupier.model.ids import (
 from croupier.model.task import TaskInfo
 from croupier.rpc.task_wire import demands_from_wire, task_from_wire
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
+from croupier.rpc.wire_limits import check_count
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 
@@ -63,12 +67,28 @@ def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     if not wire.seq:
         raise ProtocolViolation(f"{name.upper()} has no sequence number")
     try:
+        _check_counts(wire)
         _check_size(wire)
         call = _call(name, wire)
     except CroupierError as error:
-        task_ids = tuple(TaskId(task.task_id[:255]) for task in _tasks(wire))
+        task_ids = tuple(TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS))
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
+
+
+def _check_counts(wire: pb.Call) -> None:
+    """Refuse a call that names too much, before any of it is read.
+
+    Raises:
+        InvalidRequest: if it does.
+    """
+    check_count(len(wire.accept.offer_ids), MAX_OFFERS, "offers in one call")
+    check_count(len(wire.accept.operations), MAX_TASKS, "operations in one ACCEPT")
+    tasks = sum(len(operation.launch.tasks) for operation in wire.accept.operations)
+    check_count(tasks, MAX_TASKS, "tasks in one ACCEPT")
+    check_count(len(wire.decline.offer_ids), MAX_OFFERS, "offers in one call")
+    check_count(len(wire.acknowledge.updates), MAX_NAMED, "tasks are named in one call")
+    check_count(len(wire.reconcile.task_ids), MAX_NAMED, "tasks are named in one call")
 
 
 def _check_size(wire: pb.Call | pb.Subscribe) -> None:

@@ -9,6 +9,7 @@ from croupier.master.core.roles import MAX_CHANGES, Part, RoleChange
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
 from croupier.rpc.roles_wire import settings_from_wire
+from croupier.rpc.wire_limits import check_count
 from croupier.v1 import operator_pb2 as pb
 
 _PARTS = {
@@ -39,6 +40,7 @@ def drain_from_wire(wire: pb.DrainAgentRequest) -> Drain:
 def _change(wire: pb.RoleChange) -> RoleChange:
     try:
         role = check_role(wire.role)
+        check_count(len(wire.parts), len(_PARTS), "parts of a role")
         parts = set(wire.parts)
         if not parts <= set(_PARTS):
             raise InvalidRequest(f"role {role}: unknown parts {sorted(parts - set(_PARTS))}")
