@@ -129,6 +129,9 @@ class AnAgent(RuleBasedStateMachine):
                 self.queue.append((key, run))
             case Adopt(key, run):
                 self.looks.append((key, run))
+            case Signal(key, 0, force):
+                assert force is Force.MAKE, "only an end is forced before a start is known"
+                assert key in dict(self.queue)
             case Signal(key, pid, force):
                 assert key in self.watched, "only who is watched can be told anything"
                 assert self.runs[self.run_of[key]].pid == pid, "no signal hits a stranger"

@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 from collections import deque
 from collections.abc import Callable, Collection
-from contextlib import suppress
 from pathlib import Path
 
 import structlog
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.rubbish import remove
-from croupier.agent.sandbox import STREAMS, Sandboxes
+from croupier.agent.sandbox import Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import FrameworkId, TaskId
 
 _log = structlog.get_logger("croupier.agent")
 
@@ -72,7 +69,6 @@ class Janitor:
         self._sandboxes, self._clock, self._used = sandboxes, clock, used
         self._keep_s, self._most_kept = keep_s, most_kept
         self._retired: deque[tuple[float, Key]] = deque()
-        self._trash = sandboxes.root.with_name("removed")
         self.removed = 0
         self.allowed_s = keep_s
 
@@ -94,22 +90,22 @@ class Janitor:
             self._sandboxes.occupy(key)
         now, wall_s = self._clock.now(), self._clock.wall_ms() / 1000
         found: list[tuple[float, Key]] = []
-        for path in self._sandboxes.root.glob("*/*"):
-            key = (FrameworkId(path.parent.name), TaskId(path.name))
-            if path.is_dir() and not path.is_symlink() and not self._sandboxes.is_occupied(key):
-                found.append((now - max(0.0, wall_s - _last_written(path)), key))
+        for key, written_s in self._sandboxes.found():
+            if not self._sandboxes.is_occupied(key):
+                found.append((now - max(0.0, wall_s - written_s), key))
         found.sort()
         self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
         """Look every now and then, for ever."""
-        await remove([self._trash])
+        await remove([self._sandboxes.trash])
         while True:
             await self.clean()
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def clean(self) -> None:
         """Remove what was kept for long enough, and what is too much."""
+        await remove(self._sandboxes.take_replaced())
         # Looked at anew for each slice: room may have been made meanwhile.
         while self._retired and (batch := self._take_slice(self._allow())):
             self.removed += await remove(batch)
@@ -140,31 +136,11 @@ class Janitor:
         if self._sandboxes.is_occupied(key):
             return []
         try:
-            path = Path(self._sandboxes.path_of(key))
+            moved = self._sandboxes.move_out(key)
         except InvalidRequest:
             return []
-        # What an earlier life could not remove may be there still.
-        moved = self._trash / secrets.token_hex(8)
-        try:
-            self._trash.mkdir(mode=0o700, exist_ok=True)
-            path.rename(moved)
-        except FileNotFoundError:
-            return []
         except OSError as error:
-            _log.warning("sandbox_not_removed", path=str(path), error=str(error))
+            path = self._sandboxes.path_of(key)
+            _log.warning("sandbox_not_removed", path=path, error=str(error))
             return []
-        with suppress(OSError):
-            # It stays where the framework has other sandboxes.
-            path.parent.rmdir()
-        return [moved]
-
-
-def _last_written(path: Path) -> float:
-    """When, in seconds since the epoch, something was written there, as far as one can see."""
-    times = [path.lstat().st_mtime]
-    for stream in STREAMS:
-        try:
-            times.append((path / stream).lstat().st_mtime)
-        except OSError:
-            continue
-    return max(times)
+        return [] if moved is None else [moved]

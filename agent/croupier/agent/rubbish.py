@@ -15,6 +15,8 @@ from pathlib import Path
 
 import structlog
 
+from croupier.agent.directories import directory
+
 _log = structlog.get_logger("croupier.agent")
 
 # What takes longer goes on at the next start.
@@ -27,41 +29,43 @@ _KILLED_S = 1.0
 async def remove(paths: Sequence[Path]) -> int:
     """Remove files and directories with all that is in them; how many are gone.
 
-    No link is followed. What cannot be removed is logged, and stays; so does what is left when
-    this is cancelled.
+    All are of one directory. No link is followed, not even in place of that directory. What
+    cannot be removed is logged, and stays; so does what is left when this is cancelled.
     """
     present = [path for path in paths if _is_there(path)]
+    if not present:
+        return 0
     try:
-        async with asyncio.timeout(LIMIT_S):
-            why = await _remove(present)
+        with directory(present[0].parent) as parent:
+            async with asyncio.timeout(LIMIT_S):
+                why = await _remove(present, f"/proc/self/fd/{parent}")
     except TimeoutError:
         why = f"took longer than {LIMIT_S:g} s"
     except OSError as error:
-        why = f"cannot run {error.filename or 'rm'}: {error.strerror}"
+        why = f"{error.filename or 'rm'}: {error.strerror}"
     left = [path for path in present if _is_there(path)]
     for path in left:
         _log.warning("sandbox_not_removed", path=str(path), error=why)
     return len(present) - len(left)
 
 
-async def _remove(paths: Sequence[Path]) -> str:
-    """What was complained of last, if of anything."""
-    if paths:
-        await _run("rm", "-rf", "--", *map(str, paths))
-    left = [path for path in paths if _is_there(path)]
+async def _remove(paths: Sequence[Path], parent: str) -> str:
+    """What was complained of last, if of anything; `parent` is where the paths are."""
+    await _run(parent, "rm", "-rf", "--", *(path.name for path in paths))
+    left = [path.name for path in paths if _is_there(path)]
     if not left:
         return ""
     # Directories that may not be written to are emptied by their owner all the same.
-    await _run("chmod", "-R", "u+rwX", "--", *map(str, left))
-    return await _run("rm", "-rf", "--", *map(str, left))
+    await _run(parent, "chmod", "-R", "u+rwX", "--", *left)
+    return await _run(parent, "rm", "-rf", "--", *left)
 
 
-async def _run(*words: str) -> str:
+async def _run(cwd: str, *words: str) -> str:
     """The last line of what the command complained of; killed if this is cancelled."""
     # Whatever the agent's own PATH is; and words that do not depend on who started it.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
     process = await asyncio.create_subprocess_exec(
-        *words, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
+        *words, cwd=cwd, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
     )
     assert process.stderr is not None
     said = b""

@@ -1,30 +1,32 @@
 """Sandboxes: a directory per task, WORK_DIR/sandboxes/FRAMEWORK/TASK, with its output.
 
-Rule: nothing in a sandbox is trusted. Its owner may replace stdout with a link to a file
-that only the agent may read, so the agent opens plain files only and follows no link.
+Rule: nothing in a sandbox is trusted, nor is any name that leads to it. Its owner may replace
+stdout by a link or a pipe, or the sandbox itself where the task runs as the agent's user. So
+each run has a directory and files that were made for it, every component is opened by
+descriptor, and the agent opens regular files only and follows no link.
 """
 
 from __future__ import annotations
 
 import os
-import stat
+import secrets
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
 from croupier.agent.account import Account
 from croupier.agent.core.tasks import Key
+from croupier.agent.directories import directory, open_directory, open_regular
 from croupier.model.errors import NotFound
-from croupier.model.ids import check_id
+from croupier.model.ids import FrameworkId, TaskId, check_id
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 
-_WRITE = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
-# A pipe in place of the file must not hold the agent up.
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+# Without O_NONBLOCK, which the task would inherit: with O_EXCL no pipe can be opened.
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +42,11 @@ class Sandboxes:
     """All sandboxes under one directory."""
 
     def __init__(self, root: Path) -> None:
-        """Keep them under `root`."""
+        """Keep them under `root`, and move what is to be removed beside it."""
         self.root = root
-        self._root = str(root)
+        self.trash = root.with_name("removed")
         self._occupied: set[Key] = set()
+        self._replaced: list[Path] = []
 
     def path_of(self, key: Key) -> str:
         """Where a task's sandbox is, or would be.
@@ -51,10 +54,8 @@ class Sandboxes:
         Raises:
             InvalidRequest: if an id could lead out of the work dir.
         """
-        framework_id, task_id = key
-        check_id("framework", framework_id)
-        check_id("task", task_id)
-        return f"{self._root}/{framework_id}/{task_id}"
+        framework_id, task_id = _checked(key)
+        return f"{self.root}/{framework_id}/{task_id}"
 
     def occupy(self, key: Key) -> None:
         """A task lives there."""
@@ -72,7 +73,8 @@ class Sandboxes:
     def create(self, key: Key, owner: Account | None = None) -> Iterator[Sandbox]:
         """Make a task's sandbox, with its output empty and open for as long as the context.
 
-        The task occupies it from now on.
+        The task occupies it from now on. A directory that is there already is moved away, as
+        one that was made for a start that never came.
 
         Raises:
             OSError: if it cannot be made.
@@ -81,13 +83,12 @@ class Sandboxes:
         self.occupy(key)
         opened: list[int] = []
         try:
-            self._make(path)
-            opened.extend(os.open(f"{path}/{stream}", _WRITE, 0o644) for stream in STREAMS)
+            opened.append(home := self._make(key))
+            opened.extend(os.open(stream, _CREATE, 0o644, dir_fd=home) for stream in STREAMS)
             if owner is not None:
-                os.chown(path, owner.uid, owner.gid)
                 for fd in opened:
                     os.fchown(fd, owner.uid, owner.gid)
-            yield Sandbox(path, *opened)
+            yield Sandbox(path, *opened[1:])
         finally:
             for fd in opened:
                 os.close(fd)
@@ -97,24 +98,99 @@ class Sandboxes:
 
         Raises:
             InvalidRequest: if an id is illegal.
-            NotFound: if there is no such sandbox (any more), or no plain file in it.
+            NotFound: if there is no such sandbox (any more), or no regular file in it.
         """
+        framework_id, task_id = _checked(key)
         try:
-            fd = os.open(f"{self.path_of(key)}/{stream}", _READ)
+            with (
+                directory(self.root) as root,
+                directory(framework_id, root) as framework,
+                directory(task_id, framework) as home,
+            ):
+                fd = open_regular(stream, os.O_RDONLY, home)
         except OSError as error:
-            raise NotFound(f"no {stream} of task {key[1]}: {error.strerror}") from None
-        status = os.fstat(fd)
-        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise NotFound(f"no {stream} of task {task_id}: {error.strerror}") from None
+        if os.fstat(fd).st_nlink > 1:
             os.close(fd)
-            raise NotFound(f"{stream} of task {key[1]} is not a plain file of its own")
+            raise NotFound(f"{stream} of task {task_id} is not a file of its own")
         return fd
 
-    def _make(self, path: str) -> None:
+    def found(self) -> Iterator[tuple[Key, float]]:
+        """Each sandbox that is there, and when it was last written to, in seconds since 1970."""
+        with directory(self.root, to_list=True) as root:
+            for framework_id in _directories(root):
+                with suppress(OSError), directory(framework_id, root, to_list=True) as framework:
+                    for task_id in _directories(framework):
+                        key = (FrameworkId(framework_id), TaskId(task_id))
+                        yield key, _last_written(task_id, framework)
+
+    def move_out(self, key: Key) -> Path | None:
+        """Move what is in the sandbox's place into the trash; where it is now, None: nothing was.
+
+        Raises:
+            InvalidRequest: if an id is illegal.
+            OSError: if it cannot be moved.
+        """
+        framework_id, task_id = _checked(key)
+        name = secrets.token_hex(8)
+        # What an earlier life could not remove may be there still.
+        self.trash.mkdir(mode=0o700, exist_ok=True)
         try:
-            Path(path).mkdir(0o700)
+            with directory(self.root) as root:
+                with directory(framework_id, root) as framework, directory(self.trash) as trash:
+                    os.rename(task_id, name, src_dir_fd=framework, dst_dir_fd=trash)
+                with suppress(OSError):
+                    # It stays where the framework has other sandboxes.
+                    os.rmdir(framework_id, dir_fd=root)
         except FileNotFoundError:
-            Path(path).parent.mkdir(mode=0o711, parents=True, exist_ok=True)
-            Path(path).mkdir(0o700)
-        except FileExistsError:
-            if not stat.S_ISDIR(os.lstat(path).st_mode):
-                raise
+            return None
+        return self.trash / name
+
+    def take_replaced(self) -> list[Path]:
+        """What had to make way for new sandboxes since the last call; it is to be removed."""
+        replaced, self._replaced = self._replaced, []
+        return replaced
+
+    def _make(self, key: Key) -> int:
+        """Make the directory of one run, which was not there before; a descriptor of it."""
+        framework_id, _ = key
+        # The framework's directory may be missing, and is removed with its last sandbox.
+        for _ in range(3):
+            try:
+                return self._make_in_place(key)
+            except FileNotFoundError:
+                with directory(self.root) as root, suppress(FileExistsError):
+                    os.mkdir(framework_id, 0o711, dir_fd=root)
+            except FileExistsError:
+                moved = self.move_out(key)
+                if moved is not None:
+                    self._replaced.append(moved)
+        return self._make_in_place(key)
+
+    def _make_in_place(self, key: Key) -> int:
+        framework_id, task_id = key
+        with directory(self.root) as root, directory(framework_id, root) as framework:
+            os.mkdir(task_id, 0o700, dir_fd=framework)
+            return open_directory(task_id, framework, to_list=True)
+
+
+def _checked(key: Key) -> Key:
+    framework_id, task_id = key
+    check_id("framework", framework_id)
+    check_id("task", task_id)
+    return key
+
+
+def _directories(fd: int) -> list[str]:
+    """The names of the directories in a directory; links to some are none."""
+    with os.scandir(fd) as entries:
+        return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
+
+
+def _last_written(task_id: str, framework: int) -> float:
+    """When, in seconds since 1970, something was written there, as far as one can see."""
+    times = [0.0]
+    for name in (task_id, *(f"{task_id}/{stream}" for stream in STREAMS)):
+        with suppress(OSError):
+            times.append(os.stat(name, dir_fd=framework, follow_symlinks=False).st_mtime)
+    return max(times)

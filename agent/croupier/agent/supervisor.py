@@ -12,20 +12,19 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import signal
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGCONT, SIGKILL, SIGTERM, SIGUSR1, Signals
+from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 import structlog
 
 from croupier.agent.account import Account
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
+from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
@@ -34,6 +33,7 @@ from croupier.agent.shim.remains import Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.start import Channels, high, start_shim
 from croupier.agent.shim.strays import end_strays
+from croupier.agent.shim.watched import Watched
 from croupier.model.errors import InvalidRequest
 
 _log = structlog.get_logger("croupier.agent")
@@ -47,27 +47,11 @@ _ADOPT_POLL_S = 0.001
 # end counts as unknown.
 READ_S = 60.0
 READ_AGAIN_S = 0.5
+# How often shims that owe an answer are continued, for a task may have stopped its own; and in
+# how many of these looks all others are, which may owe an end.
+LOOK_S = 1.0
+_LOOKS_AT_ALL = 10
 _NEWS_BYTES = 65536
-
-
-@dataclass(slots=True)
-class _Running:
-    """A shim that is watched.
-
-    Attributes:
-        program: for the words of a failure; empty if it was adopted.
-        is_child: whether it has to be reaped.
-        pid: of the task's process; 0 until it has started.
-        failed: whether it was reported that the process could not be started.
-    """
-
-    run: str
-    shim: int
-    pidfd: int
-    program: str = ""
-    is_child: bool = True
-    pid: int = 0
-    failed: bool = False
 
 
 class Supervisor:
@@ -92,7 +76,7 @@ class Supervisor:
         runs.mkdir(mode=0o700, exist_ok=True)
         self._runs, self._sandboxes, self._shim = runs.absolute(), sandboxes, shim
         self._report, self._failed = report, failed
-        self._running: dict[Key, _Running] = {}
+        self._running: dict[Key, Watched] = {}
         self._keys: dict[int, Key] = {}
         self._rest = b""
         self._null = high(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))
@@ -104,6 +88,8 @@ class Supervisor:
         self._sweeper = ThreadPoolExecutor(1, "sweeper")
         # Shims that are gone, whose ends are still to be told; and when they are tried again.
         self._ending = 0
+        self._looks = 0
+        self._look_again = self._loop.call_later(LOOK_S, self._look)
         self._tries: dict[str, asyncio.TimerHandle] = {}
         self._all_ended = asyncio.Event()
         self._all_ended.set()
@@ -132,7 +118,7 @@ class Supervisor:
         words = [sandbox.path, str(account or "-"), *argv]
         channels = Channels(self._null, sandbox.stdout, sandbox.stderr, self._news_end)
         pid, pidfd = start_shim(self._shim, path, words, environment, channels)
-        self._watch(key, _Running(run, pid, pidfd, argv[0]))
+        self._watch(key, Watched(run, pid, pidfd, argv[0]))
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
         """Find out what became of a run of an earlier agent on this work dir.
@@ -147,7 +133,7 @@ class Supervisor:
         """
         path = self._path(run)
         try:
-            fd = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+            fd = open_beneath(path, os.O_RDWR)
         except FileNotFoundError:
             return Vanished(key, "it was never started", never_started=True)
         try:
@@ -176,16 +162,16 @@ class Supervisor:
     def signal(self, key: Key, number: Signals) -> None:
         """SIGTERM the task's process group, or SIGKILL all that descends from it.
 
-        Nothing happens if it has ended.
+        Nothing happens if it has ended. A shim that does not end the task within 15 s of a
+        SIGKILL is killed itself, and what is left of the task after it.
         """
         running = self._running.get(key)
         if running is None:
             return
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(running.pidfd, SIGTERM if number == SIGTERM else SIGUSR1)
-            if number != SIGTERM:
-                # One that somebody has stopped would not hear it.
-                signal.pidfd_send_signal(running.pidfd, SIGCONT)
+        if number == SIGTERM:
+            running.send(SIGTERM)
+        else:
+            running.end(self._loop.time())
 
     def forget(self, run: str) -> None:
         """Remove what is kept of a run that is over.
@@ -193,7 +179,7 @@ class Supervisor:
         Raises:
             OSError: if the disk does not let us.
         """
-        self._path(run).unlink(missing_ok=True)
+        unlink_beneath(self._path(run))
 
     def forget_strays(self, known: Collection[str]) -> int:
         """End and forget the runs in the directory that are not `known`; how many lived.
@@ -219,7 +205,7 @@ class Supervisor:
         """Let go of all shims; they and their tasks run on."""
         for key in list(self._running):
             self._release(key)
-        for again in self._tries.values():
+        for again in (self._look_again, *self._tries.values()):
             again.cancel()
         self._loop.remove_reader(self._news)
         for fd in (self._news, self._news_end, self._null):
@@ -243,21 +229,43 @@ class Supervisor:
             record = run_file.read(fd)
             if is_over or time.monotonic() >= deadline:
                 return record
-            if record.task is not None and record.shim is not None:
-                with suppress(ProcessLookupError):
-                    pidfd = os.pidfd_open(record.shim.pid)
-                    if record.shim.is_of_that_start():
-                        self._watch(
-                            key,
-                            _Running(
-                                run, record.shim.pid, pidfd, is_child=False, pid=record.task.pid
-                            ),
-                        )
-                        return record
-                    os.close(pidfd)
+            if record.shim is not None and self._takes_over(key, run, record.shim, record.task):
+                return record
             time.sleep(_ADOPT_POLL_S)
 
-    def _watch(self, key: Key, running: _Running) -> None:
+    def _takes_over(
+        self, key: Key, run: str, shim: run_file.Process, task: run_file.Process | None
+    ) -> bool:
+        """Watch the shim if it lives and its task has started; False if one of that is not so."""
+        try:
+            pidfd = os.pidfd_open(shim.pid)
+        except ProcessLookupError:
+            return False
+        found = Watched(run, shim.pid, pidfd, is_child=False, pid=task.pid if task else 0)
+        is_alive = shim.is_of_that_start()
+        if is_alive and task is not None:
+            self._watch(key, found)
+            return True
+        if is_alive:
+            # Its task may have stopped it before it could say that there is one.
+            found.send(SIGCONT)
+        os.close(pidfd)
+        return False
+
+    def _look(self) -> None:
+        """Continue shims that may have been stopped, and kill those that do not end."""
+        self._look_again = self._loop.call_later(LOOK_S, self._look)
+        self._looks += 1
+        is_for_all = self._looks % _LOOKS_AT_ALL == 0
+        now = self._loop.time()
+        for running in self._running.values():
+            if running.is_overdue(now):
+                _log.error("shim_does_not_end", run=running.run, shim=running.shim)
+                running.send(SIGKILL)
+            elif is_for_all or running.owes:
+                running.send(SIGCONT)
+
+    def _watch(self, key: Key, running: Watched) -> None:
         self._running[key] = running
         self._keys[running.shim] = key
         self._all_ended.clear()
@@ -305,7 +313,7 @@ class Supervisor:
         self._ending += 1
         self._tell_end(key, running, self._loop.time() + READ_S)
 
-    def _tell_end(self, key: Key, running: _Running, until: float) -> None:
+    def _tell_end(self, key: Key, running: Watched, until: float) -> None:
         """Report what the shim has written; if that cannot be read, perhaps it can later."""
         self._tries.pop(running.run, None)
         try:
@@ -326,13 +334,13 @@ class Supervisor:
             self._note_end(None)
 
     def _read(self, run: str) -> RunRecord:
-        fd = os.open(self._path(run), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = run_file.open_to_read(self._path(run))
         try:
             return run_file.read(fd)
         finally:
             os.close(fd)
 
-    def _sweep(self, key: Key, running: _Running) -> None:
+    def _sweep(self, key: Key, running: Watched) -> None:
         """End what a shim that was killed has left, off the loop; then report the end."""
 
         def tell(future: Future[int]) -> None:

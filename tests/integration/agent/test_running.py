@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.eventually import eventually
 from tests.harness.processes import descriptors, is_running, read_pid
@@ -71,20 +72,19 @@ async def test_launches_that_fail_say_why(
     garbage.chmod(0o755)
     plain = tmp_path / "plain"
     plain.write_text("#!/bin/sh\n")
-    (sandbox(tmp_path, "t4").parent).mkdir()
-    sandbox(tmp_path, "t4").write_text("in the way")
+    sandbox(tmp_path, "t4").parent.with_name("F2").write_text("in the way")
     master.launch(
         program("t1", "/no/such/program"),
         program("t2", str(garbage)),
         program("t3", str(plain)),
-        shell("t4", "true"),
         shell("t5", "true", user="nobody-at-all"),
     )
+    master.launch(shell("t4", "true"), framework_id=FrameworkId("F2"))
     expected = {
         "t1": "cannot run '/no/such/program': no such program, or its interpreter is missing",
         "t2": f"cannot run '{garbage}': exec format error",
         "t3": f"cannot run '{plain}': permission denied",
-        "t4": "cannot make the sandbox: File exists",
+        "t4": "cannot make the sandbox: Not a directory",
         "t5": "there is no user 'nobody-at-all' on this agent",
     }
     for task_id, message in expected.items():

@@ -55,11 +55,11 @@ async def test_an_end_that_cannot_be_read_at_once_is_told_as_it_was(
     errors = iter((errno.EMFILE, errno.ENFILE, errno.EIO))
     really_open = os.open
 
-    def scarce(path: str | Path, flags: int, mode: int = 0o777) -> int:
-        number = next(errors, 0) if Path(path) == ward.runs / "t1" else 0
+    def scarce(path: str | Path, flags: int, mode: int = 0o777, dir_fd: int | None = None) -> int:
+        number = next(errors, 0) if Path(path).name == "t1" else 0
         if number:
             raise OSError(number, os.strerror(number))
-        return really_open(path, flags, mode)
+        return really_open(path, flags, mode, dir_fd=dir_fd)
 
     ward.shell("t1", "sleep 0.1; exit 7")
     await ward.started("t1")
@@ -149,6 +149,7 @@ async def test_a_shim_that_was_killed_takes_its_task_along(ward: Ward) -> None:
 
 async def test_the_end_waits_for_what_is_swept(ward: Ward) -> None:
     ward.shell("t1", "setsid sleep 61 & echo $! > session; sleep 60")
+    await ward.started("t1")
     left = await ward.pid_in("t1", "session")
     os.kill(ward.shim_of("t1"), SIGKILL)
     assert await ward.supervisor.end(10) == 0

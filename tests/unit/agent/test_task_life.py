@@ -249,6 +249,12 @@ class TestAKill:
         assert effects[-1] == Signal(KEY, 7, Force.ASK)
         assert world.sleep(2) == [Signal(KEY, 7, Force.MAKE)]
 
+    def test_is_forced_on_a_task_that_is_never_said_to_have_started(self) -> None:
+        world = World()
+        world.do(ev.Launch(F, task()), kill(grace_ms=2000))
+        assert world.sleep(1.99) == []
+        assert world.sleep(0.02) == [Signal(KEY, 0, Force.MAKE)]
+
     def test_of_an_unknown_task_is_answered_with_gone_until_that_is_known(self) -> None:
         world = World()
         assert sent(world.do(kill())) == [("GONE", 1)]

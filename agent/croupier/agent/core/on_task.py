@@ -189,11 +189,12 @@ def _kill(state: AgentState, task: Task, wish: Wish, now: Now) -> Iterator[Effec
         return
     task.kill = wish if before is None else Wish(before.reason, wish.grace_ms)
     yield Checkpoint(KillRecord(*task.key, task.kill.grace_ms, task.kill.reason))
-    if not task.pid or task.key in state.adopting:
+    if task.key in state.adopting:
         return
-    if before is None:
+    if before is None and task.pid:
         yield from press(state, task, now)
     else:
+        # Without a pid too: a task that has stopped its shim is never known to have started.
         state.deadlines.set_at_most(("kill", task.key), now.at + wish.grace_ms / 1000)
 
 

@@ -21,10 +21,14 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.agent.directories import open_beneath, unlink_beneath
+
 LINE = 64
 HEADING = b"croupier-run 1\n"
 SIZE = 4 * LINE
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
+# Of an open: a link, no regular file, a socket, or nothing is there.
+_NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
 _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec) ([0-9]{1,4})\n")
 _END = re.compile(rb"(exit|signal) ([0-9]{1,3})\n")
@@ -84,15 +88,24 @@ def create(path: Path) -> int:
     Raises:
         OSError: if it is there already, or the disk is full.
     """
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if os.write(fd, _BLANK) != SIZE:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     except BaseException:
         os.close(fd)
-        path.unlink(missing_ok=True)
+        unlink_beneath(path)
         raise
     return fd
+
+
+def open_to_read(path: Path) -> int:
+    """A descriptor of a run file.
+
+    Raises:
+        OSError: if there is none, or no regular file is in its place.
+    """
+    return open_beneath(path, os.O_RDONLY)
 
 
 def read(fd: int) -> RunRecord:
@@ -119,7 +132,7 @@ def is_locked(path: Path) -> bool:
     Raises:
         OSError: if there is no such file, or it is a link.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = open_to_read(path)
     try:
         return not try_lock(fd)
     finally:
@@ -127,11 +140,21 @@ def is_locked(path: Path) -> bool:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether it is a run file, or one that was never finished: it may be removed."""
-    if path.is_symlink() or not path.is_file():
+    """Whether it is a run file, or one that was never finished: it may be removed.
+
+    Raises:
+        OSError: if that cannot be found out.
+    """
+    try:
+        fd = open_to_read(path)
+    except OSError as error:
+        if error.errno not in _NO_FILE:
+            raise
         return False
-    with path.open("rb") as file:
-        content = file.read(SIZE + 1)
+    try:
+        content = os.pread(fd, SIZE + 1, 0)
+    finally:
+        os.close(fd)
     if content.startswith(HEADING):
         return True
     # Room that was taken when the machine lost its power.

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
+from croupier.agent.directories import unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.remains import PREFIX, VARIABLE
@@ -58,7 +59,7 @@ def start_shim(
     try:
         fd = high(created)
     except OSError:
-        path.unlink(missing_ok=True)
+        unlink_beneath(path)
         raise
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -80,7 +81,7 @@ def start_shim(
             setsigdef=_TO_DEFAULT,
         )
     except BaseException:
-        path.unlink(missing_ok=True)
+        unlink_beneath(path)
         raise
     finally:
         os.close(fd)
@@ -90,7 +91,7 @@ def start_shim(
         # It has no task yet that could outlive it, or the kernel ends that with it.
         os.kill(pid, SIGKILL)
         os.waitpid(pid, 0)
-        path.unlink(missing_ok=True)
+        unlink_beneath(path)
         raise
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 
 import structlog
 
+from croupier.agent.directories import directory, unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.remains import Remains, sweep
 
@@ -35,7 +36,9 @@ def end_strays(runs: Path, known: Collection[str]) -> int:
     Raises:
         OSError: if the directory cannot be read or written to.
     """
-    strays = [path for path in runs.iterdir() if path.name not in known and run_file.is_ours(path)]
+    with directory(runs, to_list=True) as fd, os.scandir(fd) as entries:
+        names = sorted({entry.name for entry in entries}.difference(known))
+    strays = [path for path in map(runs.joinpath, names) if run_file.is_ours(path)]
     if not strays:
         return 0
     ended = sum(map(_ask_to_end, strays))
@@ -48,7 +51,7 @@ def end_strays(runs: Path, known: Collection[str]) -> int:
         if run_file.is_locked(path):
             _log.error("stray_does_not_end", run=path.name)
         else:
-            path.unlink(missing_ok=True)
+            unlink_beneath(path)
     return ended
 
 
@@ -75,7 +78,7 @@ def _is_alive(path: Path) -> bool:
 
 
 def _read(path: Path) -> run_file.RunRecord:
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    fd = run_file.open_to_read(path)
     try:
         return run_file.read(fd)
     finally:

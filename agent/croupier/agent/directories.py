@@ -1,0 +1,79 @@
+"""Files and directories of the work dir, opened by descriptor, one component at a time.
+
+Rule: a task may run as the agent's own user, so any name below the work dir may have become a
+link or a pipe since the agent made it. No open here follows a link or waits for a writer, and
+a file counts only if it is a regular one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+_DIRECTORY = os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> int:
+    """Open a directory whose last component is no link; the descriptor.
+
+    Args:
+        name: relative to the directory `at`, if that is given.
+        at: the descriptor of its parent.
+        to_list: whether the directory is to be listed or given away, and not only looked into.
+
+    Raises:
+        OSError: if there is no such directory, or it is a link.
+    """
+    access = os.O_RDONLY if to_list else os.O_PATH
+    return os.open(name, access | _DIRECTORY, dir_fd=at)
+
+
+@contextmanager
+def directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> Iterator[int]:
+    """Open a directory, as `open_directory` does, for the context."""
+    fd = open_directory(name, at, to_list=to_list)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
+
+
+def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int = 0o600) -> int:
+    """Open a regular file; the descriptor.
+
+    Raises:
+        OSError: if it is no regular file, or the system refuses.
+    """
+    fd = os.open(name, flags | _FILE, mode, dir_fd=at)
+    if not stat.S_ISREG(os.fstat(fd).st_mode):
+        os.close(fd)
+        raise OSError(errno.EINVAL, "Not a regular file")
+    return fd
+
+
+def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
+    """Open a regular file of a directory that is no link itself; the descriptor.
+
+    Raises:
+        OSError: as `directory` and `open_regular` do.
+    """
+    with directory(path.parent) as parent:
+        return open_regular(path.name, flags, parent, mode)
+
+
+def unlink_beneath(path: Path) -> None:
+    """Remove a file of a directory that is no link itself; it may be gone already.
+
+    Raises:
+        OSError: if it cannot be removed.
+    """
+    try:
+        with directory(path.parent) as parent:
+            os.unlink(path.name, dir_fd=parent)
+    except FileNotFoundError:
+        return

@@ -1,0 +1,111 @@
+"""A sandbox is made anew for each run, and nothing in it or on the way to it is trusted."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.janitor import Janitor
+from croupier.agent.sandbox import Sandboxes
+from croupier.model.errors import NotFound
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.rpc.clock import SystemClock
+
+KEY = (FrameworkId("F1"), TaskId("t1"))
+
+
+@pytest.fixture
+def sandboxes(tmp_path: Path) -> Sandboxes:
+    (tmp_path / "work" / "sandboxes").mkdir(parents=True)
+    return Sandboxes(tmp_path / "work" / "sandboxes")
+
+
+def made(sandboxes: Sandboxes) -> Path:
+    with sandboxes.create(KEY) as sandbox:
+        return Path(sandbox.path)
+
+
+def test_a_pipe_that_a_task_left_as_its_output_holds_nothing_up(sandboxes: Sandboxes) -> None:
+    left = made(sandboxes) / "stdout"
+    left.unlink()
+    os.mkfifo(left)
+    # Without a reader, the open for writing that this guards against would never return.
+    reader = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        with sandboxes.create(KEY) as sandbox:
+            assert stat.S_ISREG(os.fstat(sandbox.stdout).st_mode)
+    finally:
+        os.close(reader)
+
+
+async def test_each_run_has_a_directory_of_its_own(sandboxes: Sandboxes) -> None:
+    first = made(sandboxes)
+    (first / "left").write_text("by the first")
+    second = made(sandboxes)
+    assert sorted(path.name for path in second.iterdir()) == ["stderr", "stdout"]
+    janitor = Janitor(sandboxes, SystemClock())
+    await janitor.clean()
+    assert not list(sandboxes.trash.iterdir())
+    assert second.exists()
+
+
+@pytest.mark.parametrize("level", ["sandboxes", "F1", "t1"])
+def test_output_is_not_served_from_behind_a_link(
+    sandboxes: Sandboxes, tmp_path: Path, level: str
+) -> None:
+    home = made(sandboxes)
+    (home / "stdout").write_text("secret")
+    replaced = {"sandboxes": home.parent.parent, "F1": home.parent, "t1": home}[level]
+    replaced.rename(tmp_path / "elsewhere")
+    replaced.symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(NotFound):
+        sandboxes.open_output(KEY, "stdout")
+
+
+def test_output_is_served_from_regular_files_only(sandboxes: Sandboxes) -> None:
+    home = made(sandboxes)
+    for stream, leave in (("stdout", os.mkfifo), ("stderr", os.mkdir)):
+        path = home / stream
+        path.unlink()
+        leave(path)
+    with pytest.raises(NotFound):
+        sandboxes.open_output(KEY, "stdout")
+    with pytest.raises(NotFound):
+        sandboxes.open_output(KEY, "stderr")
+
+
+@pytest.mark.parametrize("level", ["sandboxes", "F1"])
+async def test_nothing_behind_a_link_is_removed_or_made(
+    sandboxes: Sandboxes, tmp_path: Path, level: str
+) -> None:
+    home = made(sandboxes)
+    precious = tmp_path / "precious"
+    (precious / ("F1/t1" if level == "sandboxes" else "t1")).mkdir(parents=True)
+    before = sorted(precious.rglob("*"))
+    replaced = {"sandboxes": home.parent.parent, "F1": home.parent}[level]
+    replaced.rename(tmp_path / "elsewhere")
+    replaced.symlink_to(precious)
+    janitor = Janitor(sandboxes, SystemClock(), keep_s=0)
+    if level == "F1":
+        janitor.adopt()
+    janitor.retire(KEY)
+    await janitor.clean()
+    with pytest.raises(OSError, match=r"Not a directory|symbolic links"):
+        made(sandboxes)
+    assert sorted(precious.rglob("*")) == before
+
+
+async def test_the_trash_is_not_emptied_behind_a_link(sandboxes: Sandboxes, tmp_path: Path) -> None:
+    made(sandboxes)
+    moved = sandboxes.move_out(KEY)
+    assert moved is not None
+    precious = tmp_path / "precious" / moved.name
+    precious.mkdir(parents=True)
+    sandboxes.trash.rename(tmp_path / "elsewhere")
+    sandboxes.trash.symlink_to(precious.parent)
+    sandboxes._replaced.append(moved)
+    await Janitor(sandboxes, SystemClock()).clean()
+    assert precious.exists()
