@@ -74,6 +74,11 @@ class ScriptedOperator(OperatorServiceServicer):
     async def MarkAgentGone(self, request: Any, context: Context) -> pb.MarkAgentGoneResponse:
         return await self._answer(request, context, pb.MarkAgentGoneResponse)
 
+    async def TeardownFramework(
+        self, request: Any, context: Context
+    ) -> pb.TeardownFrameworkResponse:
+        return await self._answer(request, context, pb.TeardownFrameworkResponse)
+
     async def Explain(self, request: Any, context: Context) -> pb.ExplainResponse:
         return await self._answer(request, context, pb.ExplainResponse)
 

@@ -19,7 +19,7 @@ from croupier.rpc.cli import make_app, run_app
 INTERRUPTED = 130
 BROKEN_PIPE = 141
 # Commands that have commands of their own, such as `weights set`.
-FAMILIES = frozenset({"weights", "quota", "agent"})
+FAMILIES = frozenset({"weights", "quota", "agent", "framework"})
 
 JsonFlag = Annotated[
     bool, Parameter(name="--json", negative="", help="Print a JSON list for programs.")
@@ -59,6 +59,9 @@ app.command(
     help="Show, drain, deactivate and reactivate an agent, or declare it gone.",
 )
 app.command(
+    "croupier.ctl.frameworks_cli:framework", name="framework", help="Tear a framework down."
+)
+app.command(
     "croupier.ctl.agents_cli:drain",
     name="drain",
     help="End the tasks of an agent and offer it no more, until it is reactivated.\n\n"
@@ -91,7 +94,7 @@ def tasks(*, framework: str = "", master: MasterFlag = LOCAL, as_json: JsonFlag 
     Parameters
     ----------
     framework
-        Only those of the framework with this id.
+        Only those of the framework of this id, or of this name if only one is called that.
     """
     from croupier.ctl.listing import list_tasks
 

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from croupier.ctl import views
 from croupier.ctl.agent_words import agent_lines, many, named, state_words, task_lines
+from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
@@ -84,7 +84,7 @@ def mark_agent_gone(
             print(line)
         if dry_run:
             return
-        if not _confirmed():
+        if not confirmed():
             raise Conflict("nothing was changed")
         # What was confirmed is of this agent, whoever has its hostname by now.
         agent = stake.agent["agent_id"]
@@ -178,13 +178,6 @@ def _gone_lines(stake: Stake) -> Iterator[str]:
     yield f"  {many(number, 'task')} {are} taken for dead, and may be started elsewhere:"
     for line in task_lines(stake.tasks, stake.frameworks):
         yield f"  {line}"
-
-
-def _confirmed() -> bool:
-    if not sys.stdin.isatty():
-        raise InvalidRequest("there is nobody to ask here: say --yes")
-    print("type yes to go on: ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() == "yes"
 
 
 def _print(agent: View, as_json: bool) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from croupier.ctl import tables, views
 from croupier.ctl.connection import Master, connected
+from croupier.ctl.lookup import framework_called
 from croupier.ctl.tables import Table, print_table
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
@@ -48,14 +49,27 @@ def list_offers(target: Target, *, as_json: bool) -> None:
 
 
 def list_tasks(target: Target, *, framework_id: str, as_json: bool) -> None:
-    """Print the tasks of one framework, or of all if `framework_id` is empty."""
+    """Print the tasks of one framework, or of all if `framework_id` is empty.
+
+    Raises:
+        NotFound: if there is no such framework, nor a task of it that is remembered.
+        Conflict: if it is a name that several frameworks have.
+    """
 
     async def fetch(master: Master) -> Sequence[View]:
-        request = pb.ListTasksRequest(framework_id=framework_id)
-        answer = await master.ask(master.service.ListTasks, request)
-        return [views.task_view(task) for task in answer.tasks]
+        found = await _tasks_of(master, framework_id)
+        if found or not framework_id:
+            return found
+        known = (await framework_called(master, framework_id))["framework_id"]
+        return found if known == framework_id else await _tasks_of(master, known)
 
     _print(target, fetch, tables.TASKS, as_json)
+
+
+async def _tasks_of(master: Master, framework_id: str) -> Sequence[View]:
+    request = pb.ListTasksRequest(framework_id=framework_id)
+    answer = await master.ask(master.service.ListTasks, request)
+    return [views.task_view(task) for task in answer.tasks]
 
 
 def _print(target: Target, fetch: Fetch, table: Table, as_json: bool) -> None:

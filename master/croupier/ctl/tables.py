@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from croupier.ctl.agent_words import state_words
+from croupier.ctl.framework_words import framework_state_words
 from croupier.ctl.views import View
 from croupier.model.task import Reason
 
@@ -67,9 +68,7 @@ FRAMEWORKS = Table(
         _key("FRAMEWORK", "framework_id"),
         _key("NAME", "name"),
         Column("ROLE", lambda view: ",".join(view["roles"])),
-        Column(
-            "STATE", lambda view: view["state"] + (", suppressed" if view["suppressed"] else "")
-        ),
+        Column("STATE", framework_state_words),
         _SHARE,
         _number("TASKS", "tasks"),
         _number("OFFERS", "offers"),

@@ -51,7 +51,7 @@ def agent_view(agent: pb.AgentView) -> View:
 
 
 def framework_view(framework: pb.FrameworkView) -> View:
-    """One framework."""
+    """One framework; `removed_in_s` is None unless it is away."""
     info = framework.framework
     return {
         "framework_id": info.framework_id,
@@ -71,6 +71,9 @@ def framework_view(framework: pb.FrameworkView) -> View:
         "suppressed_roles": list(framework.suppressed_roles),
         "tasks": framework.tasks,
         "offers": framework.offers,
+        "removed_in_s": framework.removed_in_ms / 1000
+        if framework.HasField("removed_in_ms")
+        else None,
     }
 
 

@@ -10,11 +10,11 @@ import asyncio
 import json
 from collections.abc import Iterator, Sequence
 
-from croupier.ctl.connection import Master, connected
+from croupier.ctl.connection import connected
+from croupier.ctl.lookup import agent_id_of, framework_called
 from croupier.ctl.tables import preemption_text, resource_weights_text, wish_text
 from croupier.ctl.target import Target
 from croupier.ctl.views import View, framework_view, reason_view, role_view
-from croupier.model.errors import InvalidRequest, NotFound
 from croupier.v1 import operator_pb2 as pb
 
 # What to do, by the master's word for the cause. `{role}` is the role whose limit or guarantee
@@ -47,13 +47,13 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
 
     Raises:
         NotFound: if there is no such framework or agent.
-        InvalidRequest: if several have that name.
+        Conflict: if several have that name.
     """
 
     async def asked() -> pb.ExplainResponse:
         async with connected(target) as master:
-            framework_id = await _framework_id(master, framework)
-            agent_id = await _agent_id(master, agent) if agent else ""
+            framework_id = (await framework_called(master, framework))["framework_id"]
+            agent_id = await agent_id_of(master, agent) if agent else ""
             request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
             return await master.ask(master.service.Explain, request)
 
@@ -132,27 +132,3 @@ def _share_text(view: View) -> str:
 
 def _many(number: int, noun: str) -> str:
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
-
-
-async def _framework_id(master: Master, named: str) -> str:
-    answer = await master.ask(master.service.ListFrameworks, pb.ListFrameworksRequest())
-    known = [each.framework for each in answer.frameworks]
-    if any(each.framework_id == named for each in known):
-        return named
-    return _only("framework", named, [each.framework_id for each in known if each.name == named])
-
-
-async def _agent_id(master: Master, named: str) -> str:
-    answer = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
-    known = [each.agent for each in answer.agents]
-    if any(each.agent_id == named for each in known):
-        return named
-    return _only("agent", named, [each.agent_id for each in known if each.hostname == named])
-
-
-def _only(kind: str, named: str, found: Sequence[str]) -> str:
-    if not found:
-        raise NotFound(f"no {kind} {named!r}")
-    if len(found) > 1:
-        raise InvalidRequest(f"several {kind}s are called {named!r}: {', '.join(found)}")
-    return found[0]

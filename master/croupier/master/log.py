@@ -17,6 +17,7 @@ from croupier.master.core.facts import (
     Fact,
     FrameworkJoined,
     FrameworkLeft,
+    FrameworkTornDown,
     PreemptionBegun,
     PreemptionEnded,
     RoleChanged,
@@ -37,6 +38,8 @@ def log_fact(fact: Fact) -> None:
         case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft() | RoleChanged():
             _log.info(name, **said)
         case PreemptionBegun() | PreemptionEnded() | AgentOperated() | AgentDrained():
+            _log.info(name, **said)
+        case FrameworkTornDown():
             _log.info(name, **said)
         case CallAnswered(outcome="invalid"):
             _log.warning(name, **said)

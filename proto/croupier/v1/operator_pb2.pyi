@@ -491,6 +491,7 @@ class FrameworkView(_message.Message):
     OFFERS_FIELD_NUMBER: _builtins.int
     ENTITLEMENT_PPM_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
+    REMOVED_IN_MS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     suppressed: _builtins.bool
     """In all its roles."""
@@ -500,6 +501,8 @@ class FrameworkView(_message.Message):
     offers: _builtins.int
     entitlement_ppm: _builtins.int
     """The share that is its due if it wants all it can get, in millionths."""
+    removed_in_ms: _builtins.int
+    """For a framework that is away: when it will be removed, unless it returns."""
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -524,12 +527,15 @@ class FrameworkView(_message.Message):
         offers: _builtins.int = ...,
         entitlement_ppm: _builtins.int = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
+        removed_in_ms: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "offered", b"offered", "used", b"used"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "framework", b"framework", "offered", b"offered", "removed_in_ms", b"removed_in_ms", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms", "demands", b"demands", "entitlement_ppm", b"entitlement_ppm", "framework", b"framework", "offered", b"offered", "offers", b"offers", "removed_in_ms", b"removed_in_ms", "share_ppm", b"share_ppm", "state", b"state", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "tasks", b"tasks", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__removed_in_ms: _TypeAlias = _typing.Literal["removed_in_ms"]  # noqa: Y015
+    _WhichOneofArgType__removed_in_ms: _TypeAlias = _typing.Literal["_removed_in_ms", b"_removed_in_ms"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__removed_in_ms) -> _WhichOneofReturnType__removed_in_ms | None: ...
 
 Global___FrameworkView: _TypeAlias = FrameworkView  # noqa: Y015
 
@@ -982,6 +988,45 @@ class KillTaskResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___KillTaskResponse: _TypeAlias = KillTaskResponse  # noqa: Y015
+
+@_typing.final
+class TeardownFrameworkRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeardownFrameworkRequest: _TypeAlias = TeardownFrameworkRequest  # noqa: Y015
+
+@_typing.final
+class TeardownFrameworkResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    tasks: _builtins.int
+    """Tasks that have yet to end."""
+    def __init__(
+        self,
+        *,
+        tasks: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TeardownFrameworkResponse: _TypeAlias = TeardownFrameworkResponse  # noqa: Y015
 
 @_typing.final
 class ExplainRequest(_message.Message):

@@ -94,6 +94,11 @@ class OperatorServiceStub(object):
                 request_serializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.SerializeToString,
                 response_deserializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.FromString,
                 _registered_method=True)
+        self.TeardownFramework = channel.unary_unary(
+                '/croupier.v1.OperatorService/TeardownFramework',
+                request_serializer=croupier_dot_v1_dot_operator__pb2.TeardownFrameworkRequest.SerializeToString,
+                response_deserializer=croupier_dot_v1_dot_operator__pb2.TeardownFrameworkResponse.FromString,
+                _registered_method=True)
         self.Explain = channel.unary_unary(
                 '/croupier.v1.OperatorService/Explain',
                 request_serializer=croupier_dot_v1_dot_operator__pb2.ExplainRequest.SerializeToString,
@@ -183,6 +188,14 @@ class OperatorServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def TeardownFramework(self, request, context):
+        """Ends a framework for good: its tasks are killed, and its id is never used again. What is
+        answered is durable. A second teardown changes nothing.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def Explain(self, request, context):
         """Why a framework has no more offers than it has.
         """
@@ -252,6 +265,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
                     servicer.MarkAgentGone,
                     request_deserializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.FromString,
                     response_serializer=croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.SerializeToString,
+            ),
+            'TeardownFramework': grpc.unary_unary_rpc_method_handler(
+                    servicer.TeardownFramework,
+                    request_deserializer=croupier_dot_v1_dot_operator__pb2.TeardownFrameworkRequest.FromString,
+                    response_serializer=croupier_dot_v1_dot_operator__pb2.TeardownFrameworkResponse.SerializeToString,
             ),
             'Explain': grpc.unary_unary_rpc_method_handler(
                     servicer.Explain,
@@ -583,6 +601,33 @@ class OperatorService(object):
             '/croupier.v1.OperatorService/MarkAgentGone',
             croupier_dot_v1_dot_operator__pb2.MarkAgentGoneRequest.SerializeToString,
             croupier_dot_v1_dot_operator__pb2.MarkAgentGoneResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TeardownFramework(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/croupier.v1.OperatorService/TeardownFramework',
+            croupier_dot_v1_dot_operator__pb2.TeardownFrameworkRequest.SerializeToString,
+            croupier_dot_v1_dot_operator__pb2.TeardownFrameworkResponse.FromString,
             options,
             channel_credentials,
             insecure,

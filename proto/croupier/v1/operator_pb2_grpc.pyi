@@ -33,6 +33,10 @@ class OperatorServiceStub:
     """Offers an agent again that was deactivated or drained."""
     MarkAgentGone: _aio.UnaryUnaryMultiCallable[_operator_pb2.MarkAgentGoneRequest, _operator_pb2.MarkAgentGoneResponse]
     """Declares an agent and all its tasks dead, for ever: it never returns under its id."""
+    TeardownFramework: _aio.UnaryUnaryMultiCallable[_operator_pb2.TeardownFrameworkRequest, _operator_pb2.TeardownFrameworkResponse]
+    """Ends a framework for good: its tasks are killed, and its id is never used again. What is
+    answered is durable. A second teardown changes nothing.
+    """
     Explain: _aio.UnaryUnaryMultiCallable[_operator_pb2.ExplainRequest, _operator_pb2.ExplainResponse]
     """Why a framework has no more offers than it has."""
 
@@ -116,6 +120,15 @@ class OperatorServiceServicer:
         context: _aio.ServicerContext[_operator_pb2.MarkAgentGoneRequest, _abc.Awaitable[_operator_pb2.MarkAgentGoneResponse]],
     ) -> _abc.Awaitable[_operator_pb2.MarkAgentGoneResponse]:
         """Declares an agent and all its tasks dead, for ever: it never returns under its id."""
+
+    def TeardownFramework(
+        self,
+        request: _operator_pb2.TeardownFrameworkRequest,
+        context: _aio.ServicerContext[_operator_pb2.TeardownFrameworkRequest, _abc.Awaitable[_operator_pb2.TeardownFrameworkResponse]],
+    ) -> _abc.Awaitable[_operator_pb2.TeardownFrameworkResponse]:
+        """Ends a framework for good: its tasks are killed, and its id is never used again. What is
+        answered is durable. A second teardown changes nothing.
+        """
 
     def Explain(
         self,

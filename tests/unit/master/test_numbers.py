@@ -124,7 +124,7 @@ def written(world: World) -> None:
         if row.body is not None:
             assert decode(row.kind, row.body) == record
     agent_views.view_agents(world.state, world.now)
-    views.view_frameworks(world.state)
+    views.view_frameworks(world.state, world.now)
     views.view_master(world.state, world.now)
 
 

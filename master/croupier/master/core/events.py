@@ -152,6 +152,19 @@ class OperateAgent:
 
 
 @dataclass(frozen=True, slots=True)
+class TeardownFramework:
+    """An operator ends a framework for good; answered with `TornDown` or an error.
+
+    Attributes:
+        operator: the operator's address, for the log.
+    """
+
+    request: int
+    framework_id: FrameworkId
+    operator: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class UpdateRoles:
     """An operator changes roles; answered with `RolesMoved` or an error.
 
@@ -198,6 +211,7 @@ Event = (
     | SessionEnded
     | OperatorKill
     | OperateAgent
+    | TeardownFramework
     | UpdateRoles
     | Read
     | TimePassed

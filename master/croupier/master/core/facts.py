@@ -76,6 +76,21 @@ class FrameworkLeft:
 
 
 @dataclass(frozen=True, slots=True)
+class FrameworkTornDown:
+    """An operator has torn a framework down: the audit line.
+
+    Attributes:
+        tasks: how many of its tasks are to end.
+        operator: the operator's address.
+    """
+
+    framework_id: FrameworkId
+    name: str
+    tasks: int
+    operator: str
+
+
+@dataclass(frozen=True, slots=True)
 class PreemptionBegun:
     """Room is being made for a framework that starved.
 
@@ -186,6 +201,7 @@ Fact = (
     | AgentDrained
     | FrameworkJoined
     | FrameworkLeft
+    | FrameworkTornDown
     | OfferMade
     | OfferEnded
     | TaskMoved

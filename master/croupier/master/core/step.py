@@ -30,6 +30,7 @@ from croupier.master.core.events import (
     Register,
     SessionEnded,
     Subscribe,
+    TeardownFramework,
     TimePassed,
     UpdateRoles,
 )
@@ -65,7 +66,7 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():
             yield from _on_session_ended(state, event, now)
-        case OperatorKill() | OperateAgent() | UpdateRoles():
+        case OperatorKill() | OperateAgent() | TeardownFramework() | UpdateRoles():
             yield from _on_operator(state, event, now)
         case Read(request, query):
             yield Answer(request, _asked(state, query))
@@ -74,13 +75,17 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
 
 
 def _on_operator(
-    state: State, event: OperatorKill | OperateAgent | UpdateRoles, now: float
+    state: State,
+    event: OperatorKill | OperateAgent | TeardownFramework | UpdateRoles,
+    now: float,
 ) -> Iterator[Effect]:
     match event:
         case OperatorKill():
             yield from on_operator.on_operator_kill(state, event, now)
         case OperateAgent():
             yield from on_operated_agent.on_operate_agent(state, event, now)
+        case TeardownFramework():
+            yield from on_framework.on_teardown_framework(state, event, now)
         case UpdateRoles():
             yield from on_roles.on_update_roles(state, event, now)
 

@@ -11,7 +11,13 @@ from grpc import StatusCode
 
 from croupier.master.core.actions import AgentAction, Deactivate, MarkGone, Reactivate
 from croupier.master.core.agents import Agent
-from croupier.master.core.events import OperateAgent, OperatorKill, UpdateRoles
+from croupier.master.core.events import (
+    OperateAgent,
+    OperatorKill,
+    TeardownFramework,
+    UpdateRoles,
+)
+from croupier.master.core.on_framework import TornDown
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.standing import stand
 from croupier.master.core.state import State
@@ -66,7 +72,8 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
         """All frameworks that were not removed, and those removed whose tasks still end."""
-        return await self._read(context, views.view_frameworks)
+        clock = self._clock
+        return await self._read(context, lambda state: views.view_frameworks(state, clock.now()))
 
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
@@ -143,6 +150,18 @@ class OperatorService(OperatorServiceServicer):
         """Declare an agent and its tasks dead."""
         view = await self._operate(context, request.agent, MarkGone())
         return pb.MarkAgentGoneResponse(agent=view)
+
+    async def TeardownFramework(
+        self, request: pb.TeardownFrameworkRequest, context: Context
+    ) -> pb.TeardownFrameworkResponse:
+        """End a framework and its tasks for good."""
+        framework_id, peer = FrameworkId(request.framework_id), context.peer()
+        torn = await _answered(
+            context,
+            self._seat.ask(lambda number: TeardownFramework(number, framework_id, peer)),
+        )
+        assert isinstance(torn, TornDown)
+        return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Why a framework has no more offers than it has."""

@@ -51,10 +51,10 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
     )
 
 
-def view_frameworks(state: State) -> pb.ListFrameworksResponse:
+def view_frameworks(state: State, now: float) -> pb.ListFrameworksResponse:
     """All frameworks, in the order in which they came."""
     return pb.ListFrameworksResponse(
-        frameworks=[_framework(state, framework) for framework in state.frameworks.values()]
+        frameworks=[_framework(state, each, now) for each in state.frameworks.values()]
     )
 
 
@@ -137,7 +137,7 @@ def view_reasons(
     standings = Standings(state)
     return pb.ExplainResponse(
         reasons=map(_reason, _reasons(state, framework, agent_id, now)),
-        framework=_framework(state, framework),
+        framework=_framework(state, framework, now),
         roles=[
             view_role(standings.of(role)) for role in in_tree_order(_roles_of(state, framework))
         ],
@@ -175,8 +175,10 @@ def _roles_of(state: State, framework: Framework) -> list[Role]:
     return [role for framework_id, role in leaves if framework_id == framework.framework_id]
 
 
-def _framework(state: State, framework: Framework) -> pb.FrameworkView:
+def _framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
     framework_id, allocator = framework.framework_id, state.allocator
+    removed_at = state.deadlines.at(("framework", framework_id))
+    removed_in_s = None if removed_at is None else max(0.0, removed_at - now)
     return pb.FrameworkView(
         framework=framework_pb2.FrameworkInfo(
             framework_id=framework_id,
@@ -196,6 +198,7 @@ def _framework(state: State, framework: Framework) -> pb.FrameworkView:
         entitlement_ppm=_ppm(allocator.entitlement(framework_id)),
         tasks=sum(not task.state.is_terminal for task in framework.tasks.values()),
         offers=len(framework.offers),
+        removed_in_ms=None if removed_in_s is None else round(removed_in_s * 1000),
     )
 
 

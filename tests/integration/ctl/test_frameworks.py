@@ -1,0 +1,128 @@
+"""The commands about frameworks, as processes, against a scripted master."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+
+import pytest
+
+from croupier.model.errors import NotFound
+from croupier.model.resources import Resources
+from croupier.rpc.resources_wire import resources_to_wire
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+from tests.harness.command import croupier
+from tests.harness.operators import ScriptedOperator, serving
+
+
+def task(task_id: str, state: task_pb2.TaskState.ValueType) -> pb.TaskView:
+    return pb.TaskView(
+        framework_id="m-F1",
+        agent_id="m-A1",
+        task=task_pb2.TaskInfo(task_id=task_id),
+        status=task_pb2.TaskStatus(task_id=task_id, state=state),
+    )
+
+
+@pytest.fixture
+async def operator() -> AsyncIterator[ScriptedOperator]:
+    async with serving(ScriptedOperator()) as operator:
+        used = resources_to_wire(Resources.parse("cpus:8"))
+        names = {"m-F1": "train", "m-F2": "web", "m-F3": "web"}
+        frameworks = [
+            pb.FrameworkView(
+                framework=framework_pb2.FrameworkInfo(framework_id=framework_id, name=name),
+                state="disconnected",
+                used=used,
+                removed_in_ms=560_000,
+            )
+            for framework_id, name in names.items()
+        ]
+        agent = framework_pb2.AgentDescription(agent_id="m-A1", hostname="h1")
+        operator.answers |= {
+            pb.ListFrameworksRequest: pb.ListFrameworksResponse(frameworks=frameworks),
+            pb.ListAgentsRequest: pb.ListAgentsResponse(agents=[pb.AgentView(agent=agent)]),
+            pb.ListTasksRequest: pb.ListTasksResponse(
+                tasks=[task("t1", task_pb2.TASK_RUNNING), task("t0", task_pb2.TASK_FINISHED)]
+            ),
+            pb.TeardownFrameworkRequest: pb.TeardownFrameworkResponse(tasks=1),
+        }
+        yield operator
+
+
+def torn_down(operator: ScriptedOperator) -> list[str]:
+    """The ids of the frameworks that the master was asked to tear down."""
+    kind = pb.TeardownFrameworkRequest
+    return [each.framework_id for each in operator.asked if isinstance(each, kind)]
+
+
+async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
+    operator: ScriptedOperator,
+) -> None:
+    master = ("--master", operator.address)
+    shown = [
+        "framework m-F1 (train) is disconnected, removed in 9 min 20 s; if it is torn down:",
+        "  no program can subscribe under its id ever again",
+        "  1 task is killed; it holds cpus:8:",
+        "    1 task on agent m-A1 (h1)",
+    ]
+    done = await croupier("framework", "teardown", "m-F1", "--dry-run", *master)
+    assert (done.code, done.err, done.out.splitlines()) == (0, "", shown)
+    done = await croupier("framework", "teardown", "m-F1", *master)
+    assert (done.code, done.out.splitlines()) == (2, shown)
+    assert "say --yes" in done.err
+    assert torn_down(operator) == []
+    done = await croupier("--master", operator.address, "framework", "teardown", "train", "--yes")
+    told = "framework m-F1 (train) is torn down; 1 task of it will end\n"
+    assert (done.code, done.err, done.out) == (0, "", told)
+    assert torn_down(operator) == ["m-F1"]
+
+
+async def test_a_teardown_for_programs(operator: ScriptedOperator) -> None:
+    words = ("framework", "teardown", "m-F1", "--json", "--master", operator.address)
+    done = await croupier(*words, "--dry-run")
+    told = json.loads(done.out)
+    assert told["framework"]["removed_in_s"] == 560
+    assert [each["task_id"] for each in told["tasks"]] == ["t1"]
+    assert torn_down(operator) == []
+    done = await croupier(*words, "--yes")
+    assert json.loads(done.out) == {"framework_id": "m-F1", "tasks_left": 1}
+
+
+async def test_a_teardown_of_one_framework_only(operator: ScriptedOperator) -> None:
+    master = ("--master", operator.address)
+    done = await croupier("framework", "teardown", "web", "--yes", *master)
+    assert done.code == 1
+    assert "several frameworks are called 'web': m-F2, m-F3" in done.err
+    assert torn_down(operator) == []
+
+
+async def test_a_framework_that_is_removed_already_may_be_torn_down_again(
+    operator: ScriptedOperator,
+) -> None:
+    operator.answers[pb.ListFrameworksRequest] = pb.ListFrameworksResponse()
+    operator.answers[pb.TeardownFrameworkRequest] = pb.TeardownFrameworkResponse()
+    words = ("framework", "teardown", "m-F1", "--master", operator.address)
+    done = await croupier(*words, "--yes")
+    assert (done.code, done.out) == (0, "framework m-F1 is torn down\n")
+    operator.answers[pb.TeardownFrameworkRequest] = NotFound("no framework 'm-F1'")
+    for more in ("--yes", "--dry-run"):
+        done = await croupier(*words, more)
+        assert (done.code, done.err) == (1, "croupier: no framework 'm-F1'\n")
+
+
+async def test_frameworks_tells_when_one_will_be_removed(operator: ScriptedOperator) -> None:
+    done = await croupier("frameworks", "--master", operator.address)
+    assert "disconnected, removed in 9 min 20 s" in done.out
+
+
+async def test_tasks_of_no_framework(operator: ScriptedOperator) -> None:
+    master = ("--master", operator.address)
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
+    done = await croupier("tasks", "--framework", "nosuch", *master)
+    assert (done.code, done.out, done.err) == (1, "", "croupier: no framework 'nosuch'\n")
+    done = await croupier("tasks", "--framework", "train", *master)
+    assert done.code == 0
+    asked = [each for each in operator.asked if isinstance(each, pb.ListTasksRequest)]
+    assert [each.framework_id for each in asked] == ["nosuch", "train", "m-F1"]
