@@ -11,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from croupier.model.roles import RoleSettings
+from croupier.rpc.roles_wire import settings_to_wire
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
+from croupier.v1 import operator_pb2 as pb
 from croupier.v1 import task_pb2
 from tests.harness.cluster import fetch, log_events, processes_with, real_cluster
 from tests.harness.eventually import eventually
@@ -20,6 +23,7 @@ from tests.harness.steady import Steady, at_work
 
 pytestmark = pytest.mark.e2e
 
+UNIT = "cpus:1;mem:256MB"
 QUICK = ("--heartbeat", "0.2", "--agent-timeout", "1")
 HAS = "cpus:4;mem:4GB;disk:1GB"
 
@@ -63,6 +67,34 @@ async def test_an_agent_is_killed(tmp_path: Path) -> None:
             assert watcher.launched == 8
         await eventually(cluster.conserved)
         await eventually(lambda: not processes_with(f"sleep\0{seconds}"))
+
+
+async def test_a_limit_holds_when_master_and_agent_are_killed_together(tmp_path: Path) -> None:
+    """Tasks of the agent that is not back yet count for their role."""
+    async with real_cluster(tmp_path, HAS) as cluster:
+        settings = settings_to_wire(RoleSettings(limit={"cpus": 2000}))
+        change = pb.RoleChange(role="lim", settings=settings)
+        await cluster.operator.UpdateRoles(pb.UpdateRolesRequest(changes=[change]), timeout=10)
+        seconds = 27182.0
+
+        async def lim() -> pb.RoleView:
+            views = await cluster.operator.ListRoles(pb.ListRolesRequest(), timeout=10)
+            return next(view for view in views.roles if view.role == "lim")
+
+        async with at_work(Steady("lim", cluster.master, UNIT, seconds)) as limited:
+            await eventually(lambda: limited.launched == 2)
+            cluster.kill("master")
+            cluster.kill("host0")
+            await cluster.start_master()
+            await cluster.start_agent("host1", HAS)
+            async with at_work(Steady("other", cluster.master, UNIT, seconds)) as other:
+                # What the other does not get of the new agent the limited role would.
+                await eventually(lambda: other.launched == 4)
+                assert (limited.launched, (await lim()).used.cpus_milli) == (2, 2000)
+            await cluster.start_agent("host0", HAS)
+            view = await lim()
+            assert (limited.launched, view.tasks, view.used.cpus_milli) == (2, 2, 2000)
+        await eventually(cluster.conserved)
 
 
 async def test_a_framework_is_killed(tmp_path: Path) -> None:

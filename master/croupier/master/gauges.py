@@ -139,15 +139,20 @@ def _withheld(state: State) -> Iterator[Metric]:
 
 def _resources(state: State) -> Metric:
     pooled = [agent for agent in state.agents.values() if agent.in_pool]
+    missing = [agent for agent in state.agents.values() if agent.is_recovering]
     gauge = GaugeMetricFamily(
         "croupier_resources",
-        "Resources of the cluster; mem and disk in bytes.",
+        "Resources of the cluster; mem and disk in bytes. missing is the capacity of agents that"
+        " have not returned to this master, undecided what their tasks hold; both count in shares"
+        " and limits, and neither is part of total, used or offered.",
         labels=["resource", "state"],
     )
     _add_amount(gauge, total_of(agent.total for agent in pooled), "total")
     _add_amount(gauge, total_of(state.used(agent) for agent in pooled), "used")
     offered = total_of(offer.resources for offer in state.offers.values())
     _add_amount(gauge, offered, "offered")
+    _add_amount(gauge, total_of(agent.total for agent in missing), "missing")
+    _add_amount(gauge, total_of(state.used(agent) for agent in missing), "undecided")
     return gauge
 
 

@@ -28,6 +28,7 @@ class Fate:
         is_known: the handler was told of an end, be it by an answer to RECONCILE.
         end_acknowledged: the ledger has forgotten the task because the handler was told.
         excused: its framework was removed: nobody waits for its end.
+        is_over: its agent has said that it ended.
     """
 
     owner: FrameworkProcess
@@ -45,3 +46,4 @@ class Fate:
     is_known: bool = False
     end_acknowledged: bool = False
     excused: bool = False
+    is_over: bool = False

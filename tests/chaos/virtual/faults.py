@@ -33,6 +33,7 @@ WEIGHTS = {
     "snap": 8,
     "worst_moment": 8,
     "lost_kill": 3,
+    "limited": 4,
     "usurp": 5,
     "disk_full": 2,
     "slow_disk": 2,

@@ -38,6 +38,7 @@ from croupier.master.core.records import (
 )
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
+from croupier.model.roles import ancestors, is_within
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.fate import Fate, Violation
@@ -110,8 +111,35 @@ class Judge:
             case _:
                 return
         fate = self.fates[task_id]
+        if isinstance(record, TaskRecord) and not fate.recorded:
+            self._check_limits(record)
         fate.recorded = True
         fate.end_acknowledged = fate.end_acknowledged or (done and fate.is_known)
+
+    def _check_limits(self, new: TaskRecord) -> None:
+        """With the new task, tasks that have not ended are within all limits above its role."""
+        registry = self.registry()
+        for role in (new.role, *ancestors(new.role)):
+            limit = registry.roles[role].settings.limit if role in registry.roles else {}
+            if not limit:
+                continue
+            live = [each for each in registry.tasks.values() if is_within(each.role, role)]
+            held = total_of(each.info.resources for each in live if self._is_live(each))
+            for name, most in limit.items():
+                self.must(
+                    held[name] <= most,
+                    f"{new.task_id} is taken: {role} has {held} and is limited to {name} {most}",
+                )
+
+    def _is_live(self, record: TaskRecord) -> bool:
+        """Whether the task of a record must count for its role.
+
+        One of an agent that was given up does not, nor one that a damaged agent has forgotten.
+        """
+        fate = self.fates[record.task_id]
+        is_told = record.done or record.told is not None or fate.is_over
+        has_ended = fate.run is not None and not fate.run.lives
+        return not (is_told or has_ended or _host_of(record.agent_id) in self.damaged)
 
     def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
         """Remember who speaks on which session."""
@@ -207,6 +235,11 @@ class Judge:
         """The core was stepped."""
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
         self.must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
+        for effect in effects:
+            if isinstance(effect, fx.SendUpdates):
+                for status in effect.statuses:
+                    if status.state.is_terminal:
+                        self.fates[status.task_id].is_over = True
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""
@@ -269,7 +302,7 @@ class Judge:
         self.seen["updates"] += 1
         self.answered.add(status.task_id)
         fate.is_known = fate.is_known or status.state.is_terminal
-        host = fate.machine.name if fate.machine is not None else _host_of(status)
+        host = fate.machine.name if fate.machine is not None else _host_of(status.agent_id)
         if host in self.damaged:
             # What is lost cannot be told; only that nothing runs twice, or for ever, still holds.
             return
@@ -368,6 +401,6 @@ class Judge:
         return left
 
 
-def _host_of(status: TaskStatus) -> str:
-    """Which machine an update is about, by the name that its agent gave itself."""
-    return status.agent_id[1:].partition(".")[0]
+def _host_of(agent_id: AgentId) -> str:
+    """Which machine an agent is on, by the name that it gave itself."""
+    return agent_id[1:].partition(".")[0]

@@ -119,6 +119,20 @@ def _releases_twice(self: State, task: Task) -> None:
         self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
 
 
+def _charges_none(self: State) -> None:
+    pass
+
+
+def _charges_late(self: State, task: Task) -> None:
+    task.is_undecided = False
+    _CHARGE(self, task)
+
+
+def _releases_late(self: State, task: Task) -> None:
+    task.is_undecided = False
+    _RELEASE(self, task)
+
+
 def _same_id(self: State, kind: str) -> str:
     return f"{self.master_id}-{kind}1"
 
@@ -185,7 +199,7 @@ def _as_it_is(status: Any) -> Any:
 
 
 _RECOVERED = State.recovered
-_RELEASE, _RECALL = State.release_task, State._recall
+_CHARGE, _RELEASE, _RECALL = State.charge_task, State.release_task, State._recall
 _APPLY, _ARRIVED = Registry.apply, Framework.verdicts_arrived
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 
@@ -244,6 +258,15 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     "master: frees twice": (
         "what an ended task held is freed twice",
         _one(State, "release_task", _releases_twice),
+    ),
+    "master: undecided not charged": (
+        "tasks whose agents have not returned count for nobody",
+        (
+            (State, "_charge_undecided", _charges_none),
+            (State, "_check_absent", _charges_none),
+            (State, "charge_task", _charges_late),
+            (State, "release_task", _releases_late),
+        ),
     ),
     "master: kill lost in failover": (
         "a successor does not know which tasks are to end",
@@ -370,6 +393,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
 _KINDS = {
     "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
     "master: kill lost in failover": ("lost_kill",),
+    "master: undecided not charged": ("limited",),
     "master: forgets verdicts": ("snap",),
     "master: tells ends once": ("gone", "stop", "snap", "framework_deaf"),
     "master: answers lost in failover": ("snap", "worst_moment", "master_crash"),

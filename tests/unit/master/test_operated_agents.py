@@ -18,6 +18,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId, TaskId
+from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.world import CLUSTER, World, make_task
 
@@ -101,7 +102,7 @@ def test_a_drained_agent_is_offered_no_more_and_its_tasks_end() -> None:
     agent = scene.operate(Drain())
     assert agent is scene.known
     assert scene.saved[-2:] == [
-        AgentRecord(scene.host_id, "host", drain=DrainRequest()),
+        AgentRecord(scene.host_id, "host", drain=DrainRequest(), total=Resources.parse(ALL)),
         scene.state.frameworks[scene.owner].tasks[T1].record(),
     ]
     rescinded = [m for m in scene.sent[scene.session] if isinstance(m, Rescinded)]
@@ -288,7 +289,7 @@ def test_reactivating_ends_a_drain() -> None:
     scene.operate(Drain())
     scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
     scene.operate(Reactivate())
-    assert scene.known.record() == AgentRecord(scene.host_id, "host")
+    assert scene.known.record() == AgentRecord(scene.host_id, "host", total=Resources.parse(ALL))
     assert len(scene.offers(scene.session)) == 1
     scene.restart()
     scene.agent_back()

@@ -19,6 +19,7 @@ from croupier.master.core.records import (
 from croupier.master.store.records_json import _KINDS, Row, _joined, decode, encode
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
 RECORDS: list[Record] = [
@@ -26,6 +27,7 @@ RECORDS: list[Record] = [
     AgentRecord(AgentId("c1-3-A1"), "host"),
     FrameworkRecord(FrameworkId("c1-3-F1"), "näme\ud800", (Role("ads"), Role("*")), 600, True),
     RoleRecord(Role("ads/prod"), RoleSettings(2000, {"gpus": 3000}, {"cpus": 1}, {"mem": 0}, True)),
+    AgentRecord(AgentId("c1-3-A2"), "host", total=Resources.parse("cpus:4;mem:4GB")),
 ]
 
 
@@ -64,6 +66,8 @@ def test_a_body_of_before_a_field_was_added_is_read() -> None:
     assert decode("framework", json.dumps(body)) == expected
     body = {**body, "removed": False, "roles": ["ads"]}
     assert decode("framework", json.dumps(body)) == expected
+    body = {"agent_id": "A", "hostname": "host"}
+    assert decode("agent", json.dumps(body)) == AgentRecord(AgentId("A"), "host", total=NOTHING)
 
 
 @pytest.mark.parametrize(

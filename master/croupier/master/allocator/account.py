@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
+from croupier.master.allocator.absent_agents import AbsentAgents
 from croupier.master.allocator.node import Amounts, Leaf, Pool, add_amounts
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.pool import AgentPool
@@ -28,6 +29,7 @@ class Account:
     Attributes:
         tree: who holds what, for those who only look.
         pool: what agents have free, the same.
+        absent: agents that have not returned to this master, the same.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Account:
         """Open empty books."""
         self._rules = rules
         self._totals = Totals()
+        self.absent = AbsentAgents(self._totals)
         self.tree = Tree(self._totals, policy, roles)
         self.pool = AgentPool(rules.order, rules.seed, rules.scarce)
         self._frameworks: dict[FrameworkId, dict[Role, Leaf]] = {}
@@ -73,12 +76,12 @@ class Account:
 
     @property
     def resource_names(self) -> set[str]:
-        """The scalar resources that any agent has."""
+        """The scalar resources that any agent has, absent ones included."""
         return set(self._totals.amounts)
 
     @property
     def total(self) -> Mapping[str, int]:
-        """Thousandths of each scalar that all agents have together."""
+        """Thousandths of each scalar that all agents have together, absent ones included."""
         return self._totals.amounts
 
     def share(self, framework_id: FrameworkId) -> Fraction:

@@ -2,15 +2,16 @@
 
 It is told of every change and decides in `run` only. Offered and used resources are both
 charged to the framework that has them, in one of its roles (pessimistic offers). Every unit
-of every agent is at any time either free in the pool or charged to one leaf of the tree.
+of every agent is at any time either free in the pool or charged to one leaf of the tree; of an
+agent that has not returned to this master it is either charged or idle, see `absent_agents`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from croupier.master.allocator import barriers, limits
-from croupier.master.allocator.account import Account
+from croupier.master.allocator import limits
+from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.policies import Policy
@@ -25,7 +26,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 
 
-class Allocator(Account):
+class Allocator(Charges):
     """Deals agents' free resources to frameworks in the order of a policy.
 
     Attributes:
@@ -52,7 +53,12 @@ class Allocator(Account):
         hostname: str = "",
         attributes: Attributes | None = None,
     ) -> None:
-        """Add an agent with everything free."""
+        """Add an agent with everything free; it is absent no more.
+
+        What its tasks were charged while it was absent is for `settle_absent` or
+        `release_absent`, task by task.
+        """
+        self.absent.remove(agent_id)
         self.pool.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
         self._totals.add(total.scalars)
 
@@ -158,62 +164,7 @@ class Allocator(Account):
             if leaf.is_listed:
                 self.pool.unsettle_all(leaf)
 
-    # What is held.
-
-    def charge(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """Charge what a framework is found to use, as when an agent returns with tasks.
-
-        Raises:
-            ValueError: if that much is not free on the agent.
-        """
-        agent = self.pool.agents[agent_id]
-        self.pool.set_free(agent, agent.free - amount)
-        leaf = self._frameworks[framework_id].get(role)
-        if leaf is None:
-            leaf = self.tree.add(framework_id, role)
-            leaf.is_member = False
-            self._frameworks[framework_id][role] = leaf
-        self.tree.charge(leaf, amount.scalars)
-        if leaf.limited:
-            self.pool.unsettle_saved()
-
-    def launch(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """A task uses what was on offer. O(log n)."""
-        leaf = self._frameworks[framework_id][role]
-        agent = self.pool.agents[agent_id]
-        self.tree.launch(leaf, amount.scalars)
-        agent.is_dealt = False
-        if agent.is_waited_for or any(
-            want.demand.max_per_offer is not None for want in leaf.wants or ()
-        ):
-            # The round of the agent may be over; or the offer was smaller than the room.
-            self.pool.unsettle(agent)
-
-    def release(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """Free what a task used; the agent is looked at again. O(log n)."""
-        leaf = self._frameworks[framework_id][role]
-        self._free(agent_id, amount)
-        self.tree.charge(leaf, amount.scalars, -1)
-        self._make_room(leaf)
-        self._forget_if_left(leaf)
-
-    def withdraw(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """Free what was on offer; the agent is looked at again. O(log n)."""
-        if not amount:
-            return
-        leaf = self._frameworks[framework_id][role]
-        self._free(agent_id, amount)
-        self.tree.withdraw(leaf, amount.scalars)
-        self._make_room(leaf)
-        self._forget_if_left(leaf)
+    # Answers.
 
     def refuse(
         self,
@@ -308,7 +259,8 @@ class Allocator(Account):
     def check(self) -> None:
         """Assert every invariant: what is charged is exactly what is not free."""
         self.tree.check()
-        free: Amounts = {}
+        self.absent.check()
+        free = self.absent.uncharged()
         held: Amounts = {}
         for agent in self.pool.agents.values():
             assert agent.free <= agent.total, agent.agent_id
@@ -372,11 +324,6 @@ class Allocator(Account):
         if not self._relist(leaf) and leaf.is_listed and is_new:
             self.pool.unsettle_all(leaf)
 
-    def _bound(self, leaf: Leaf) -> None:
-        """Bring in line what limits do not count."""
-        if self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
-            self._admit(leaf)
-
     def _is_one_offer(self, grant: Grant) -> bool:
         wants = self.tree.leaves[grant.framework_id, grant.role].wants
         if wants is None:
@@ -385,22 +332,6 @@ class Allocator(Account):
         bounds = ((number, most.get(unit)) for unit, number in grant.units)
         return all(bound is None or number <= bound for number, bound in bounds)
 
-    def _free(self, agent_id: AgentId, amount: Resources) -> None:
-        agent = self.pool.agents[agent_id]
-        agent.is_dealt = False
-        self.pool.set_free(agent, agent.free + amount)
-        self.pool.unsettle(agent)
-
-    def _make_room(self, leaf: Leaf) -> None:
-        """The leaf gave something back."""
-        self._bound(leaf)
-        self._admit(leaf)
-
-    def _admit(self, leaf: Leaf) -> None:
-        """Have agents looked at for those who waited for room under the leaf's limits."""
-        for waiting in barriers.admitted(leaf, self.tree):
-            self.pool.unsettle_all(waiting)
-
     def _relist(self, leaf: Leaf) -> bool:
         newly = self.tree.relist(leaf)
         if newly:
@@ -408,18 +339,3 @@ class Allocator(Account):
         elif not leaf.is_listed:
             self.pool.let_go(leaf)
         return newly
-
-    def _forget_if_left(self, leaf: Leaf) -> None:
-        """Drop a leaf of a role that the framework left, once it holds nothing there.
-
-        An offer or a task may be of nothing that has shares, such as ports.
-        """
-        if not leaf.is_member and not leaf.held and not leaf.slots:
-            del self._frameworks[leaf.framework_id][leaf.role]
-            self._drop(leaf)
-
-    def _drop(self, leaf: Leaf) -> None:
-        self.pool.forget_filters(leaf)
-        self.pool.forget_earmarks(leaf)
-        self.tree.remove(leaf)
-        self.pool.let_go(leaf)

@@ -170,12 +170,12 @@ class Tree:
             add_amounts(node.used, scalars, 1)
         self._ordering.follow(leaf)
 
-    def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
-        """A task that was found uses `scalars`, or no longer does with `sign` -1."""
+    def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1, tasks: int = 1) -> None:
+        """Tasks that were found use `scalars` together, or no longer do with `sign` -1."""
         for node in leaf.path:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
-            node.slots += sign
+            node.slots += sign * tasks
         self._ordering.rekey(leaf)
 
     def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:

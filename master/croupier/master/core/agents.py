@@ -46,6 +46,8 @@ class Agent:
 
     Attributes:
         session: its stream, while it is connected.
+        total: what it has; of an agent that has not returned to this master, the scalars that
+            the last one saved.
         last_heard: when anything came from it; monotonic seconds.
         in_pool: whether its resources count; they do from registration until it is
             unreachable.
@@ -100,7 +102,12 @@ class Agent:
         """What must outlive the master."""
         is_lost = self.state is AgentState.UNREACHABLE
         return AgentRecord(
-            self.agent_id, self.hostname, self.deactivated, self.drain, unreachable=is_lost
+            self.agent_id,
+            self.hostname,
+            self.deactivated,
+            self.drain,
+            unreachable=is_lost,
+            total=Resources(self.total.scalars),
         )
 
     def describe(self) -> AgentDescription:

@@ -110,7 +110,6 @@ def take_out(
     """A disconnected agent is no more: nothing of it counts, and its tasks have ended so."""
     _leave_pool(state, agent)
     for task in list(agent.tasks.values()):
-        task.is_undecided = False
         if task.state.is_terminal:
             yield from orphan(state, task, now)
         else:
@@ -181,7 +180,6 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     yield Save(agent.record())
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
     for task in list(agent.tasks.values()):
-        task.is_undecided = False
         if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
@@ -249,7 +247,8 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
 
 
 def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
-    _leave_pool(state, agent)
+    if agent.in_pool:
+        _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
     agent.session, agent.last_heard, agent.is_recovering = event.session, now, False
     agent.move(AgentState.CONNECTED)
@@ -273,9 +272,10 @@ def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
 
 
 def _leave_pool(state: State, agent: Agent) -> None:
-    if not agent.in_pool:
-        return
+    """Count nothing of an agent any longer: its capacity, nor what its tasks hold."""
     for task in agent.tasks.values():
         state.release_task(task)
-    state.allocator.remove_agent(agent.agent_id)
-    agent.in_pool = False
+    if agent.in_pool:
+        state.allocator.remove_agent(agent.agent_id)
+        agent.in_pool = False
+    state.allocator.absent.remove(agent.agent_id)

@@ -63,7 +63,6 @@ def _on_missing(state: State, task: Task, incomplete: bool, now: float) -> Itera
     An agent keeps what it took in until we have forgotten it. So what it has never said a word
     of has not arrived, unless it has lost records.
     """
-    task.is_undecided = False
     restarted = Reason.AGENT_RESTARTED
     if task.state.is_terminal:
         yield from orphan(state, task, now)
@@ -101,7 +100,6 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
         if task is not None:
             yield Save(task.record())
     if task is not None:
-        task.is_undecided = task.is_undecided and task.agent_id != agent.agent_id
         _know_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
@@ -38,6 +39,8 @@ class AgentRecord:
         drain: its tasks are to end; None: they may run.
         gone: it was declared dead, and may never return under this id.
         unreachable: it was away for too long, and its tasks were told to be so.
+        total: the scalars that it had when it last registered. They count until it returns to
+            the next master. Empty in records that older releases wrote.
     """
 
     agent_id: AgentId
@@ -46,6 +49,7 @@ class AgentRecord:
     drain: DrainRequest | None = None
     gone: bool = False
     unreachable: bool = False
+    total: Resources = NOTHING
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """All that the master knows, and the one place where it is changed.
 
 Conservation: each unit of each agent's resources is free, offered or used; `check` asserts
-it, and that every index agrees with every other.
+it, and that every index agrees with every other. A task whose agent has not returned to this
+master holds nothing on the agent, but counts for its role and framework until it is decided.
 """
 
 from __future__ import annotations
@@ -88,6 +89,7 @@ class State:
             agent = Agent(
                 record.agent_id,
                 record.hostname,
+                total=record.total,
                 last_heard=now,
                 deactivated=record.deactivated,
                 drain=record.drain,
@@ -98,6 +100,7 @@ class State:
                 state.unreachable[agent.agent_id] = None
                 continue
             agent.is_recovering = True
+            allocator.absent.add(agent.agent_id, agent.total.scalars)
             state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
         for role in registry.roles.values():
             allocator.set_role(role.role, role.settings)
@@ -116,6 +119,7 @@ class State:
             state.deadlines.set(("framework", known.framework_id), until)
         for entry in registry.tasks.values():
             state._recall(entry, now)
+        state._charge_undecided()
         return state
 
     def _recall(self, entry: TaskRecord, now: float) -> None:
@@ -166,6 +170,17 @@ class State:
             is_undecided=agent is not None and agent.is_recovering and not is_orphan,
         )
         self.add_task(task)
+
+    def _charge_undecided(self) -> None:
+        """Charge tasks whose agents have not returned to their roles and frameworks."""
+        held: dict[tuple[FrameworkId, Role], list[tuple[AgentId, Resources]]] = {}
+        for agent in self.agents.values():
+            for task in agent.tasks.values():
+                if task.is_undecided:
+                    place = (task.framework_id, task.role)
+                    held.setdefault(place, []).append((task.agent_id, task.info.resources))
+        for (framework_id, role), amounts in held.items():
+            self.allocator.charge_absent(framework_id, role, amounts)
 
     @property
     def cluster(self) -> str:
@@ -244,21 +259,29 @@ class State:
             agent.tasks[task.framework_id, task.task_id] = task
 
     def charge_task(self, task: Task) -> None:
-        """Have a task that was found on its agent hold its resources.
+        """Have a task that was found on its agent hold its resources there.
+
+        If it was undecided it is no longer; its role and framework have been charged already.
 
         Raises:
             ValueError: if they are not free.
         """
         amount = task.info.resources
-        self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
-        task.is_charged = True
+        if task.is_undecided:
+            self.allocator.settle_absent(task.agent_id, amount)
+        else:
+            self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
+        task.is_undecided, task.is_charged = False, True
 
     def release_task(self, task: Task) -> None:
         """Give back what an ended or unreachable task held; nothing if it held nothing."""
+        place = (task.framework_id, task.role, task.agent_id)
+        if task.is_undecided:
+            task.is_undecided = False
+            self.allocator.release_absent(*place, task.info.resources)
         if task.is_charged:
             task.is_charged = False
-            amount = task.info.resources
-            self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
+            self.allocator.release(*place, task.info.resources)
             self.preemptor.gone((task.framework_id, task.task_id))
 
     def drop_task(self, task: Task) -> None:
@@ -266,7 +289,7 @@ class State:
 
         The ledger is told by `on_task.drop`, which uses this.
         """
-        assert not task.is_charged
+        assert not task.is_counted
         framework = self.frameworks[task.framework_id]
         framework.ended -= task.state.is_terminal
         del framework.tasks[task.task_id]
@@ -277,8 +300,8 @@ class State:
         self.ended.append(task.snapshot())
 
     def used(self, agent: Agent) -> Resources:
-        """What tasks hold of an agent."""
-        return total_of(task.info.resources for task in agent.tasks.values() if task.is_charged)
+        """What tasks hold of an agent, or held when it was last known."""
+        return total_of(task.info.resources for task in agent.tasks.values() if task.is_counted)
 
     def next_deadline(self) -> float | None:
         """When time alone will change something; None if it will not."""
@@ -289,6 +312,7 @@ class State:
         """Assert every invariant."""
         self.allocator.check()
         self.preemptor.check()
+        self._check_absent()
         for agent in self.agents.values():
             self._check_agent(agent)
         for framework in self.frameworks.values():
@@ -298,6 +322,14 @@ class State:
             assert self.frameworks[offer.framework_id].offers[offer.offer_id] is offer
         for session, peer in self.peers.items():
             assert peer.session == session
+
+    def _check_absent(self) -> None:
+        charged = {
+            agent.agent_id: self.used(agent).scalars
+            for agent in self.agents.values()
+            if agent.is_recovering
+        }
+        assert self.allocator.absent.charged() == charged
 
     def _check_agent(self, agent: Agent) -> None:
         is_here = agent.state in (AgentState.CONNECTED, AgentState.SUSPECT)
@@ -312,6 +344,7 @@ class State:
             assert self.frameworks[framework_id].tasks[task_id] is task
             live = agent.in_pool and not task.state.is_terminal
             assert task.is_charged == live, f"{task_id} {task.state.name}"
+            assert task.is_undecided == (agent.is_recovering and not task.state.is_terminal)
         if agent.in_pool:
             held = self.allocator.free(agent.agent_id)
             for offer in agent.offers.values():
@@ -329,7 +362,7 @@ class State:
         assert framework.ended == ended
         for task_id, task in framework.tasks.items():
             assert task_id not in framework.spent
-            self._check_undecided(task)
+            assert not (task.is_undecided and (task.is_orphan or task.is_charged))
             agent = self.agents.get(task.agent_id)
             if task.is_orphan:
                 assert task.state.is_terminal
@@ -339,11 +372,6 @@ class State:
                 assert agent.tasks[framework.framework_id, task_id] is task
         if framework.state is FrameworkState.REMOVED:
             assert framework.tasks
-
-    def _check_undecided(self, task: Task) -> None:
-        if task.is_undecided:
-            assert self.agents[task.agent_id].is_recovering
-            assert not task.is_charged
 
 
 def _is_number(text: str) -> bool:

@@ -37,7 +37,7 @@ class Task:
         is_untold: whether its framework was away when the master had something to say of it,
             or may not have heard it from an earlier master.
         is_undecided: whether only the ledger knows of it: its agent has not come back since
-            this master began to lead.
+            this master began to lead. It is charged to its role and framework meanwhile.
     """
 
     info: TaskInfo
@@ -69,6 +69,11 @@ class Task:
     def state(self) -> TaskState:
         """The latest state that is known."""
         return self.status.state
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether it counts as used by its role and framework."""
+        return self.is_charged or self.is_undecided
 
     def snapshot(self) -> TaskSnapshot:
         """The task as it stands now."""

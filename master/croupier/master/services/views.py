@@ -213,8 +213,8 @@ def _ppm(fraction: Fraction) -> int:
 
 
 def _used(framework: Framework) -> Resources:
-    charged = (task for task in framework.tasks.values() if task.is_charged)
-    return total_of(task.info.resources for task in charged)
+    counted = (task for task in framework.tasks.values() if task.is_counted)
+    return total_of(task.info.resources for task in counted)
 
 
 def _offered(framework: Framework) -> Resources:

@@ -42,6 +42,7 @@ STRIKES: dict[str, Callable[[World, Fault], bool]] = {
     "snap": moments.snap,
     "worst_moment": moments.worst_moment,
     "lost_kill": moments.lost_kill,
+    "limited": moments.limited,
     "usurp": moments.usurp,
     "drain": operators.drain,
     "deactivate": operators.deactivate,

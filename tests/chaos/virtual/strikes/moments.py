@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from croupier.master.core.events import UpdateRoles
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -15,6 +16,9 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
+from croupier.master.core.roles import Part, RoleChange
+from croupier.model.errors import CroupierError
+from croupier.model.roles import RoleSettings
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.network import End
@@ -83,6 +87,30 @@ def lost_kill(world: World, fault: Fault) -> bool:
 
     world.later(1.0, kill_leader)
     return True
+
+
+def limited(world: World, fault: Fault) -> bool:
+    """Roles are limited to what they use, and the leader and agents are killed together.
+
+    The next leader comes soon, agents later, and not all of them were killed.
+    """
+    leaders = [each.term for each in world.masters if each.term is not None and each.is_up]
+    roles = leaders[0].state.allocator.tree.roles if leaders else {}
+    used = {role: pool.used["cpus"] for role, pool in roles.items() if "cpus" in pool.used}
+    changes = tuple(
+        RoleChange(role, RoleSettings(limit={"cpus": milli}), (Part.LIMIT,))
+        for role, milli in used.items()
+    )
+
+    def kill_all(answer: object) -> None:
+        if world.is_healed or isinstance(answer, CroupierError):
+            return
+        for number, agent in enumerate(world.agents):
+            if number == fault.who % len(world.agents) or fault.salt >> number & 1:
+                world.crash(agent, replace(fault, lasts=fault.lasts + 2.0))
+        processes.master_crash(world, replace(fault, who=1, lasts=0.1))
+
+    return bool(changes) and world.ask(lambda request: UpdateRoles(request, changes), kill_all)
 
 
 def usurp(world: World, fault: Fault) -> bool:

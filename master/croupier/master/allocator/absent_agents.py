@@ -1,0 +1,80 @@
+"""Agents that the ledger knows and that have not returned to this master.
+
+Their capacity counts in the cluster's totals, and what their tasks hold is charged to roles and
+frameworks. Nothing of them is in the pool. So shares and limits stand as they stood before the
+master died, and what is not charged is free for nobody.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from croupier.master.allocator.node import Amounts, add_amounts
+from croupier.master.allocator.share import Totals
+from croupier.model.ids import AgentId
+
+
+class AbsentAgents:
+    """Capacity of each absent agent, and what its tasks hold of it."""
+
+    def __init__(self, totals: Totals) -> None:
+        """Begin with none; `totals` are the cluster's."""
+        self._totals = totals
+        self._capacity: dict[AgentId, Amounts] = {}
+        self._charged: dict[AgentId, Amounts] = {}
+
+    def add(self, agent_id: AgentId, capacity: Mapping[str, int]) -> None:
+        """Add an agent; `capacity` is empty if no record tells it."""
+        assert agent_id not in self._capacity
+        self._capacity[agent_id] = dict(capacity)
+        self._charged[agent_id] = {}
+        self._totals.add(capacity)
+
+    def remove(self, agent_id: AgentId) -> None:
+        """Count the agent's capacity no longer; nothing if it is not absent.
+
+        What is charged stays charged until each task is released or settled.
+        """
+        self._totals.add(self._capacity.pop(agent_id, {}), -1)
+        self._drop_if_empty(agent_id)
+
+    def charge(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
+        """Charge what a task holds. The capacity is never less than what is charged."""
+        charged, capacity = self._charged[agent_id], self._capacity[agent_id]
+        add_amounts(charged, scalars, 1)
+        missing = {
+            name: milli - capacity.get(name, 0)
+            for name, milli in charged.items()
+            if milli > capacity.get(name, 0)
+        }
+        add_amounts(capacity, missing, 1)
+        self._totals.add(missing)
+
+    def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
+        """Charge what a task holds no longer."""
+        add_amounts(self._charged[agent_id], scalars, -1)
+        self._drop_if_empty(agent_id)
+
+    def uncharged(self) -> Amounts:
+        """By resource, what is charged to nobody and cannot be dealt."""
+        left: Amounts = {}
+        for capacity in self._capacity.values():
+            add_amounts(left, capacity, 1)
+        for charged in self._charged.values():
+            add_amounts(left, charged, -1)
+        return left
+
+    def charged(self) -> Mapping[AgentId, Mapping[str, int]]:
+        """By agent, what its tasks hold."""
+        return self._charged
+
+    def check(self) -> None:
+        """Assert that no more is charged than there is."""
+        assert self._charged.keys() == self._capacity.keys()
+        for agent_id, charged in self._charged.items():
+            capacity = self._capacity[agent_id]
+            assert all(milli <= capacity.get(name, 0) for name, milli in charged.items()), agent_id
+
+    def _drop_if_empty(self, agent_id: AgentId) -> None:
+        if agent_id not in self._capacity and not self._charged.get(agent_id, True):
+            del self._charged[agent_id]

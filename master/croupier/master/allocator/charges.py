@@ -1,0 +1,148 @@
+"""What frameworks hold: charged, launched, released.
+
+Offered and used resources are both charged to the framework that has them. What an agent gives
+up is looked at again, and so is whoever waits for room under a limit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from croupier.master.allocator import barriers, limits
+from croupier.master.allocator.account import Account
+from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+
+
+class Charges(Account):
+    """The books, and how they change as offers and tasks come and go."""
+
+    def charge(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Charge what a framework is found to use, as when an agent returns with tasks.
+
+        Raises:
+            ValueError: if that much is not free on the agent.
+        """
+        agent = self.pool.agents[agent_id]
+        self.pool.set_free(agent, agent.free - amount)
+        self._charge(framework_id, role, amount.scalars)
+
+    def charge_absent(
+        self, framework_id: FrameworkId, role: Role, held: Sequence[tuple[AgentId, Resources]]
+    ) -> None:
+        """Charge what each of a framework's tasks holds of its absent agent. O(tasks + log n)."""
+        scalars: Amounts = {}
+        for agent_id, amount in held:
+            self.absent.charge(agent_id, amount.scalars)
+            add_amounts(scalars, amount.scalars, 1)
+        self._charge(framework_id, role, scalars, len(held))
+
+    def settle_absent(self, agent_id: AgentId, amount: Resources) -> None:
+        """Let what a task was charged while its agent was absent be held on that agent. O(1).
+
+        Nothing changes for its role and framework.
+
+        Raises:
+            ValueError: if that much is not free on the agent.
+        """
+        agent = self.pool.agents[agent_id]
+        self.pool.set_free(agent, agent.free - amount)
+        self.absent.release(agent_id, amount.scalars)
+
+    def release_absent(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Free what a task was charged while its agent was absent. O(log n)."""
+        self.absent.release(agent_id, amount.scalars)
+        self._release(self._frameworks[framework_id][role], amount)
+
+    def launch(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """A task uses what was on offer. O(log n)."""
+        leaf = self._frameworks[framework_id][role]
+        agent = self.pool.agents[agent_id]
+        self.tree.launch(leaf, amount.scalars)
+        agent.is_dealt = False
+        if agent.is_waited_for or any(
+            want.demand.max_per_offer is not None for want in leaf.wants or ()
+        ):
+            # The round of the agent may be over; or the offer was smaller than the room.
+            self.pool.unsettle(agent)
+
+    def release(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Free what a task used; the agent is looked at again. O(log n)."""
+        self._free(agent_id, amount)
+        self._release(self._frameworks[framework_id][role], amount)
+
+    def withdraw(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> None:
+        """Free what was on offer; the agent is looked at again. O(log n)."""
+        if not amount:
+            return
+        leaf = self._frameworks[framework_id][role]
+        self._free(agent_id, amount)
+        self.tree.withdraw(leaf, amount.scalars)
+        self._make_room(leaf)
+        self._forget_if_left(leaf)
+
+    # Inside.
+
+    def _charge(
+        self, framework_id: FrameworkId, role: Role, scalars: Mapping[str, int], tasks: int = 1
+    ) -> None:
+        leaf = self._frameworks[framework_id].get(role)
+        if leaf is None:
+            leaf = self.tree.add(framework_id, role)
+            leaf.is_member = False
+            self._frameworks[framework_id][role] = leaf
+        self.tree.charge(leaf, scalars, tasks=tasks)
+        if leaf.limited:
+            self.pool.unsettle_saved()
+
+    def _release(self, leaf: Leaf, amount: Resources) -> None:
+        self.tree.charge(leaf, amount.scalars, -1)
+        self._make_room(leaf)
+        self._forget_if_left(leaf)
+
+    def _bound(self, leaf: Leaf) -> None:
+        """Bring in line what limits do not count."""
+        if self.tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
+            self._admit(leaf)
+
+    def _free(self, agent_id: AgentId, amount: Resources) -> None:
+        agent = self.pool.agents[agent_id]
+        agent.is_dealt = False
+        self.pool.set_free(agent, agent.free + amount)
+        self.pool.unsettle(agent)
+
+    def _make_room(self, leaf: Leaf) -> None:
+        """The leaf gave something back."""
+        self._bound(leaf)
+        self._admit(leaf)
+
+    def _admit(self, leaf: Leaf) -> None:
+        """Have agents looked at for those who waited for room under the leaf's limits."""
+        for waiting in barriers.admitted(leaf, self.tree):
+            self.pool.unsettle_all(waiting)
+
+    def _forget_if_left(self, leaf: Leaf) -> None:
+        """Drop a leaf of a role that the framework left, once it holds nothing there.
+
+        An offer or a task may be of nothing that has shares, such as ports.
+        """
+        if not leaf.is_member and not leaf.held and not leaf.slots:
+            del self._frameworks[leaf.framework_id][leaf.role]
+            self._drop(leaf)
+
+    def _drop(self, leaf: Leaf) -> None:
+        self.pool.forget_filters(leaf)
+        self.pool.forget_earmarks(leaf)
+        self.tree.remove(leaf)
+        self.pool.let_go(leaf)

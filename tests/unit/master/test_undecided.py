@@ -1,0 +1,205 @@
+"""Tasks whose agent has not returned to a new master count for their role and framework."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from fractions import Fraction
+
+import pytest
+
+from croupier.master.core import calls
+from croupier.master.core.actions import MarkGone
+from croupier.master.core.effects import Answer, SessionId
+from croupier.master.core.events import AgentTask, OperateAgent, Register, UpdateRoles
+from croupier.master.core.records import AgentRecord, Registry
+from croupier.master.core.roles import Part, RoleChange
+from croupier.master.core.settings import Settings
+from croupier.master.core.standing import stand
+from croupier.model.errors import Conflict
+from croupier.model.ids import Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
+from croupier.model.task import Source, TaskState, TaskStatus
+from tests.harness.restarting import ALL, Scene
+from tests.harness.world import make_task
+
+LIM = Role("lim")
+SMALL = "cpus:1;mem:1GB"
+LIMIT = RoleSettings(limit={"cpus": 2000})
+
+
+class Limited(Scene):
+    """Role `lim` uses the two cpus of its limit on one agent of four, and the master restarts."""
+
+    is_of_before = False
+
+    def __init__(self) -> None:
+        super().__init__(Settings())
+        self.end_session(self.session)
+        self.set_role(LIMIT)
+        self.session = self.framework("lim", demand=SMALL, count=4)
+        self.owner = self.framework_id(self.session)
+        tasks = [make_task(f"t{n}") for n in (1, 2)]
+        assert [v.error for v in self.accept(self.session, *tasks).tasks] == [None, None]
+        for task in tasks:
+            self.report(self.host, self.owner, task.task_id, TaskState.RUNNING, 1)
+        self.restart()
+        self.wants_more()
+
+    def registry(self) -> Registry:
+        """What was saved; by a master that did not save totals, if `is_of_before`."""
+        registry = super().registry()
+        if self.is_of_before:
+            for agent_id, record in registry.agents.items():
+                registry.agents[agent_id] = AgentRecord(agent_id, record.hostname)
+        return registry
+
+    def wants_more(self) -> None:
+        self.session = self.framework(
+            "lim", SMALL, 4, framework_id=self.owner, failover_timeout_s=9999.0
+        )
+
+    def set_role(self, settings: RoleSettings, role: Role = LIM) -> object:
+        changes = (RoleChange(role, settings, (Part.LIMIT, Part.GUARANTEE)),)
+        (answer,) = (e for e in self.do(UpdateRoles(1, changes)) if isinstance(e, Answer))
+        return answer.result
+
+    def returns(self, *task_ids: str, total: str = ALL, incomplete: bool = False) -> None:
+        """The agent registers, with these tasks running."""
+        tasks = []
+        for task_id in map(TaskId, task_ids):
+            state, source = TaskState.RUNNING, Source.EXECUTOR
+            status = TaskStatus(self.owner, task_id, self.host_id, state, source, sequence=1)
+            tasks.append(AgentTask(self.owner, make_task(task_id), status, (), LIM))
+        self.host = SessionId(next(self._sessions))
+        of, listed = Resources.parse(total), tuple(tasks)
+        event = Register(
+            self.host, self.host_id, "host", of, {}, tasks=listed, incomplete=incomplete
+        )
+        self.do(event)
+
+    def used(self) -> str:
+        return str(stand(self.state)[LIM].used)
+
+    def offered(self, session: SessionId | None = None) -> str:
+        found = [offer.resources for offer in self.offers(session or self.session)]
+        return " ".join(map(str, found))
+
+
+def test_a_limit_holds_while_the_agent_of_its_tasks_is_away() -> None:
+    scene = Limited()
+    scene.agent(ALL, "other")
+    assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
+    scene.returns("t1", "t2")
+    assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
+
+
+def test_what_is_away_counts_in_shares_and_so_does_its_capacity() -> None:
+    scene = Limited()
+    assert stand(scene.state)[LIM].share == Fraction(2, 4)
+    scene.set_role(RoleSettings())
+    rival = scene.framework("rival", demand=SMALL, count=4)
+    scene.agent(ALL, "other")
+    # Two of the six that are used or free are on the agent that is away.
+    assert scene.offered(rival) == "cpus:3;mem:3GB"
+    assert scene.offered() == "cpus:1;mem:1GB"
+    assert stand(scene.state)[LIM].share == Fraction(3, 8)
+
+
+def test_what_is_away_counts_toward_a_guarantee() -> None:
+    scene = Limited()
+    scene.set_role(RoleSettings(guarantee={"cpus": 2000}))
+    scene.agent("cpus:1;mem:1GB", "other", allocate=False)
+    rival = scene.framework("rival", demand=SMALL, count=4)
+    assert (scene.offered(rival), scene.offered()) == ("cpus:1;mem:1GB", "")
+
+
+def test_a_limit_below_what_is_away_is_set_by_force_only() -> None:
+    scene = Limited()
+    lower = RoleSettings(limit={"cpus": 1000})
+    refusal = scene.set_role(lower)
+    assert isinstance(refusal, Conflict)
+    assert "cpus:2" in str(refusal)
+
+
+def test_capacity_that_no_record_tells_is_what_tasks_hold() -> None:
+    """Records of before totals were kept."""
+
+    class Older(Limited):
+        is_of_before = True
+
+    scene = Older()
+    assert stand(scene.state)[LIM].share == 1
+    scene.agent(ALL, "other")
+    assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
+    scene.returns("t1", "t2")
+    assert stand(scene.state)[LIM].share == Fraction(2, 8)
+
+
+def test_a_task_that_never_arrived_is_launched_again_and_counts_once() -> None:
+    scene = Limited()
+    scene.returns("t1")
+    assert [task.task_id for task in scene.launches(scene.host)] == ["t2"]
+    assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
+
+
+def test_what_an_agent_has_lost_counts_no_more() -> None:
+    scene = Limited()
+    scene.returns("t1", incomplete=True)
+    assert (scene.used(), scene.offered()) == ("cpus:1;mem:1GB", "cpus:1;mem:1GB")
+
+
+def test_what_does_not_fit_its_smaller_agent_counts_no_more() -> None:
+    scene = Limited()
+    scene.returns(total="cpus:1;mem:1GB")
+    assert [task.task_id for task in scene.launches(scene.host)] == ["t1"]
+    assert scene.used() == "cpus:1;mem:1GB"
+
+
+def test_an_agent_that_returns_and_leaves_counts_as_any_other() -> None:
+    scene = Limited()
+    scene.returns("t1", "t2")
+    scene.end_session(scene.host)
+    scene.agent(ALL, "other")
+    assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
+
+
+@pytest.mark.parametrize("ended_by", ["time", "operator"])
+def test_tasks_of_an_agent_that_is_given_up_count_no_more(ended_by: str) -> None:
+    scene = Limited()
+    if ended_by == "time":
+        scene.end_session(scene.session)
+        scene.pass_time(scene.state.settings.return_timeout_s)
+        scene.wants_more()
+    else:
+        scene.do(OperateAgent(1, scene.host_id, MarkGone(), "someone"))
+    assert scene.used() == ""
+    other = scene.agent(ALL, "other")
+    assert (scene.offered(), scene.state.allocator.total) == (
+        "cpus:2;mem:2GB",
+        Resources.parse(ALL).scalars,
+    )
+    assert scene.agent_id(other) != scene.host_id
+
+
+def test_tasks_of_a_removed_framework_count_until_their_agent_is_back() -> None:
+    scene = Limited()
+    scene.call(scene.session, calls.Teardown())
+    heir = scene.framework("lim", demand=SMALL, count=4)
+    scene.agent(ALL, "other")
+    assert scene.offered(heir) == ""
+    scene.returns("t1", "t2")
+    assert scene.used() == "cpus:2;mem:2GB"
+
+
+def test_a_total_is_saved_when_it_changes_and_only_then() -> None:
+    scene = Scene()
+    saved = [each for each in scene.saved if isinstance(each, AgentRecord)]
+    assert [each.total for each in saved] == [Resources.parse(ALL)]
+    scene.restart()
+    scene.agent_back()
+    assert [each for each in scene.saved if isinstance(each, AgentRecord)] == saved
+    ports = Resources.parse("cpus:5;mem:4GB;ports:[1-2]")
+    scene.do(Register(SessionId(99), scene.host_id, "host", ports, {}))
+    wanted = replace(saved[0], total=Resources(ports.scalars))
+    assert [each for each in scene.saved if isinstance(each, AgentRecord)] == [*saved, wanted]
