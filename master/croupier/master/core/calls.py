@@ -11,16 +11,40 @@ from croupier.model.task import TaskInfo
 
 
 @dataclass(frozen=True, slots=True)
+class MalformedTask:
+    """A task of an ACCEPT that could not be read.
+
+    Attributes:
+        place: among all tasks of the call, from 0.
+        message: what is wrong with it.
+    """
+
+    place: int
+    task_id: TaskId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Accept:
     """Launch tasks on offers of one agent, in one role; what is left over is declined.
 
     Attributes:
         refuse_s: for what is left over; None is the default.
+        malformed: tasks that could not be read, in order; each is refused.
     """
 
     offer_ids: tuple[OfferId, ...]
     tasks: tuple[TaskInfo, ...]
     refuse_s: float | None = None
+    malformed: tuple[MalformedTask, ...] = ()
+
+    @property
+    def all_tasks(self) -> list[TaskInfo | MalformedTask]:
+        """The tasks as the framework listed them: verdicts are in this order."""
+        listed: list[TaskInfo | MalformedTask] = list(self.tasks)
+        for each in self.malformed:
+            listed.insert(each.place, each)
+        return listed
 
 
 @dataclass(frozen=True, slots=True)

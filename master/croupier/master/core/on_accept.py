@@ -38,7 +38,8 @@ def accept(
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
     """
     refuse_s = checked_refusal(state, call.refuse_s)
-    if len(call.tasks) > MAX_TASKS:
+    listed = call.all_tasks
+    if len(listed) > MAX_TASKS:
         raise InvalidRequest(f"more than {MAX_TASKS} tasks in one ACCEPT")
     offers, error = own_offers(state, framework, call.offer_ids)
     if error is not None:
@@ -47,15 +48,15 @@ def accept(
         yield from _spoil(state, offers, InvalidRequest("the offers are of several agents"), now)
     if len({offer.role for offer in offers}) > 1:
         yield from _spoil(state, offers, InvalidRequest("the offers are in several roles"), now)
-    if not call.tasks:
+    if not listed:
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
         return ()
-    verdicts, left = yield from _launch_all(state, framework, offers, call.tasks, seq, now)
+    verdicts, left = yield from _launch_all(state, framework, offers, listed, seq, now)
     launched = [
         task.resources
-        for task, verdict in zip(call.tasks, verdicts, strict=True)
-        if verdict.error is None
+        for task, verdict in zip(listed, verdicts, strict=True)
+        if verdict.error is None and isinstance(task, TaskInfo)
     ]
     _settle(state, offers, left, launched, now + refuse_s)
     for offer in offers:
@@ -107,7 +108,7 @@ def _launch_all(
     state: State,
     framework: Framework,
     offers: list[Offer],
-    tasks: tuple[TaskInfo, ...],
+    tasks: Sequence[TaskInfo | calls.MalformedTask],
     seq: int,
     now: float,
 ) -> Generator[Effect, None, tuple[tuple[TaskVerdict, ...], Resources]]:
@@ -116,6 +117,9 @@ def _launch_all(
         left = left + offer.resources
     verdicts: list[TaskVerdict] = []
     for task in tasks:
+        if isinstance(task, calls.MalformedTask):
+            verdicts.append(TaskVerdict(task.task_id, InvalidRequest(task.message)))
+            continue
         try:
             _check_task(framework, task, left)
             _check_acknowledged(state, framework)

@@ -90,7 +90,7 @@ def _remembered(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVe
     refused = Conflict("an earlier master has refused it")
     return tuple(
         TaskVerdict(task.task_id, None if task.task_id in launched else refused)
-        for task in call.tasks
+        for task in call.all_tasks
     )
 
 
@@ -135,7 +135,7 @@ def _check_number(number: int) -> None:
 def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
     match call:
         case calls.Accept():
-            ids = [task.task_id for task in call.tasks]
+            ids = [task.task_id for task in call.all_tasks]
         case calls.Malformed():
             ids = list(call.task_ids)
         case _:

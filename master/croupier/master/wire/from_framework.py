@@ -10,7 +10,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
 from croupier.master.core.on_accept import MAX_OFFERS, MAX_TASKS
 from croupier.master.core.on_call import MAX_NAMED
-from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
+from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
 from croupier.model.ids import (
     MAX_ID_BYTES,
     AgentId,
@@ -100,9 +100,7 @@ def _check_size(wire: pb.Call | pb.Subscribe) -> None:
 def _call(name: str, wire: pb.Call) -> calls.Call:
     match name:
         case "accept":
-            return calls.Accept(
-                _offer_ids(wire.accept.offer_ids), _launches(wire), _refuse_s(wire.accept.filters)
-            )
+            return _accept(wire)
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -135,12 +133,25 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
             raise InvalidRequest("the call is empty, or one that this master does not know")
 
 
-def _launches(wire: pb.Call) -> tuple[TaskInfo, ...]:
-    """The tasks of an ACCEPT. A malformed amount spoils the call: nothing says what it meant."""
+def _accept(wire: pb.Call) -> calls.Accept:
+    """The ACCEPT. A task that cannot be read is refused by itself."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
             raise InvalidRequest("an operation that this master does not know; LAUNCH is")
-    return tuple(task_from_wire(task) for task in _tasks(wire))
+    tasks: list[TaskInfo] = []
+    malformed: list[calls.MalformedTask] = []
+    for place, task in enumerate(_tasks(wire)):
+        try:
+            tasks.append(task_from_wire(task))
+        except InvalidRequest as error:
+            task_id = TaskId(task.task_id[:MAX_ID_BYTES])
+            malformed.append(calls.MalformedTask(place, task_id, str(shortened(error))))
+    return calls.Accept(
+        _offer_ids(wire.accept.offer_ids),
+        tuple(tasks),
+        _refuse_s(wire.accept.filters),
+        tuple(malformed),
+    )
 
 
 def _tasks(wire: pb.Call) -> Iterable[task_pb2.TaskInfo]:
