@@ -7,7 +7,7 @@ so equal sets are equal tuples.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import pairwise
+from itertools import chain, pairwise
 
 from croupier.model.errors import InvalidRequest
 
@@ -36,13 +36,13 @@ def make_ranges(pairs: Iterable[Range]) -> Ranges:
     return _coalesced(ordered)
 
 
-def union(left: Ranges, right: Ranges) -> Ranges:
-    """The numbers of both.
+def union(*several: Ranges) -> Ranges:
+    """The numbers of all. O(n log n) in the ranges of all together.
 
     Raises:
-        ValueError: if they share a number: no number can be held twice.
+        ValueError: if two share a number: no number can be held twice.
     """
-    ordered = sorted((*left, *right))
+    ordered = sorted(chain.from_iterable(several))
     for (_, end), (begin, _) in pairwise(ordered):
         if begin <= end:
             raise ValueError(f"{begin} is in both ranges")

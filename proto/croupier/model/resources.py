@@ -233,6 +233,13 @@ class Resources:
                 scalars[name] = milli * units
         return _made(scalars, ranges, {})
 
+    def within_bounds(self) -> Resources:
+        """This, with the lowest ranges only of a resource that has more than a message may."""
+        if all(len(ranges) <= rng.MAX_RANGES for ranges in self.ranges.values()):
+            return self
+        bounded = {name: ranges[: rng.MAX_RANGES] for name, ranges in self.ranges.items()}
+        return _made(self.scalars, bounded, self.sets)
+
     def _scalar_order(self) -> list[str]:
         known = [name for name in FIRST if name in self.scalars]
         return known + sorted(name for name in self.scalars if name not in FIRST)
@@ -245,6 +252,29 @@ def total_of(amounts: Iterable[Resources]) -> Resources:
         for name, milli in amount.scalars.items():
             scalars[name] = scalars.get(name, 0) + milli
     return _made(scalars, {}, {})
+
+
+def sum_of(amounts: Iterable[Resources]) -> Resources:
+    """All of `amounts` together, as by `+` but linear in them: ranges are sorted once.
+
+    Raises:
+        ValueError: if a number or an item is in two of them.
+    """
+    scalars: dict[str, int] = {}
+    ranges: dict[str, list[Ranges]] = {}
+    sets: dict[str, list[frozenset[str]]] = {}
+    for amount in amounts:
+        for name, milli in amount.scalars.items():
+            scalars[name] = scalars.get(name, 0) + milli
+        for name, numbers in amount.ranges.items():
+            ranges.setdefault(name, []).append(numbers)
+        for name, items in amount.sets.items():
+            sets.setdefault(name, []).append(items)
+    unions = {name: frozenset().union(*parts) for name, parts in sets.items()}
+    for name, parts in sets.items():
+        if len(unions[name]) < sum(map(len, parts)):
+            raise ValueError(f"{name}: an item is in two of them")
+    return _made(scalars, {name: rng.union(*parts) for name, parts in ranges.items()}, unions)
 
 
 def check_names(names: list[str]) -> None:

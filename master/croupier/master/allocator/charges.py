@@ -6,13 +6,16 @@ up is looked at again, and so is whoever waits for room under a limit.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from croupier.master.allocator import barriers, limits
 from croupier.master.allocator.account import Account
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
+from croupier.model.resources import Resources, sum_of, total_of
+
+# What a framework in one of its roles uses.
+Charge = tuple[FrameworkId, Role, Resources]
 
 
 class Charges(Account):
@@ -26,9 +29,20 @@ class Charges(Account):
         Raises:
             ValueError: if that much is not free on the agent.
         """
+        self.charge_all(agent_id, ((framework_id, role, amount),))
+
+    def charge_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
+        """Charge what is found on one agent. O(charges + leaves x log n).
+
+        Raises:
+            ValueError: if that much is not free on the agent.
+        """
+        by_leaf = _by_leaf(charges)
         agent = self.pool.agents[agent_id]
-        self.pool.set_free(agent, agent.free - amount)
-        self._charge(framework_id, role, amount.scalars)
+        held = sum_of(each for amounts in by_leaf.values() for each in amounts)
+        self.pool.set_free(agent, agent.free - held)
+        for place, amounts in by_leaf.items():
+            self._charge(*place, total_of(amounts).scalars, len(amounts))
 
     def charge_absent(
         self, framework_id: FrameworkId, role: Role, held: Sequence[tuple[AgentId, Resources]]
@@ -40,24 +54,25 @@ class Charges(Account):
             add_amounts(scalars, amount.scalars, 1)
         self._charge(framework_id, role, scalars, len(held))
 
-    def settle_absent(self, agent_id: AgentId, amount: Resources) -> None:
-        """Let what a task was charged while its agent was absent be held on that agent. O(1).
+    def settle_absent(self, agent_id: AgentId, amounts: Sequence[Resources]) -> None:
+        """Let what tasks were charged while their agent was absent be held on it. O(tasks).
 
-        Nothing changes for its role and framework.
+        Nothing changes for their roles and frameworks.
 
         Raises:
             ValueError: if that much is not free on the agent.
         """
         agent = self.pool.agents[agent_id]
-        self.pool.set_free(agent, agent.free - amount)
-        self.absent.release(agent_id, amount.scalars)
+        self.pool.set_free(agent, agent.free - sum_of(amounts))
+        for amount in amounts:
+            self.absent.release(agent_id, amount.scalars)
 
     def release_absent(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
         """Free what a task was charged while its agent was absent. O(log n)."""
         self.absent.release(agent_id, amount.scalars)
-        self._release(self._frameworks[framework_id][role], amount)
+        self._release(self._frameworks[framework_id][role], amount.scalars)
 
     def launch(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -78,7 +93,17 @@ class Charges(Account):
     ) -> None:
         """Free what a task used; the agent is looked at again. O(log n)."""
         self._free(agent_id, amount)
-        self._release(self._frameworks[framework_id][role], amount)
+        self._release(self._frameworks[framework_id][role], amount.scalars)
+
+    def release_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
+        """Free what tasks of one agent used. O(charges + leaves x log n)."""
+        by_leaf = _by_leaf(charges)
+        if not by_leaf:
+            return
+        self._free(agent_id, sum_of(each for amounts in by_leaf.values() for each in amounts))
+        for (framework_id, role), amounts in by_leaf.items():
+            leaf = self._frameworks[framework_id][role]
+            self._release(leaf, total_of(amounts).scalars, len(amounts))
 
     def withdraw(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -106,8 +131,8 @@ class Charges(Account):
         if leaf.limited:
             self.pool.unsettle_saved()
 
-    def _release(self, leaf: Leaf, amount: Resources) -> None:
-        self.tree.charge(leaf, amount.scalars, -1)
+    def _release(self, leaf: Leaf, scalars: Mapping[str, int], tasks: int = 1) -> None:
+        self.tree.charge(leaf, scalars, -1, tasks)
         self._make_room(leaf)
         self._forget_if_left(leaf)
 
@@ -146,3 +171,10 @@ class Charges(Account):
         self.pool.forget_earmarks(leaf)
         self.tree.remove(leaf)
         self.pool.let_go(leaf)
+
+
+def _by_leaf(charges: Iterable[Charge]) -> dict[tuple[FrameworkId, Role], list[Resources]]:
+    found: dict[tuple[FrameworkId, Role], list[Resources]] = {}
+    for framework_id, role, amount in charges:
+        found.setdefault((framework_id, role), []).append(amount)
+    return found

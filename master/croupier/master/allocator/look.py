@@ -95,7 +95,8 @@ class Look:
 
     def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
         """Why a framework that declared nothing is not offered all that is left."""
-        room = self._room_for(leaf)
+        # An offer of more ranges than a message may have could not be read.
+        room = self._room_for(leaf).within_bounds()
         if leaf.limited:
             spent = limits.exhausted(leaf)
             if spent is not None:

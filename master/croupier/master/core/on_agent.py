@@ -28,7 +28,7 @@ from croupier.model.errors import (
     Removed,
 )
 from croupier.model.ids import AgentId, check_hostname, check_id
-from croupier.model.resources import MAX_NAMES, NOTHING
+from croupier.model.resources import MAX_NAMES, sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
@@ -206,7 +206,6 @@ def _check(state: State, event: Register) -> None:
     names = state.allocator.resource_names | set(event.total.scalars)
     if len(names) > MAX_NAMES:
         raise InvalidRequest(f"the cluster would have more than {MAX_NAMES} kinds of resources")
-    held = NOTHING
     seen: set[tuple[str, str]] = set()
     for report in event.tasks:
         key = (report.framework_id, report.task.task_id)
@@ -214,11 +213,11 @@ def _check(state: State, event: Register) -> None:
             raise InvalidRequest(f"task {report.task.task_id} is listed twice")
         seen.add(key)
         _check_report(state, event.agent_id, report)
-        if not report.latest.state.is_terminal:
-            try:
-                held = held + report.task.resources
-            except ValueError as error:
-                raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
+    live = (each for each in event.tasks if not each.latest.state.is_terminal)
+    try:
+        held = sum_of(report.task.resources for report in live)
+    except ValueError as error:
+        raise InvalidRequest(f"the agent's tasks overlap: {error}") from None
     if not held <= event.total:
         raise InvalidRequest(f"the agent's tasks hold {held}, but it has only {event.total}")
 
@@ -273,8 +272,7 @@ def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
 
 def _leave_pool(state: State, agent: Agent) -> None:
     """Count nothing of an agent any longer: its capacity, nor what its tasks hold."""
-    for task in agent.tasks.values():
-        state.release_task(task)
+    state.release_tasks(agent.agent_id, agent.tasks.values())
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)
         agent.in_pool = False

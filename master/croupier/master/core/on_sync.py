@@ -35,8 +35,11 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Ef
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
     yield from _want_drained(agent)
+    running: list[Task] = []
     for report in event.tasks:
-        yield from _on_listed(state, agent, report, now)
+        yield from _on_listed(state, agent, report, running, now)
+    # All at once: what is free on the agent is a list of ranges, which each charge rewrites.
+    state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
     for task in missing:
         yield from _on_missing(state, task, event.incomplete, now)
     # Some may have been found.
@@ -88,7 +91,10 @@ def _fits(state: State, task: Task) -> bool:
     return task.info.resources <= state.allocator.free(task.agent_id)
 
 
-def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Iterator[Effect]:
+def _on_listed(
+    state: State, agent: Agent, report: AgentTask, running: list[Task], now: float
+) -> Iterator[Effect]:
+    """One task of the list; added to `running` if it is to be charged."""
     framework = state.frameworks.get(report.framework_id)
     if framework is None:
         framework = adopt(state, report.framework_id, report.role, now)
@@ -102,7 +108,7 @@ def _on_listed(state: State, agent: Agent, report: AgentTask, now: float) -> Ite
     if task is not None:
         _know_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
-            yield from _on_running(state, agent, framework, task, report)
+            yield from _on_running(state, agent, framework, task, report, running)
     for status in report.unacknowledged:
         yield from on_status(state, status)
     forget_removed(state, report.framework_id)
@@ -140,7 +146,12 @@ def _found(
 
 
 def _on_running(
-    state: State, agent: Agent, framework: Framework, task: Task, report: AgentTask
+    state: State,
+    agent: Agent,
+    framework: Framework,
+    task: Task,
+    report: AgentTask,
+    running: list[Task],
 ) -> Iterator[Effect]:
     """A task that its agent says has not ended."""
     if task.state.is_terminal or task.agent_id != agent.agent_id:
@@ -151,7 +162,7 @@ def _on_running(
             KillTask(task.framework_id, task.task_id, None, Reason.AGENT_REREGISTERED),
         )
         return
-    state.charge_task(task)
+    running.append(task)
     if framework.state is FrameworkState.REMOVED:
         task.kill = (None, Reason.FRAMEWORK_REMOVED)
     new = report.latest.state

@@ -8,11 +8,13 @@ master holds nothing on the agent, but counts for its role and framework until i
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable
 from dataclasses import replace
 from itertools import islice
 from typing import Literal
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.charges import Charge
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import SessionId
@@ -23,7 +25,7 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
-from croupier.model.resources import Resources, total_of
+from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
 DeadlineKey = tuple[
@@ -268,10 +270,37 @@ class State:
         """
         amount = task.info.resources
         if task.is_undecided:
-            self.allocator.settle_absent(task.agent_id, amount)
+            self.allocator.settle_absent(task.agent_id, [amount])
         else:
             self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
         task.is_undecided, task.is_charged = False, True
+
+    def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
+        """Have tasks that were found on their agent hold their resources. O(tasks).
+
+        Raises:
+            ValueError: if they are not free.
+        """
+        charged = list(tasks)
+        undecided = [task for task in charged if task.is_undecided]
+        found = [task for task in charged if not task.is_undecided]
+        self.allocator.settle_absent(agent_id, [task.info.resources for task in undecided])
+        self.allocator.charge_all(agent_id, map(_charge, found))
+        for task in charged:
+            task.is_undecided, task.is_charged = False, True
+
+    def release_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
+        """Give back what tasks of one agent hold, those of them that hold anything. O(tasks)."""
+        charged = []
+        for task in tasks:
+            if task.is_charged:
+                charged.append(task)
+            else:
+                self.release_task(task)
+        self.allocator.release_all(agent_id, map(_charge, charged))
+        for task in charged:
+            task.is_charged = False
+            self.preemptor.gone((task.framework_id, task.task_id))
 
     def release_task(self, task: Task) -> None:
         """Give back what an ended or unreachable task held; nothing if it held nothing."""
@@ -346,11 +375,13 @@ class State:
             assert task.is_charged == live, f"{task_id} {task.state.name}"
             assert task.is_undecided == (agent.is_recovering and not task.state.is_terminal)
         if agent.in_pool:
-            held = self.allocator.free(agent.agent_id)
-            for offer in agent.offers.values():
-                held = held + offer.resources
-            for task in agent.tasks.values():
-                held = held + task.info.resources if task.is_charged else held
+            held = sum_of(
+                (
+                    self.allocator.free(agent.agent_id),
+                    *(offer.resources for offer in agent.offers.values()),
+                    *(task.info.resources for task in agent.tasks.values() if task.is_charged),
+                )
+            )
             assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
 
     def _check_framework(self, framework: Framework) -> None:
@@ -372,6 +403,10 @@ class State:
                 assert agent.tasks[framework.framework_id, task_id] is task
         if framework.state is FrameworkState.REMOVED:
             assert framework.tasks
+
+
+def _charge(task: Task) -> Charge:
+    return task.framework_id, task.role, task.info.resources
 
 
 def _is_number(text: str) -> bool:

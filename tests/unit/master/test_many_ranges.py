@@ -1,0 +1,46 @@
+"""An agent whose tasks hold many ranges: what they come to is added up once."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.core.events import AgentTask
+from croupier.model import ranges as rng
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
+from tests.harness.world import World
+
+MANY = 1_000
+
+
+def running(number: int) -> AgentTask:
+    port = Resources({"cpus": 10}, {"ports": ((2 * number, 2 * number),)})
+    info = TaskInfo(TaskId(f"t{number}"), Command(("true",)), port)
+    status = TaskStatus(FrameworkId("f"), info.task_id, AgentId("a"), TaskState.RUNNING, sequence=1)
+    return AgentTask(FrameworkId("f"), info, status)
+
+
+def test_registering_is_linear_in_ranges(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    looked_at: list[int] = []
+    for name in ("union", "difference", "contains"):
+        original = getattr(rng, name)
+
+        def counted(*several: rng.Ranges, original: object = original) -> object:
+            looked_at.append(sum(map(len, several)))
+            assert callable(original)
+            return original(*several)
+
+        monkeypatch.setattr(rng, name, counted)
+    tasks = tuple(map(running, range(MANY)))
+    total = Resources({"cpus": 1_000_000, "mem": 1_000_000}, {"ports": ((0, 100_000),)})
+    for session in range(2):
+        agent = world.agent(str(total), agent_id="a", tasks=tasks)
+        assert agent not in world.closed, session
+        free = world.state.allocator.free(AgentId("a"))
+        assert len(free.ranges["ports"]) == MANY
+    # Each of some steps for each registration looks at every range; it was a thousand steps.
+    assert sum(looked_at) < 40 * MANY
+    monkeypatch.undo()
+    world.state.check()
