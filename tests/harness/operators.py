@@ -26,8 +26,8 @@ Context = grpc.aio.ServicerContext[Any, Any]
 class ScriptedOperator(OperatorServiceServicer):
     """Answers what the test put into `answers`, by request type, and keeps what was asked.
 
-    An answer that is an error is raised; a missing one is an empty message. While `hangs`
-    nothing is answered.
+    An answer that is an error is raised; a missing one is an empty message. A list is given
+    a page at a time. While `hangs` nothing is answered.
     """
 
     def __init__(self) -> None:
@@ -89,8 +89,18 @@ class ScriptedOperator(OperatorServiceServicer):
         answer = self.answers.get(type(request), kind())
         if isinstance(answer, CroupierError):
             await context.abort(STATUS[type(answer)], str(answer))
+        if isinstance(answer, list):
+            answer = _page(answer, request.page_token)
         assert isinstance(answer, kind)
         return answer
+
+
+def _page(answers: list[Any], token: str) -> Any:
+    at = int(token or "0")
+    page = type(answers[at])()
+    page.CopyFrom(answers[at])
+    page.next_page_token = str(at + 1) if at + 1 < len(answers) else ""
+    return page
 
 
 @asynccontextmanager

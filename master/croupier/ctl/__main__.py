@@ -88,17 +88,26 @@ def frameworks(*, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None
 
 
 @app.command
-def tasks(*, framework: str = "", master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+def tasks(
+    *,
+    framework: str = "",
+    commands: Annotated[bool, Parameter(negative="")] = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
     """List tasks that run or have ended lately.
 
     Parameters
     ----------
     framework
         Only those of the framework of this id, or of this name if only one is called that.
+    commands
+        Show what each task runs, too. Without this flag `command`, `shell` and `labels` are null
+        in the JSON list.
     """
     from croupier.ctl.listing import list_tasks
 
-    list_tasks(master, framework_id=framework, as_json=as_json)
+    list_tasks(master, framework_id=framework, with_commands=commands, as_json=as_json)
 
 
 @app.command

@@ -14,6 +14,7 @@ from croupier.ctl import views
 from croupier.ctl.agent_words import agent_lines, many, named, state_words, task_lines
 from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
+from croupier.ctl.pages import all_agents, all_frameworks, pages
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
@@ -123,15 +124,18 @@ async def stake_of(master: Master, agent: str) -> Stake:
         NotFound: if there is no such agent.
         InvalidRequest: if several have that hostname.
     """
-    listed = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
-    found = find_agent([views.agent_view(each) for each in listed.agents], agent)
-    tasks = await master.ask(master.service.ListTasks, pb.ListTasksRequest())
-    known = await master.ask(master.service.ListFrameworks, pb.ListFrameworksRequest())
-    here = [views.task_view(task) for task in tasks.tasks if task.agent_id == found["agent_id"]]
+    agents = [views.agent_view(each) for each in await all_agents(master)]
+    found = find_agent(agents, agent)
+    here = [
+        views.task_view(task)
+        async for page in pages(master, master.service.ListTasks, pb.ListTasksRequest())
+        for task in page.tasks
+        if task.agent_id == found["agent_id"]
+    ]
     return Stake(
         found,
         [task for task in here if task["state"] not in _ENDED],
-        [views.framework_view(each) for each in known.frameworks],
+        [views.framework_view(each) for each in await all_frameworks(master)],
     )
 
 

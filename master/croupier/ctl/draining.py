@@ -20,6 +20,7 @@ from croupier.ctl import views
 from croupier.ctl.agent_change import stake_of, told
 from croupier.ctl.agent_words import blocker_lines, many, named, progress_line, task_lines
 from croupier.ctl.connection import Master, connected
+from croupier.ctl.pages import all_agents
 from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
@@ -133,10 +134,10 @@ class Follower:
 
     async def _look(self, master: Master) -> int | None:
         """Print what has changed; the exit code if there is nothing to wait for any more."""
-        listed = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
+        listed = await all_agents(master)
         self._is_cut_off = False
         wanted = self._agent["agent_id"]
-        found = [each for each in listed.agents if each.agent.agent_id == wanted]
+        found = [each for each in listed if each.agent.agent_id == wanted]
         if not found:
             self._say(f"{named(self._agent)} has left the cluster for good")
             return ENDED

@@ -17,6 +17,7 @@ from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.framework_words import teardown_lines
 from croupier.ctl.lookup import framework_called
+from croupier.ctl.pages import all_agents, pages
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
 from croupier.model.errors import Conflict, NotFound
@@ -83,15 +84,15 @@ async def _stake(target: Target, named: str) -> Stake:
     async with connected(target) as master:
         framework = await framework_called(master, named)
         tasks = await _tasks_of(master, framework["framework_id"])
-        listed = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
-        hostnames = {each.agent.agent_id: each.agent.hostname for each in listed.agents}
+        agents = [each.agent for each in await all_agents(master)]
+        hostnames = {agent.agent_id: agent.hostname for agent in agents}
         return Stake(framework, tasks, hostnames)
 
 
 async def _tasks_of(master: Master, framework_id: str) -> list[View]:
     request = pb.ListTasksRequest(framework_id=framework_id)
-    listed = await master.ask(master.service.ListTasks, request)
-    tasks = [views.task_view(task) for task in listed.tasks]
+    found = pages(master, master.service.ListTasks, request)
+    tasks = [views.task_view(task) async for page in found for task in page.tasks]
     return [task for task in tasks if task["state"] not in _ENDED]
 
 

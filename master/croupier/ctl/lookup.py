@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from croupier.ctl import views
 from croupier.ctl.connection import Master
+from croupier.ctl.pages import all_agents, all_frameworks
 from croupier.ctl.views import View
 from croupier.model.errors import Conflict, NotFound
-from croupier.v1 import operator_pb2 as pb
 
 
 async def framework_called(master: Master, named: str) -> View:
@@ -18,8 +18,7 @@ async def framework_called(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
-    listed = await master.ask(master.service.ListFrameworks, pb.ListFrameworksRequest())
-    known = [views.framework_view(each) for each in listed.frameworks]
+    known = [views.framework_view(each) for each in await all_frameworks(master)]
     for each in known:
         if each["framework_id"] == named:
             return each
@@ -33,8 +32,7 @@ async def agent_id_of(master: Master, named: str) -> str:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    listed = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
-    known = [each.agent for each in listed.agents]
+    known = [each.agent for each in await all_agents(master)]
     if any(each.agent_id == named for each in known):
         return named
     alike = [{"agent_id": each.agent_id} for each in known if each.hostname == named]

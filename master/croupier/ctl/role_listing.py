@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 
-from croupier.ctl.connection import connected
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.listing import print_pages
+from croupier.ctl.pages import pages
 from croupier.ctl.tables import QUOTAS, ROLES, WEIGHTS, Table, print_table
 from croupier.ctl.target import Target
 from croupier.ctl.views import View, role_view
@@ -18,17 +21,22 @@ from croupier.v1 import operator_pb2 as pb
 
 def list_roles(target: Target, *, as_json: bool) -> None:
     """Print all roles as the tree that they are."""
-    _print(ROLES, _roles(target), as_json)
+    print_pages(target, _fetch, ROLES, as_json=as_json)
 
 
 def list_weights(target: Target, *, as_json: bool) -> None:
     """Print the weights of all roles."""
-    _print(WEIGHTS, _roles(target), as_json)
+    print_pages(target, _fetch, WEIGHTS, as_json=as_json)
 
 
 def list_quotas(target: Target, *, as_json: bool) -> None:
     """Print the roles that have a guarantee, a limit or a preemption setting."""
-    _print(QUOTAS, [view for view in _roles(target) if _has_quota(view)], as_json)
+
+    async def fetch(master: Master) -> AsyncIterator[list[View]]:
+        async for page in _fetch(master):
+            yield [view for view in page if _has_quota(view)]
+
+    print_pages(target, fetch, QUOTAS, as_json=as_json)
 
 
 def show_weight(target: Target, role: str, *, as_json: bool) -> None:
@@ -69,14 +77,11 @@ def _has_quota(view: View) -> bool:
 def _roles(target: Target) -> list[View]:
     async def listed() -> list[View]:
         async with connected(target) as master:
-            answer = await master.ask(master.service.ListRoles, pb.ListRolesRequest())
-            return [role_view(role) for role in answer.roles]
+            return [view async for page in _fetch(master) for view in page]
 
     return asyncio.run(listed())
 
 
-def _print(table: Table, found: list[View], as_json: bool) -> None:
-    if as_json:
-        print(json.dumps(found, indent=2))
-    else:
-        print_table(table, found, sys.stdout)
+async def _fetch(master: Master) -> AsyncIterator[list[View]]:
+    async for page in pages(master, master.service.ListRoles, pb.ListRolesRequest()):
+        yield [role_view(role) for role in page.roles]

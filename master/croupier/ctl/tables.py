@@ -136,20 +136,28 @@ TASKS = Table(
         Column("CODE", lambda view: _ending(view), is_number=True),
         Column("WHY", lambda view: _why(view)),
         _amount("RESOURCES", "resources"),
-        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ())),
     ),
     "no tasks are running or have ended lately",
 )
+TASKS_WITH_COMMANDS = Table(
+    (
+        *TASKS.columns,
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ())),
+    ),
+    TASKS.empty,
+)
 
 
-def print_table(table: Table, views: Sequence[View], out: TextIO) -> None:
-    """Write `views` to `out`, for a terminal if that is one."""
+def print_table(
+    table: Table, views: Sequence[View], out: TextIO, *, with_titles: bool = True
+) -> None:
+    """Write `views` to `out`, for a terminal if that is one; without titles as a further part."""
     if not views:
         print(table.empty, file=out)
     elif out.isatty():
-        _print_drawn(table, views, out)
+        _print_drawn(table, views, out, with_titles)
     else:
-        for line in plain_lines(table, views):
+        for line in plain_lines(table, views)[not with_titles :]:
             print(line, file=out)
 
 
@@ -168,12 +176,12 @@ def _aligned(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[st
     ]
 
 
-def _print_drawn(table: Table, views: Sequence[View], out: TextIO) -> None:
+def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
     from rich.console import Console
     from rich.table import Table as Drawing
     from rich.text import Text
 
-    drawing = Drawing(box=None, header_style="bold", pad_edge=False)
+    drawing = Drawing(box=None, header_style="bold", pad_edge=False, show_header=with_titles)
     for column in table.columns:
         drawing.add_column(
             column.title, justify="right" if column.is_number else "left", overflow="fold"

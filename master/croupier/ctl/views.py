@@ -110,7 +110,7 @@ def offer_view(offer: pb.OfferView) -> View:
 
 
 def task_view(task: pb.TaskView) -> View:
-    """One task."""
+    """One task; `command`, `shell` and `labels` are None if the master was not asked for them."""
     status, command = task.status, task.task.command
     return {
         "task_id": task.task.task_id,
@@ -129,7 +129,7 @@ def task_view(task: pb.TaskView) -> View:
         "resources": _amount(task.task.resources),
         "command": list(command.argv) or None,
         "shell": command.shell or None,
-        "labels": _labels(task.task.labels),
+        "labels": _labels(task.task.labels) if task.task.HasField("command") else None,
     }
 
 

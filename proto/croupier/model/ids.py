@@ -23,6 +23,9 @@ MAX_HOSTNAME = 255
 MAX_ROLE_BYTES = 1024
 MAX_ROLE_DEPTH = 32
 MAX_ROLES = 32
+# All roles of one framework together: each component is a node of the master's tree.
+MAX_ROLES_BYTES = 4096
+MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
 
 
@@ -77,7 +80,8 @@ def check_roles(values: Iterable[str]) -> tuple[Role, ...]:
     """Return `values` as the roles of one framework.
 
     Raises:
-        InvalidRequest: if there are none or over 32, one is illegal, or one is given twice.
+        InvalidRequest: if there are none or over 32, one is illegal or given twice, or all together
+            have over 4,096 bytes or 128 components.
     """
     roles = tuple(check_role(value) for value in islice(values, MAX_ROLES + 1))
     if not roles:
@@ -87,6 +91,14 @@ def check_roles(values: Iterable[str]) -> tuple[Role, ...]:
     if len(set(roles)) < len(roles):
         twice = next(role for role in roles if roles.count(role) > 1)
         raise InvalidRequest(f"role {twice!r} is given twice")
+    if sum(len(role.encode()) for role in roles) > MAX_ROLES_BYTES:
+        raise InvalidRequest(
+            f"the roles of a framework have at most {MAX_ROLES_BYTES} bytes in all"
+        )
+    if sum(role.count("/") + 1 for role in roles) > MAX_ROLES_COMPONENTS:
+        raise InvalidRequest(
+            f"the roles of a framework have at most {MAX_ROLES_COMPONENTS} components in all"
+        )
     return roles
 
 

@@ -26,7 +26,11 @@ if _version_not_supported:
 
 
 class OperatorServiceStub(object):
-    """Missing associated documentation comment in .proto file."""
+    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
+    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
+    What is there from the first page to the last is listed once, whatever comes and goes
+    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """
 
     def __init__(self, channel):
         """Constructor.
@@ -107,7 +111,11 @@ class OperatorServiceStub(object):
 
 
 class OperatorServiceServicer(object):
-    """Missing associated documentation comment in .proto file."""
+    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
+    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
+    What is there from the first page to the last is listed once, whatever comes and goes
+    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """
 
     def GetMaster(self, request, context):
         """Missing associated documentation comment in .proto file."""
@@ -285,7 +293,11 @@ def add_OperatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperatorService(object):
-    """Missing associated documentation comment in .proto file."""
+    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
+    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
+    What is there from the first page to the last is listed once, whatever comes and goes
+    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """
 
     @staticmethod
     def GetMaster(request,

@@ -12,6 +12,12 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class OperatorServiceStub:
+    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
+    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
+    What is there from the first page to the last is listed once, whatever comes and goes
+    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """
+
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetMaster: _aio.UnaryUnaryMultiCallable[_operator_pb2.GetMasterRequest, _operator_pb2.GetMasterResponse]
     ListAgents: _aio.UnaryUnaryMultiCallable[_operator_pb2.ListAgentsRequest, _operator_pb2.ListAgentsResponse]
@@ -41,6 +47,12 @@ class OperatorServiceStub:
     """Why a framework has no more offers than it has."""
 
 class OperatorServiceServicer:
+    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
+    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
+    What is there from the first page to the last is listed once, whatever comes and goes
+    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """
+
     def GetMaster(
         self,
         request: _operator_pb2.GetMasterRequest,

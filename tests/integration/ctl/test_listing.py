@@ -53,6 +53,24 @@ async def test_json_for_programs(operator: ScriptedOperator) -> None:
     assert agents[0]["total"]["milli"] == {"cpus": 1500, "mem": 1_024_000}
 
 
+async def test_all_pages_are_printed_as_one_list(operator: ScriptedOperator) -> None:
+    page = operator.answers[pb.ListAgentsRequest]
+    operator.answers[pb.ListAgentsRequest] = [page, pb.ListAgentsResponse(), page]
+    done = await croupier("agents", "--master", operator.address)
+    assert [line.split()[0] for line in done.out.splitlines()] == ["AGENT", "a0", "a1", "a0", "a1"]
+    done = await croupier("agents", "--json", "--master", operator.address)
+    agents = json.loads(done.out)
+    assert [agent["agent_id"] for agent in agents] == ["a0", "a1", "a0", "a1"]
+    assert done.out == json.dumps(agents, indent=2) + "\n"
+
+
+async def test_pages_without_end_are_no_endless_loop(operator: ScriptedOperator) -> None:
+    operator.answers[pb.ListAgentsRequest].next_page_token = "again"
+    done = await croupier("agents", "--json", "--master", operator.address)
+    assert done.code == 1
+    assert "again and again" in done.err
+
+
 @pytest.mark.parametrize("noun", ["frameworks", "tasks", "offers", "roles"])
 async def test_empty_lists(operator: ScriptedOperator, noun: str) -> None:
     done = await croupier(noun, "--master", operator.address)
@@ -64,6 +82,25 @@ async def test_empty_lists(operator: ScriptedOperator, noun: str) -> None:
 async def test_the_tasks_of_one_framework(operator: ScriptedOperator) -> None:
     await croupier("tasks", "--framework", "f1", "--master", operator.address)
     assert pb.ListTasksRequest(framework_id="f1") in operator.asked
+
+
+async def test_commands_are_asked_for_by_a_flag(operator: ScriptedOperator) -> None:
+    status = task_pb2.TaskStatus(state=task_pb2.TASK_RUNNING)
+    command = task_pb2.Command(shell="sleep 9")
+    told, untold = task_pb2.TaskInfo(task_id="t1", command=command), task_pb2.TaskInfo(task_id="t1")
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(
+        tasks=[pb.TaskView(task=told, status=status)]
+    )
+    done = await croupier("tasks", "--commands", "--master", operator.address)
+    assert operator.asked[-1] == pb.ListTasksRequest(with_commands=True)
+    assert done.out.splitlines()[0].endswith("  COMMAND")
+    assert done.out.endswith("  sleep 9\n")
+    operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(
+        tasks=[pb.TaskView(task=untold, status=status)]
+    )
+    done = await croupier("tasks", "--json", "--master", operator.address)
+    (task,) = json.loads(done.out)
+    assert (task["command"], task["shell"], task["labels"]) == (None, None, None)
 
 
 async def test_kill(operator: ScriptedOperator) -> None:

@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
+from functools import partial
 
 import grpc
 import grpc.aio
 import pytest
 
+from croupier.master.core.state import State
+from croupier.master.core.tasks import TaskSnapshot
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.rpc.transport import make_channel
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.integration.master.test_frameworks import launch, make_task
+
+
+def _end(task: TaskSnapshot, state: State) -> None:
+    state.ended.add(task)
 
 
 async def refused(answer: Awaitable[object], code: grpc.StatusCode) -> str:
@@ -63,6 +73,39 @@ async def test_a_task_is_seen_and_killed() -> None:
             two.framework_id,
             task_pb2.REASON_KILLED_BY_OPERATOR,
         )
+
+
+async def test_many_tasks_with_large_commands_are_listed() -> None:
+    """They were one message of 44 MB, which gRPC did not send."""
+    shell, framework_id = "x" * 400_000, FrameworkId("f")
+    async with running_master() as master, make_channel(master.address) as channel:
+        for number in range(110):
+            task_id = TaskId(f"t{number:03}")
+            info = TaskInfo(task_id, Command(shell=shell), Resources.parse("cpus:1"))
+            status = TaskStatus(framework_id, task_id, AgentId("a"), TaskState.FINISHED)
+            ended = TaskSnapshot(info, framework_id, Role("*"), status)
+            await master.driver.read(partial(_end, ended))
+        operator = OperatorServiceStub(channel)
+        page = await operator.ListTasks(pb.ListTasksRequest())
+        assert (len(page.tasks), page.next_page_token) == (110, "")
+        assert page.ByteSize() < 20_000
+        request, seen = pb.ListTasksRequest(with_commands=True), 0
+        while True:
+            page = await operator.ListTasks(request)
+            assert page.ByteSize() < 3 * 1024 * 1024
+            assert {view.task.command.shell for view in page.tasks} == {shell}
+            seen += len(page.tasks)
+            if not page.next_page_token:
+                break
+            request.page_token = page.next_page_token
+        assert seen == 110
+
+
+async def test_a_token_that_is_none_is_an_invalid_argument() -> None:
+    async with running_master() as master, make_channel(master.address) as channel:
+        answer = OperatorServiceStub(channel).ListRoles(pb.ListRolesRequest(page_token="x" * 9_999))
+        said = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
+        assert said.startswith("page_token is not one of this list")
 
 
 async def test_offers_show_what_is_left_of_their_lease() -> None:

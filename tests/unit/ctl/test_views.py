@@ -143,6 +143,7 @@ ALL: list[tuple[Table, View]] = [
     (tables.QUOTAS, views.role_view(ROLE)),
     (tables.OFFERS, views.offer_view(OFFER)),
     (tables.TASKS, views.task_view(TASK)),
+    (tables.TASKS_WITH_COMMANDS, views.task_view(TASK)),
 ]
 
 
@@ -177,6 +178,8 @@ ROLE  GUARANTEE  LIMIT           PREEMPTION  USED    OFFERED
 ads   cpus:4     cpus:8;mem:0MB  off         cpus:2  -
 OFFER  FRAMEWORK  AGENT  ROLE  LEASE  RESOURCES
 o1     f1         a1     ads     10s  cpus:2
+TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES
+t1    first  f1         a1     ads   FAILED     3  -    cpus:1
 TASK  NAME   FRAMEWORK  AGENT  ROLE  STATE   CODE  WHY  RESOURCES  COMMAND
 t1    first  f1         a1     ads   FAILED     3  -    cpus:1     echo hi
 """  # noqa: E501 - lines of a table are not folded

@@ -123,8 +123,10 @@ def written(world: World) -> None:
         row = encode(record)
         if row.body is not None:
             assert decode(row.kind, row.body) == record
-    agent_views.view_agents(world.state, world.now)
-    views.view_frameworks(world.state, world.now)
+    for agent in world.state.agents.values():
+        agent_views.view_agent(world.state, agent, world.now)
+    for framework in world.state.frameworks.values():
+        views.view_framework(world.state, framework, world.now)
     views.view_master(world.state, world.now)
 
 

@@ -10,7 +10,7 @@ from croupier.master.core.facts import FrameworkTornDown
 from croupier.master.core.messages import KillTask
 from croupier.master.core.on_framework import TornDown
 from croupier.master.core.records import FrameworkRecord
-from croupier.master.services.views import view_frameworks
+from croupier.master.services.views import view_framework
 from croupier.model.errors import CroupierError, NotFound, Removed
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, TaskState
@@ -89,9 +89,11 @@ def test_an_unknown_framework_is_refused(framework_id: str) -> None:
 
 def test_a_framework_that_is_away_says_when_it_will_be_removed() -> None:
     scene = Scene()
-    (view,) = view_frameworks(scene.state, scene.now).frameworks
+    (framework,) = scene.state.frameworks.values()
+    view = view_framework(scene.state, framework, scene.now)
     assert not view.HasField("removed_in_ms")
     scene.do(SessionEnded(scene.session, "it crashed"))
     scene.pass_time(10.0)
-    (view,) = view_frameworks(scene.state, scene.now).frameworks
+    (framework,) = scene.state.frameworks.values()
+    view = view_framework(scene.state, framework, scene.now)
     assert view.removed_in_ms == 590_000

@@ -55,6 +55,19 @@ def test_illegal_roles(value: str) -> None:
         check_role(value)
 
 
+@pytest.mark.parametrize(
+    ("roles", "refusal"),
+    [
+        ([f"r{at}/" + "/".join("d" * 31) for at in range(32)], "128 components in all"),
+        ([f"{at}/" + "x" * 1000 for at in range(5)], "4096 bytes in all"),
+    ],
+)
+def test_the_roles_of_a_framework_are_bounded_together(roles: list[str], refusal: str) -> None:
+    check_roles(roles[:4])
+    with pytest.raises(InvalidRequest, match=refusal):
+        check_roles(roles)
+
+
 @pytest.mark.parametrize("value", ["", "a\nb", "\x1b[31m", "\u2028", "x" * (MAX_HOSTNAME + 1)])
 def test_illegal_hostnames(value: str) -> None:
     with pytest.raises(InvalidRequest, match="hostname"):

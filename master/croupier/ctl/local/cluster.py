@@ -18,11 +18,11 @@ from typing import Any
 from croupier.ctl.connection import connected
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
+from croupier.ctl.pages import all_agents
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.daemon import PARENT_VARIABLE
-from croupier.v1 import operator_pb2 as pb
 
 READY_S = 30.0
 STOP_S = 10.0
@@ -142,10 +142,10 @@ class Cluster:
         names = {agent.name for agent in self._plan.agents}
         try:
             async with connected(Target((self._plan.master_address,))) as master:
-                answer = await master.ask(master.service.ListAgents, pb.ListAgentsRequest())
+                known = await all_agents(master)
         except CroupierError:
             return 0
-        return len({a.agent.hostname for a in answer.agents if a.state == "connected"} & names)
+        return len({a.agent.hostname for a in known if a.state == "connected"} & names)
 
     def _check_alive(self) -> None:
         for child in self._started:

@@ -261,14 +261,14 @@ class Tree:
 
     def entitlement(self, node: Node) -> Fraction:
         """What part of the cluster the node is entitled to; 0 if it is not alive. O(depth)."""
-        entitled = Fraction(1)
+        entitled, whole = 1, 1
         while node.parent is not None:
             if node.pull is None:
                 return Fraction(0)
             up, down = lift_of(node.parent)
-            entitled *= Fraction(node.weight * down, up)
+            entitled, whole = entitled * node.weight * down, whole * up
             node = node.parent
-        return entitled
+        return Fraction(entitled, whole)
 
     def entitlements(self) -> dict[Node, Fraction]:
         """The entitlement of every node that is alive; the root's is 1. O(n)."""

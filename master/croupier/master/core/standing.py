@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 
+from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core.roles import Cluster
 from croupier.master.core.state import State
-from croupier.model.ids import FrameworkId, Role
+from croupier.model.ids import Role
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings, ancestors
 
@@ -46,38 +47,76 @@ class Standings:
 
     def __init__(self, state: State, changes: Mapping[Role, RoleSettings] | None = None) -> None:
         """As they stand, or with `changes` as they would if that were set. O(tasks + roles)."""
-        self._allocator, self._changes = state.allocator, changes or {}
-        self.entitlements = role_entitlements(self._allocator.tree, self._changes)
-        self._members, self._tasks = _members(state), _tasks(state)
+        self._state, self._changes = state, changes or {}
+        self.entitlements = role_entitlements(state.allocator.tree, self._changes)
+        self._tasks = count_tasks(state)
 
     def of(self, role: Role) -> RoleStanding:
         """One role; that nobody has named it makes no difference."""
-        now = self._allocator.roles().get(role, _UNTOUCHED)
-        settings = self._changes.get(role, now)
-        pool = self._allocator.tree.roles.get(role)
-        if pool is None:
-            return RoleStanding(role, settings)
-        offered = {name: milli - pool.used.get(name, 0) for name, milli in pool.held.items()}
-        return RoleStanding(
-            role,
-            settings,
-            Resources(pool.used),
-            Resources(offered),
-            self._allocator.role_share(role),
-            self.entitlements[role],
-            len(self._members[role]),
-            self._tasks[role],
+        standing = stand_role(self._state, role, self._tasks[role])
+        return replace(
+            standing,
+            settings=self._changes.get(role, standing.settings),
+            entitlement=self.entitlements.get(role, Fraction(0)),
         )
+
+
+def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
+    """One role, in and below which so many tasks have not ended. O(nodes below it + depth).
+
+    A role that no framework has and no operator has set anything of is empty.
+    """
+    allocator = state.allocator
+    settings = allocator.roles().get(role, _UNTOUCHED)
+    pool = allocator.tree.roles.get(role)
+    if pool is None:
+        return RoleStanding(role, settings)
+    offered = {name: milli - pool.used.get(name, 0) for name, milli in pool.held.items()}
+    return RoleStanding(
+        role,
+        settings,
+        Resources(pool.used),
+        Resources(offered),
+        allocator.role_share(role),
+        allocator.role_entitlement(role),
+        len({node.framework_id for node in pool.nodes() if isinstance(node, Leaf)}),
+        tasks,
+    )
 
 
 def stand(state: State) -> dict[Role, RoleStanding]:
     """Every role that has frameworks or settings, and all above those, from the top down."""
     standings = Standings(state)
-    allocator = state.allocator
-    return {
-        role: standings.of(role)
-        for role in in_tree_order([*allocator.tree.roles, *allocator.roles()])
-    }
+    return {role: standings.of(role) for role in in_tree_order(known_roles(state))}
+
+
+def known_roles(state: State) -> set[Role]:
+    """Every role that has frameworks or settings, and all above those."""
+    found = set(state.allocator.tree.roles)
+    for role in state.allocator.roles():
+        found.update((role, *ancestors(role)))
+    return found
+
+
+def count_tasks(state: State) -> Counter[Role]:
+    """How many tasks that have not ended are in each role and below it. O(tasks)."""
+    return with_those_below(
+        Counter(
+            task.role
+            for framework in state.frameworks.values()
+            for task in framework.tasks.values()
+            if not task.state.is_terminal
+        )
+    )
+
+
+def with_those_below(counts: Counter[Role]) -> Counter[Role]:
+    """What is counted in each role, and in all below it together."""
+    total = Counter(counts)
+    for role, number in counts.items():
+        for above in ancestors(role):
+            total[above] += number
+    return total
 
 
 def in_tree_order(roles: Iterable[Role]) -> list[Role]:
@@ -100,24 +139,3 @@ def cluster_of(state: State) -> Cluster:
         sum(not agent.in_pool for agent in state.agents.values()),
         {role: pool.used for role, pool in state.allocator.tree.roles.items()},
     )
-
-
-def _members(state: State) -> Mapping[Role, set[FrameworkId]]:
-    members: defaultdict[Role, set[FrameworkId]] = defaultdict(set)
-    for framework_id, role in state.allocator.tree.leaves:
-        for above in (role, *ancestors(role)):
-            members[above].add(framework_id)
-    return members
-
-
-def _tasks(state: State) -> Counter[Role]:
-    tasks = Counter(
-        task.role
-        for framework in state.frameworks.values()
-        for task in framework.tasks.values()
-        if not task.state.is_terminal
-    )
-    for role, number in list(tasks.items()):
-        for above in ancestors(role):
-            tasks[above] += number
-    return tasks

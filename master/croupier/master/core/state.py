@@ -18,11 +18,12 @@ from croupier.master.allocator.charges import Charge
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import SessionId
+from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry, TaskRecord
 from croupier.master.core.settings import Settings
-from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.core.tasks import Task
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources, sum_of, total_of
@@ -63,7 +64,7 @@ class State:
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
-        self.ended: deque[TaskSnapshot] = deque(maxlen=settings.completed_tasks)
+        self.ended = EndedTasks(settings.completed_tasks)
         self.preemptor = Preemptor(allocator, settings.preemption)
         self.initial_roles = dict(allocator.roles())
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
@@ -326,7 +327,7 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.append(task.snapshot())
+        self.ended.add(task.snapshot())
 
     def used(self, agent: Agent) -> Resources:
         """What tasks hold of an agent, or held when it was last known."""

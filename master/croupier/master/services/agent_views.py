@@ -16,12 +16,6 @@ from croupier.v1 import operator_pb2 as pb
 GONE = "gone"
 
 
-def view_agents(state: State, now: float) -> pb.ListAgentsResponse:
-    """All agents, in the order in which they came."""
-    agents = state.agents.values()
-    return pb.ListAgentsResponse(agents=[view_agent(state, agent, now) for agent in agents])
-
-
 def view_agent(state: State, agent: Agent, now: float) -> pb.AgentView:
     """One agent, be it one that has just been declared gone."""
     is_known = state.agents.get(agent.agent_id) is agent

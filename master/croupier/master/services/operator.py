@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import TypeVar
@@ -19,11 +18,11 @@ from croupier.master.core.events import (
 )
 from croupier.master.core.on_framework import TornDown
 from croupier.master.core.on_roles import RolesMoved
-from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.master.seat import Seat
-from croupier.master.services import agent_views, views
+from croupier.master.services import agent_views, lists, views
+from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
 from croupier.master.services.stream import Context
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.clock import Clock
@@ -35,10 +34,6 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 
 T = TypeVar("T")
 
-# About 10 ms of work: then the driver has its turn.
-TASKS_AT_ONCE = 250
-ROLES_AT_ONCE = 500
-
 
 class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
@@ -46,6 +41,7 @@ class OperatorService(OperatorServiceServicer):
     def __init__(self, seat: Seat, clock: Clock, version: str) -> None:
         """Ask the term that stands."""
         self._seat, self._clock, self._version = seat, clock, version
+        self._pages = Pages(seat.read, clock)
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
@@ -64,46 +60,40 @@ class OperatorService(OperatorServiceServicer):
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
-        """All agents."""
-        clock = self._clock
-        return await self._read(context, lambda state: agent_views.view_agents(state, clock.now()))
+        """A page of the agents."""
+        found, token = await self._page(context, lists.all_agents(self._clock), request)
+        return pb.ListAgentsResponse(agents=found, next_page_token=token)
 
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
-        """All frameworks that were not removed, and those removed whose tasks still end."""
-        clock = self._clock
-        return await self._read(context, lambda state: views.view_frameworks(state, clock.now()))
+        """A page of the frameworks."""
+        found, token = await self._page(context, lists.all_frameworks(self._clock), request)
+        return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
 
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
-        """Roles that have frameworks or settings, and all above them, as a tree."""
-        standings = list((await self._read(context, stand)).values())
-        wire = pb.ListRolesResponse()
-        for start in range(0, len(standings), ROLES_AT_ONCE):
-            wire.roles.extend(map(views.view_role, standings[start : start + ROLES_AT_ONCE]))
-            await asyncio.sleep(0)
-        return wire
+        """A page of the roles."""
+        tasks = await _answered(context, lists.count_tasks(self._seat.read))
+        found, token = await self._page(context, lists.all_roles(tasks), request)
+        return pb.ListRolesResponse(roles=found, next_page_token=token)
 
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
-        """Outstanding offers."""
-        clock = self._clock
-        return await self._read(context, lambda state: views.view_offers(state, clock.now()))
+        """A page of the outstanding offers."""
+        found, token = await self._page(context, lists.all_offers(self._clock), request)
+        return pb.ListOffersResponse(offers=found, next_page_token=token)
 
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
-        """Tasks, of one framework or of all; also those that have ended lately."""
+        """A page of the tasks, of one framework or of all."""
         framework_id = FrameworkId(request.framework_id)
-        tasks = await self._read(context, lambda state: views.select_tasks(state, framework_id))
-        wire = pb.ListTasksResponse()
-        for start in range(0, len(tasks), TASKS_AT_ONCE):
-            wire.tasks.extend(map(views.view_task, tasks[start : start + TASKS_AT_ONCE]))
-            await asyncio.sleep(0)
-        return wire
+        listed = lists.tasks_of(framework_id, with_commands=request.with_commands)
+        found, token = await self._page(context, listed, request)
+        return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Have a task ended."""
@@ -190,6 +180,11 @@ class OperatorService(OperatorServiceServicer):
         )
         assert isinstance(moved, RolesMoved)
         return moved
+
+    async def _page(
+        self, context: Context, listed: Listed[ViewT], request: PageRequest
+    ) -> tuple[list[ViewT], str]:
+        return await _answered(context, self._pages.page(listed, request))
 
     async def _read(self, context: Context, query: Callable[[State], T]) -> T:
         return await _answered(context, self._seat.read(query))

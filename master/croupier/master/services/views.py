@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from fractions import Fraction
-from itertools import chain
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
+from croupier.master.core.offers import Offer
 from croupier.master.core.on_roles import RolesMoved
-from croupier.master.core.standing import RoleStanding, Standings, in_tree_order
+from croupier.master.core.standing import RoleStanding, count_tasks, in_tree_order, stand_role
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.recovery import agents_missing, decided_in_s
@@ -19,10 +19,11 @@ from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, total_of
+from croupier.model.task import TaskInfo
 from croupier.rpc.resources_wire import resources_to_wire
 from croupier.rpc.roles_wire import settings_to_wire
 from croupier.rpc.task_wire import demand_to_wire, status_to_wire, task_to_wire
-from croupier.v1 import framework_pb2
+from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 
 PPM = 1_000_000
@@ -51,13 +52,6 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
     )
 
 
-def view_frameworks(state: State, now: float) -> pb.ListFrameworksResponse:
-    """All frameworks, in the order in which they came."""
-    return pb.ListFrameworksResponse(
-        frameworks=[_framework(state, each, now) for each in state.frameworks.values()]
-    )
-
-
 def view_role(standing: RoleStanding) -> pb.RoleView:
     """One role, with everything below it."""
     return pb.RoleView(
@@ -80,43 +74,25 @@ def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
     return wire
 
 
-def view_offers(state: State, now: float) -> pb.ListOffersResponse:
-    """All outstanding offers, oldest first, each with what is left of its lease."""
-    wire = pb.ListOffersResponse()
-    for offer in state.offers.values():
-        offered = Offered(
-            offer.offer_id,
-            state.agents[offer.agent_id].describe(),
-            offer.role,
-            offer.resources,
-            max(offer.expires_at - now, 0.0),
-        )
-        wire.offers.add(offer=offer_to_wire(offered), framework_id=offer.framework_id)
-    return wire
+def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
+    """One outstanding offer, with what is left of its lease."""
+    offered = Offered(
+        offer.offer_id,
+        state.agents[offer.agent_id].describe(),
+        offer.role,
+        offer.resources,
+        max(offer.expires_at - now, 0.0),
+    )
+    return pb.OfferView(offer=offer_to_wire(offered), framework_id=offer.framework_id)
 
 
-def select_tasks(state: State, framework_id: FrameworkId) -> list[TaskSnapshot]:
-    """Tasks that have ended lately, and then those that have not, as they stand now.
-
-    What is returned never changes, so it can be put on the wire a part at a time.
-    """
-    frameworks = [
-        framework
-        for framework in state.frameworks.values()
-        if framework_id in ("", framework.framework_id)
-    ]
-    live = chain.from_iterable(framework.tasks.values() for framework in frameworks)
-    ended = (task for task in state.ended if framework_id in ("", task.framework_id))
-    return [*ended, *(task.snapshot() for task in live)]
-
-
-def view_task(task: Task | TaskSnapshot) -> pb.TaskView:
-    """One task."""
+def view_task(task: Task | TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
+    """One task; what it runs, and its labels, may be left out."""
     return pb.TaskView(
         framework_id=task.framework_id,
         agent_id=task.status.agent_id,
         role=task.role,
-        task=task_to_wire(task.info),
+        task=task_to_wire(task.info) if with_command else _outline(task.info),
         status=status_to_wire(task.status),
     )
 
@@ -134,12 +110,13 @@ def view_reasons(
         raise NotFound(f"no framework {framework_id!r}")
     if agent_id and agent_id not in state.agents:
         raise NotFound(f"no agent {agent_id!r}")
-    standings = Standings(state)
+    tasks = count_tasks(state)
     return pb.ExplainResponse(
         reasons=map(_reason, _reasons(state, framework, agent_id, now)),
-        framework=_framework(state, framework, now),
+        framework=view_framework(state, framework, now),
         roles=[
-            view_role(standings.of(role)) for role in in_tree_order(_roles_of(state, framework))
+            view_role(stand_role(state, role, tasks[role]))
+            for role in in_tree_order(_roles_of(state, framework))
         ],
     )
 
@@ -175,7 +152,8 @@ def _roles_of(state: State, framework: Framework) -> list[Role]:
     return [role for framework_id, role in leaves if framework_id == framework.framework_id]
 
 
-def _framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
+def view_framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
+    """One framework."""
     framework_id, allocator = framework.framework_id, state.allocator
     removed_at = state.deadlines.at(("framework", framework_id))
     removed_in_s = None if removed_at is None else max(0.0, removed_at - now)
@@ -196,7 +174,7 @@ def _framework(state: State, framework: Framework, now: float) -> pb.FrameworkVi
         offered=resources_to_wire(_offered(framework)),
         share_ppm=_ppm(allocator.share(framework_id)),
         entitlement_ppm=_ppm(allocator.entitlement(framework_id)),
-        tasks=sum(not task.state.is_terminal for task in framework.tasks.values()),
+        tasks=len(framework.tasks) - framework.ended,
         offers=len(framework.offers),
         removed_in_ms=None if removed_in_s is None else round(removed_in_s * 1000),
     )
@@ -206,6 +184,16 @@ def _suppressed(state: State, framework: Framework) -> list[Role]:
     leaves = state.allocator.tree.leaves
     mine = ((role, leaves.get((framework.framework_id, role))) for role in framework.roles)
     return [role for role, leaf in mine if leaf is not None and leaf.is_suppressed]
+
+
+def _outline(info: TaskInfo) -> task_pb2.TaskInfo:
+    """The task without what it runs."""
+    return task_pb2.TaskInfo(
+        task_id=info.task_id,
+        name=info.name,
+        resources=resources_to_wire(info.resources),
+        kill_policy=task_pb2.KillPolicy(grace_ms=info.grace_ms),
+    )
 
 
 def _ppm(fraction: Fraction) -> int:

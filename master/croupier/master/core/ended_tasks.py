@@ -1,0 +1,39 @@
+"""Tasks that are over and done with, kept for people to look at.
+
+A task's framework has acknowledged its end, or needs none. The oldest are forgotten.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Iterator
+
+from croupier.master.core.tasks import TaskSnapshot
+from croupier.model.ids import FrameworkId, TaskId
+
+
+class EndedTasks:
+    """At most so many ended tasks, oldest first."""
+
+    def __init__(self, most: int) -> None:
+        """Keep at most `most`."""
+        self._most = most
+        self._tasks: OrderedDict[tuple[FrameworkId, TaskId], TaskSnapshot] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    def __iter__(self) -> Iterator[TaskSnapshot]:
+        return iter(self._tasks.values())
+
+    def get(self, framework_id: FrameworkId, task_id: TaskId) -> TaskSnapshot | None:
+        """The task; None if it is not known, or forgotten."""
+        return self._tasks.get((framework_id, task_id))
+
+    def add(self, task: TaskSnapshot) -> None:
+        """Keep `task` in place of an older one of its id."""
+        key = (task.framework_id, task.info.task_id)
+        self._tasks[key] = task
+        self._tasks.move_to_end(key)
+        if len(self._tasks) > self._most:
+            self._tasks.popitem(last=False)

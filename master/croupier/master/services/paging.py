@@ -1,0 +1,218 @@
+"""Long lists, a page at a time.
+
+Rule: a listing takes the keys of all items at one moment and sorts them once. Its pages then
+look each key up as they come to it. So an item that stays is listed once, whatever comes and
+goes between two pages, and a page costs what it shows.
+
+A token names its listing and the last key that was shown. A listing that was forgotten, or that
+another master made, is made anew and goes on after that key.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import secrets
+from bisect import bisect_right
+from collections import OrderedDict
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Generic, Protocol, TypeVar
+
+from croupier.master.core.state import State
+from croupier.model.clock import Clock
+from croupier.model.errors import InvalidRequest
+from croupier.rpc.outbox import Sized
+
+# Below the 4 MiB that gRPC lets a client receive unless the client says otherwise.
+PAGE_BYTES: Final = 2 * 1024 * 1024
+PAGE_ITEMS: Final = 5_000
+# Work on a page lasts so long, or shows so many items; then the driver has its turn.
+SLICE_S: Final = 0.005
+SLICE_ITEMS: Final = 250
+# About 1 ms of sorting.
+SORTED_AT_ONCE: Final = 5_000
+# Listings that are under way: each holds a key for every item. Others are made anew.
+MOST_LISTINGS: Final = 4
+IDLE_S: Final = 60.0
+MAX_TOKEN_BYTES: Final = 4_096
+
+ViewT = TypeVar("ViewT", bound=Sized)
+T = TypeVar("T")
+
+
+class Read(Protocol):
+    """Asks the state of the master that leads; see `Seat.read`."""
+
+    def __call__(self, query: Callable[[State], T], /) -> Awaitable[T]:
+        """The answer to `query`, at one moment."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Listed(Generic[ViewT]):
+    """A list that operators may ask for.
+
+    Attributes:
+        name: tells it apart from all others, its filter included.
+        keys: the keys of all items, each once, in any order. Items are listed by key.
+        view: one item; None if it is not there any more.
+    """
+
+    name: str
+    keys: Callable[[State], list[str]]
+    view: Callable[[State, str], ViewT | None]
+
+
+class PageRequest(Protocol):
+    """What the requests for all lists have in common."""
+
+    @property
+    def page_size(self) -> int:
+        """At most so many items; 0: as many as fit."""
+        ...
+
+    @property
+    def page_token(self) -> str:
+        """Where the page before ended; empty: the first page."""
+        ...
+
+
+@dataclass(slots=True)
+class _Listing:
+    """The sorted keys of a list, as they were when its first page was made."""
+
+    keys: list[str]
+    used_at: float
+
+
+class Pages:
+    """Makes pages, and remembers the listings that are under way."""
+
+    def __init__(self, read: Read, clock: Clock) -> None:
+        """Read the state by `read`."""
+        self._read, self._clock = read, clock
+        self._listings: OrderedDict[str, _Listing] = OrderedDict()
+        self._turns = asyncio.Semaphore(MOST_LISTINGS)
+
+    def __len__(self) -> int:
+        return len(self._listings)
+
+    async def page(self, listed: Listed[ViewT], request: PageRequest) -> tuple[list[ViewT], str]:
+        """The items of one page, and the token of the next; empty after the last.
+
+        Raises:
+            InvalidRequest: if the token is not one of this list.
+            CroupierError: as for `Seat.read`.
+        """
+        listing_id, last = _parse_token(listed.name, request.page_token)
+        size = min(request.page_size or PAGE_ITEMS, PAGE_ITEMS)
+        async with self._turns:
+            listing = self._known(listing_id)
+            if listing is None:
+                listing_id, listing = secrets.token_hex(4), await self._begin(listed)
+            start = 0 if last is None else bisect_right(listing.keys, last)
+            views, end = await self._fill(listed, listing.keys, start, size)
+        if end == len(listing.keys):
+            self._listings.pop(listing_id, None)
+            return views, ""
+        self._remember(listing_id, listing)
+        return views, _make_token(listed.name, listing_id, listing.keys[end - 1])
+
+    async def _begin(self, listed: Listed[ViewT]) -> _Listing:
+        keys: list[str] = []
+        found = await self._read(listed.keys)
+        for start in range(0, len(found), SORTED_AT_ONCE):
+            keys += sorted(found[start : start + SORTED_AT_ONCE])
+            await asyncio.sleep(0)
+        # It merges what is sorted.
+        keys.sort()
+        return _Listing(keys, self._clock.now())
+
+    async def _fill(
+        self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
+    ) -> tuple[list[ViewT], int]:
+        """Items from `at` on until the page is full, and where the rest begins."""
+        page = _Page[ViewT](size)
+        while at < len(keys) and not page.is_full:
+            at = await self._read(partial(self._add_some, listed, keys, at, page))
+        return page.views, at
+
+    def _add_some(
+        self, listed: Listed[ViewT], keys: Sequence[str], at: int, page: _Page[ViewT], state: State
+    ) -> int:
+        until = self._clock.now() + SLICE_S
+        for end in range(at, min(at + SLICE_ITEMS, len(keys))):
+            view = listed.view(state, keys[end])
+            if view is not None and not page.add(view):
+                return end
+            if page.is_full or self._clock.now() >= until:
+                return end + 1
+        return min(at + SLICE_ITEMS, len(keys))
+
+    def _known(self, listing_id: str) -> _Listing | None:
+        self._forget(self._clock.now() - IDLE_S)
+        return self._listings.get(listing_id)
+
+    def _remember(self, listing_id: str, listing: _Listing) -> None:
+        listing.used_at = self._clock.now()
+        self._listings[listing_id] = listing
+        self._listings.move_to_end(listing_id)
+        if len(self._listings) > MOST_LISTINGS:
+            self._listings.popitem(last=False)
+
+    def _forget(self, used_before: float) -> None:
+        while self._listings:
+            oldest = next(iter(self._listings))
+            if self._listings[oldest].used_at >= used_before:
+                return
+            del self._listings[oldest]
+
+
+class _Page(Generic[ViewT]):
+    """Items until they are enough, by number or by bytes; one at least."""
+
+    def __init__(self, size: int) -> None:
+        self.views: list[ViewT] = []
+        self.is_full = False
+        self._size, self._bytes = size, 0
+
+    def add(self, view: ViewT) -> bool:
+        """Add an item; False if there is no room for it."""
+        size = view.ByteSize()
+        if self.views and self._bytes + size > PAGE_BYTES:
+            self.is_full = True
+            return False
+        self.views.append(view)
+        self._bytes += size
+        self.is_full = len(self.views) >= self._size
+        return True
+
+
+def _make_token(name: str, listing_id: str, last: str) -> str:
+    # No id or role has a line break.
+    return base64.urlsafe_b64encode(f"{name}\n{listing_id}\n{last}".encode()).decode()
+
+
+def _parse_token(name: str, token: str) -> tuple[str, str | None]:
+    """The listing and the last key that was shown; None before the first page.
+
+    Raises:
+        InvalidRequest: if it is not a token of the list of this name.
+    """
+    if not token:
+        return "", None
+    try:
+        if len(token) > MAX_TOKEN_BYTES:
+            raise ValueError
+        told = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        whose, listing_id, last = told.split("\n")
+        if whose != name:
+            raise ValueError
+    except ValueError:
+        raise InvalidRequest(
+            "page_token is not one of this list: give next_page_token of the page before, as it"
+            " is, in the same request"
+        ) from None
+    return listing_id, last
