@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 from croupier.model.clock import Clock
@@ -219,8 +219,8 @@ class Calls:
             self._standing.on_demands_answered(entry.seq, verdict.error is None)
         elif launch is not None:
             before = entry.stream != self._stream
-            tasks = [launch.tasks[n] for n in verdict.launched if n < len(launch.tasks)]
-            if self._standing.on_launched(entry.seq, launch.role, tasks, before):
+            tasks = tuple(launch.tasks[n] for n in verdict.launched if n < len(launch.tasks))
+            if self._standing.on_launched(entry.seq, replace(launch, tasks=tasks), before):
                 self._restate_demand()
 
     def _restate_demand(self) -> None:

@@ -11,7 +11,7 @@ import uuid
 from collections.abc import Iterable, Sequence
 from typing import ClassVar
 
-from croupier.model.attributes import Constraint
+from croupier.model.attributes import Constraint, facts_of
 from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role, check_id
@@ -195,7 +195,11 @@ class Framework:
         verdict = await self._session.call(
             accept_call(offer_ids, launched, refuse_s),
             answers=offer_ids,
-            launch=Launch(Role(first.role), tuple(task.resources for task in launched)),
+            launch=Launch(
+                Role(first.role),
+                tuple(task.resources for task in launched),
+                facts_of(first.hostname, first.attributes),
+            ),
         )
         if [task.task_id for task in verdict.tasks] != [task.task_id for task in launched]:
             raise verdict.error or ProtocolViolation("the verdict is not about the call's tasks")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from croupier.model import ranges as rng
 from croupier.model.attributes import Constraint, check_constraints
@@ -69,6 +69,14 @@ class Demand:
         numbers = {name: 1000 * rng.count(ranges) for name, ranges in task.ranges.items()}
         return not task.sets and self.unit.scalars == {**task.scalars, **numbers}
 
+    def suits(self, facts: Mapping[str, str]) -> bool:
+        """Whether an agent with these attributes passes all constraints."""
+        return all(each.holds(facts) for each in self.constraints)
+
+    def counted_down(self, units: int = 1) -> Demand:
+        """What is wanted once so many more units are launched."""
+        return self if self.count is None else replace(self, count=max(self.count - units, 0))
+
     def __str__(self) -> str:
         wanted = "any number of" if self.count is None else str(self.count)
         return f"{wanted} <{self.unit}>{self._portions()}{self._place()}"
@@ -81,6 +89,30 @@ class Demand:
     def _place(self) -> str:
         role = "" if self.role is None else f", in role {self.role}"
         return role + "".join(f", {constraint}" for constraint in self.constraints)
+
+
+def counted_for(demands: Sequence[Demand], task: Resources, facts: Mapping[str, str]) -> int | None:
+    """Return the place of the demand that a launched task counts for; None if none wants more.
+
+    It is a demand whose unit is what the task takes; else one whose unit fits in that; else any.
+    Of several it is the first whose constraints the agent passes, else the first. Master and
+    SDK both count by this rule, so that they agree on what is left.
+
+    Args:
+        demands: those of the role that the task is launched in.
+        task: what the task takes.
+        facts: of the agent that the task is launched on.
+    """
+    wanted = [place for place, demand in enumerate(demands) if demand.count != 0]
+    if len(wanted) > 1:
+        wanted.sort(key=lambda place: not demands[place].suits(facts))
+    for place in wanted:
+        if demands[place].is_unit(task):
+            return place
+    for place in wanted:
+        if demands[place].unit.units_within(task, 1):
+            return place
+    return wanted[0] if wanted else None
 
 
 def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tuple[Demand, ...]:

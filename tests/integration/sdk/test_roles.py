@@ -18,6 +18,7 @@ from croupier.sdk import (
     Role,
     Task,
     TaskState,
+    equals,
     matches,
     not_matches,
 )
@@ -99,6 +100,19 @@ async def test_each_shape_is_counted_down_by_its_own_tasks() -> None:
             assert [demand.count for demand in again.demands] == [2, 1]
             await framework.demands([])
             assert not master.demands
+
+
+async def test_one_unit_under_two_constraints_is_counted_where_the_agent_passes() -> None:
+    zones = [Demand(UNIT, 5, (equals("zone", zone),)) for zone in ("a", "b")]
+    async with FakeMaster() as master:
+        framework = Recorder(master.address, demands=zones)
+        async with running(framework, master):
+            master.offer(UNIT, attributes={"zone": "b"})
+            assert (await framework.accept(await framework.next_offer(), [task()]))[0].ok
+            assert [demand.count for demand in master.demands] == [5, 4]
+            master.disconnect()
+            again = await master.subscribed()
+            assert [demand.count for demand in again.demands] == [5, 4]
 
 
 async def test_roles_are_suppressed_and_revived_one_by_one() -> None:

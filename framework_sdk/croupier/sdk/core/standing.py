@@ -7,10 +7,10 @@ every task launched, as it does at the master.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, counted_for
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE, Role
 from croupier.model.resources import Resources
@@ -20,10 +20,15 @@ Demands = tuple[Demand, ...]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What an ACCEPT is to launch: in the role of its offers, tasks that take this much each."""
+    """What an ACCEPT is to launch: in the role of its offers, tasks that take this much each.
+
+    Attributes:
+        facts: attributes of the agent as text, which constraints are about.
+    """
 
     role: Role
     tasks: tuple[Resources, ...]
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 class Standing:
@@ -86,8 +91,8 @@ class Standing:
         if taken and seq > self._settled_seq:
             self._settled, self._settled_seq = demands, seq
 
-    def on_launched(self, seq: int, role: Role, tasks: Sequence[Resources], before: bool) -> bool:
-        """The ACCEPT of call `seq` launched tasks that take this much each.
+    def on_launched(self, seq: int, launch: Launch, before: bool) -> bool:
+        """The ACCEPT of call `seq` launched these tasks.
 
         `before` says that an earlier stream carried the call: its offers died with that
         stream, so the master had taken it before this stream's SUBSCRIBE told it a demand
@@ -95,9 +100,7 @@ class Standing:
         """
         if seq < self._settled_seq:
             return False
-        left = self._settled
-        for task in tasks:
-            left = counted_down(left, self.roles[0], role, task)
+        left = counted_down(self._settled, self.roles[0], launch)
         changed, self._settled = left != self._settled, left
         return changed and before and not self._sent
 
@@ -108,24 +111,12 @@ class Standing:
         assert self._suppressed <= set(self.roles)
 
 
-def counted_down(demands: Demands, first: Role, role: Role, task: Resources) -> Demands:
-    """`demands` after a task was launched on an offer in `role`; `first` is the first role.
-
-    Of the shapes of that role that are still wanted, it is one of the first that it takes just
-    a unit of; else of the first whose unit fits in it; else of the first. So counts the master.
-    """
-    wanted = [
-        n
-        for n, demand in enumerate(demands)
-        if (demand.role or first) == role and demand.count != 0
-    ]
-    exact = [n for n in wanted if demands[n].is_unit(task)]
-    covered = [n for n in wanted if demands[n].unit.units_within(task, 1)]
-    number = next(iter([*exact, *covered, *wanted]), None)
-    if number is None:
-        return demands
-    demand = demands[number]
-    if demand.count is None:
-        return demands
-    counted = replace(demand, count=demand.count - 1)
-    return (*demands[:number], counted, *demands[number + 1 :])
+def counted_down(demands: Demands, first: Role, launch: Launch) -> Demands:
+    """`demands` after a launch; `first` is the role of those that name none."""
+    mine = [n for n, demand in enumerate(demands) if (demand.role or first) == launch.role]
+    left = list(demands)
+    for task in launch.tasks:
+        place = counted_for([left[n] for n in mine], task, launch.facts)
+        if place is not None:
+            left[mine[place]] = left[mine[place]].counted_down()
+    return tuple(left)

@@ -6,7 +6,7 @@ used twice; updates are numbered from 1 and kept until acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from croupier.model.demand import Demand, check_demands
@@ -16,20 +16,26 @@ from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.rpc.task_wire import demands_from_wire
 from croupier.rpc.wire_errors import error_to_wire
-from croupier.sdk.core.standing import counted_down
+from croupier.sdk.core.standing import Launch, counted_down
 from croupier.sdk.testing.recorded import tasks_of
 from croupier.v1 import framework_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
 class FakeOffer:
-    """An offer that stands; `expires_at` is in seconds on the master's clock."""
+    """An offer that stands.
+
+    Attributes:
+        expires_at: in seconds on the master's clock.
+        facts: attributes of the agent as text, with its hostname.
+    """
 
     offer_id: str
     agent_id: str
     role: Role
     resources: Resources
     expires_at: float
+    facts: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
@@ -190,7 +196,8 @@ class Cluster:
                 room -= info.resources
                 first = standing[0]
                 self.tasks[info.task_id] = FakeTask(info, first.agent_id, first.role, by)
-                self.demands = counted_down(self.demands, self.roles[0], first.role, info.resources)
+                launch = Launch(first.role, (info.resources,), first.facts)
+                self.demands = counted_down(self.demands, self.roles[0], launch)
             verdict.tasks.add(
                 task_id=info.task_id, error=error_to_wire(task_error) if task_error else None
             )

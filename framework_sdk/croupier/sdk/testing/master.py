@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Self, TypeVar
 
+from croupier.model.attributes import facts_of
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -194,7 +195,8 @@ class FakeMaster:
         self._offers_made += 1
         offer_id = f"O{self._offers_made}"
         expires_at = self._clock.now() + lease_s
-        self._service.cluster.add(FakeOffer(offer_id, agent_id, own, amount, expires_at))
+        facts = facts_of(hostname, attributes or {})
+        self._service.cluster.add(FakeOffer(offer_id, agent_id, own, amount, expires_at, facts))
         agent = pb.AgentDescription(
             agent_id=agent_id,
             hostname=hostname,

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from croupier.model.attributes import Constraint
-from croupier.model.demand import Demand
+from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
@@ -48,15 +47,6 @@ class Want:
         """Thousandths of each scalar that the least offer of it takes."""
         return {name: milli * self.least for name, milli in self.demand.unit.scalars.items()}
 
-    def suits(self, facts: Mapping[str, str]) -> bool:
-        """Whether an agent with these attributes passes all constraints."""
-        return all(each.holds(facts) for each in self.demand.constraints)
-
-    def launched(self, units: int) -> None:
-        """Count the demand down."""
-        if self.demand.count is not None:
-            self.demand = replace(self.demand, count=max(self.demand.count - units, 0))
-
 
 def carried(before: Sequence[Want], demands: Sequence[Demand]) -> list[Want]:
     """New wants; what stands in offers of the same shape, or else of the same unit, does still."""
@@ -89,20 +79,16 @@ def give_back(
 
 
 def count_down(wants: Sequence[Want], task: Resources, facts: Mapping[str, str]) -> None:
-    """A task was launched: of the want that it is made of, or of the first that it covers."""
-    wants = [want for want in _fitting(wants, facts) if want.demand.count != 0]
-    for want in wants:
-        if want.demand.is_unit(task):
-            want.launched(1)
-            return
-    for want in wants:
-        if want.demand.unit.units_within(task, 1):
-            want.launched(1)
-            return
-    if wants:
-        wants[0].launched(1)
+    """A task was launched on an agent with these attributes."""
+    place = counted_for([want.demand for want in wants], task, facts)
+    if place is not None:
+        wants[place].demand = wants[place].demand.counted_down()
 
 
 def _fitting(wants: Sequence[Want], facts: Mapping[str, str]) -> list[Want]:
     """Those first whose constraints an agent with these attributes passes."""
-    return sorted(wants, key=lambda want: not want.suits(facts)) if len(wants) > 1 else list(wants)
+    return (
+        sorted(wants, key=lambda want: not want.demand.suits(facts))
+        if len(wants) > 1
+        else list(wants)
+    )

@@ -25,13 +25,13 @@ from croupier.master.eventlog.lines import (
     KnownTask,
     Line,
 )
-from croupier.model.attributes import Attributes
+from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Reason, TaskState
-from croupier.sim.replay.wishes import Wishes
+from croupier.sim.replay.wishes import DemandKey, Wishes, demand_key
 
 # Offers are leases of at most a minute.
 _OFFER_S = 120.0
@@ -81,7 +81,7 @@ class FrameworkStay:
 
     Attributes:
         wishes: what it still wants, or wanted when it left.
-        endless: of which units it had always more to do in a role, since when.
+        endless: of which demands it had always more to do, since when.
     """
 
     framework_id: FrameworkId
@@ -90,7 +90,7 @@ class FrameworkStay:
     came: float
     wishes: Wishes
     left: float | None = None
-    endless: dict[tuple[Role, Resources], tuple[float, Demand]] = field(default_factory=dict)
+    endless: dict[DemandKey, tuple[float, Demand]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,7 +244,9 @@ class History:
             if task.task_id not in agents:
                 continue
             _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
-            wanted = stay.wishes.launch(role, task.resources)
+            agent = self._agents.get(agents[task.task_id])
+            facts = facts_of(agent.hostname, agent.attributes) if agent is not None else {}
+            wanted = stay.wishes.launch(role, task.resources, facts)
             run = TaskRun(
                 stay.framework_id,
                 role,
@@ -323,7 +325,9 @@ class History:
         stay.wishes.declare(demands, stay.roles[0], at)
         for wish in stay.wishes:
             if wish.endless_since is not None:
-                stay.endless.setdefault((wish.role, wish.demand.unit), (wish.since, wish.demand))
+                stay.endless.setdefault(
+                    demand_key(wish.role, wish.demand), (wish.since, wish.demand)
+                )
 
     def _launched(self, key: TaskKey, run: TaskRun) -> None:
         self._running[key] = run
@@ -344,7 +348,7 @@ class History:
 def _note_insatiable(stay: FrameworkStay) -> None:
     for wish in stay.wishes:
         if wish.is_insatiable:
-            stay.endless.setdefault((wish.role, wish.demand.unit), (wish.since, wish.demand))
+            stay.endless.setdefault(demand_key(wish.role, wish.demand), (wish.since, wish.demand))
 
 
 def _named(did: Iterable[Deed], what: str) -> str | None:

@@ -9,15 +9,24 @@ is taken to want what it launches since it last let an offer go, or was silent.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from croupier.model.demand import Demand
+from croupier.model.attributes import Constraint
+from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
 # Who has asked for more so often, and never had enough, never will.
 INSATIABLE = 10
+
+# What tells demands of one framework apart.
+DemandKey = tuple[Role, Resources, frozenset[Constraint]]
+
+
+def demand_key(role: Role, demand: Demand) -> DemandKey:
+    """What tells the demand apart from the framework's others."""
+    return role, demand.unit, frozenset(demand.constraints)
 
 
 @dataclass(slots=True)
@@ -49,6 +58,15 @@ class Wish:
     def units(self) -> int:
         """How many are wanted, endless ones aside."""
         return sum(number for _, number in self.waiting)
+
+    @property
+    def left(self) -> Demand:
+        """What is wanted still."""
+        return (
+            self.demand
+            if self.endless_since is not None
+            else replace(self.demand, count=self.units)
+        )
 
     def declare(self, demand: Demand, at: float) -> None:
         """So many are wanted now; the latest wishes are the first that are given up."""
@@ -102,7 +120,7 @@ class Wishes:
         """It declares nothing yet."""
         self.declares = False
         self._quiet_since = at
-        self._wishes: dict[tuple[Role, Resources], Wish] = {}
+        self._wishes: dict[DemandKey, Wish] = {}
 
     def __iter__(self) -> Iterator[Wish]:
         return iter(self._wishes.values())
@@ -119,21 +137,23 @@ class Wishes:
         before, self._wishes = self._wishes, {}
         for demand in demands:
             role = demand.role or first
-            key = (role, demand.unit)
+            key = demand_key(role, demand)
             wish = before.get(key) or Wish(role, demand, at)
             wish.declare(demand, at)
             self._wishes[key] = wish
 
-    def launch(self, role: Role, task: Resources) -> Wanted:
-        """A task of this size is launched in the role."""
+    def launch(self, role: Role, task: Resources, facts: Mapping[str, str]) -> Wanted:
+        """A task of this size is launched in the role, on an agent with these attributes."""
         if not self.declares:
             return Wanted(self._quiet_since)
         mine = [wish for wish in self._wishes.values() if wish.role == role]
-        wish = next((each for each in mine if each.demand.is_unit(task)), None) or next(
-            (each for each in mine if each.demand.unit.units_within(task, 1)), None
-        )
-        if wish is None:
+        place = counted_for([wish.left for wish in mine], task, facts)
+        if place is None:
+            # More is launched than was wanted: of the shape that it would count for.
+            place = counted_for([replace(wish.demand, count=None) for wish in mine], task, facts)
+        if place is None:
             return Wanted(None)
+        wish = mine[place]
         if wish.endless_since is not None:
             return Wanted(None, wish.demand)
         return Wanted(wish.take(), wish.demand)

@@ -18,6 +18,7 @@ from croupier.model.ranges import count
 from croupier.model.resources import Resources
 from croupier.sim.machine import Size
 from croupier.sim.replay.history import FrameworkStay, History, TaskRun
+from croupier.sim.replay.wishes import demand_key
 from croupier.sim.work import Shape
 
 ASSUMPTIONS = (
@@ -142,7 +143,7 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
     builder = _Builder(history, runs)
     batches: dict[tuple[float, Shape, bool], list[float]] = {}
     for run in builder.kept:
-        if run.demand is not None and (role, run.demand.unit) in stay.endless:
+        if run.demand is not None and demand_key(role, run.demand) in stay.endless:
             part.declares = True
             continue
         was_running = run.launched_at <= start
@@ -153,7 +154,7 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
         batches.setdefault((at, shape, was_running), []).append(builder.seconds(run))
     guesses = builder.guesses()
     for wish in stay.wishes if stay.left is None else ():
-        is_finite = wish.role == role and (role, wish.demand.unit) not in stay.endless
+        is_finite = wish.role == role and demand_key(role, wish.demand) not in stay.endless
         for since, units in wish.waiting if is_finite else ():
             shape = builder.shape(wish.demand.unit, wish.demand)
             seconds = islice(guesses, min(units, _MAX_REMAINING))
@@ -162,12 +163,14 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
         Batch(at, shape, tuple(seconds), was_running)
         for (at, shape, was_running), seconds in sorted(batches.items(), key=lambda e: e[0][0])
     ]
-    for (where, unit), (since, demand) in stay.endless.items():
-        if where == role:
+    for key, (since, demand) in stay.endless.items():
+        if key[0] == role:
             like = [
-                run for run in builder.kept if run.demand is not None and run.demand.unit == unit
+                run
+                for run in builder.kept
+                if run.demand is not None and demand_key(role, run.demand) == key
             ]
-            shape = builder.shape(unit, demand)
+            shape = builder.shape(demand.unit, demand)
             part.endless.append(Endless(max(since - start, 0.0), shape, builder.pattern(like)))
     return part
 
