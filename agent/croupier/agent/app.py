@@ -11,16 +11,16 @@ from typing import Any
 import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
 from croupier.agent.config import AgentConfig
 from croupier.agent.core.events import Event, StopAsked
 from croupier.agent.core.on_task import STOP_GRACE_MS
-from croupier.agent.core.recovery import recovered
+from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.leftovers import check_used, clean_up
+from croupier.agent.leftovers import check_used, clean_up, unknown_runs
 from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.output import OutputRoutes
@@ -93,7 +93,7 @@ class Agent:
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
         metrics = Metrics(registry)
-        checkpoint = self._recover(work_dir, total, metrics)
+        checkpoint = await self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
         supervisor = await self._supervise(work_dir, sandboxes, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
@@ -161,7 +161,7 @@ class Agent:
         if self._work_dir is not None:
             self._work_dir.close()
 
-    def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
+    async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
         """Read what an earlier life has left, and make the state of it.
 
         Raises:
@@ -171,7 +171,14 @@ class Agent:
         is_lenient = self._config.recover == "best-effort"
         checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
         self._checkpoint = checkpoint
-        for what in loaded.damaged:
+        lost = loaded.damaged
+        if unknown := unknown_runs(work_dir.runs, loaded.records):
+            if not is_lenient:
+                raise InvalidRequest(f"{checkpoint.path} is not whole: {unknown}. {WHAT_TO_DO}")
+            lost = [*lost, unknown]
+            # Durable before these runs, which prove it, are ended.
+            await checkpoint.commit([incomplete(loaded.records)])
+        for what in lost:
             _log.error("record_lost", file=str(checkpoint.path), reason=what)
             metrics.record_lost()
         try:
@@ -180,7 +187,7 @@ class Agent:
                 total,
                 boot_id=self._boot_id(),
                 life=secrets.token_hex(8),
-                incomplete=bool(loaded.damaged),
+                incomplete=bool(lost),
                 lenient=is_lenient,
             )
         except Conflict as error:

@@ -4,7 +4,8 @@ Rule: what `commit` has returned from is durable. One thread writes, a whole bat
 whatever it cannot write leaves the log as it was, or ends the agent. The log is written anew,
 without what has been replaced, once that is most of it: its size is bounded by what is known.
 
-Beside it lies `checkpoint.reserve`: room that is given up when the disk is full, so that ends
+Beside it lie `checkpoint.mark`, which tells a log that has lost its end from one that was never
+longer, and `checkpoint.reserve`: room that is given up when the disk is full, so that ends
 and acknowledgements can still be written while no new task is taken on.
 """
 
@@ -22,8 +23,11 @@ from typing import NamedTuple
 
 from croupier.agent.core.records import Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete
+from croupier.agent.log_mark import NAME as MARK_NAME
+from croupier.agent.log_mark import LastLine, LogMark
 from croupier.agent.record_lines import (
     Damaged,
+    Reading,
     TooNew,
     body_in,
     body_of,
@@ -42,6 +46,11 @@ LINES_AT_ONCE = 100
 # Of lazy records that wait for others, and how long they do.
 MOST_LAZY = 1000
 
+# For an operator, about records that are lost.
+WHAT_TO_DO = (
+    "Tasks run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
+    " end all tasks of this agent and forget it, run with --recover=cleanup"
+)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
@@ -100,9 +109,9 @@ class Loaded:
 class Checkpoint:
     """The log, open for writing. All but `open` and `close` is for the loop."""
 
-    def __init__(self, path: Path, fd: int) -> None:
+    def __init__(self, path: Path, fd: int, mark: LogMark) -> None:
         """Use `open` instead."""
-        self.path, self._fd = path, fd
+        self.path, self._fd, self._mark = path, fd, mark
         self._reserve = path.with_name(RESERVE_NAME)
         self._kept = _Kept()
         self._size = self._lines = 0
@@ -117,7 +126,7 @@ class Checkpoint:
     def open(cls, directory: Path, *, lenient: bool = False) -> tuple[Checkpoint, Loaded]:
         """Read what is there, make it whole, and be ready to go on. The directory is locked.
 
-        What is damaged is refused, or left out if `lenient`.
+        What is damaged is refused, or left out if `lenient`; so is what is missing at the end.
 
         Raises:
             InvalidRequest: if it is damaged, unless `lenient`, or of another format.
@@ -125,16 +134,22 @@ class Checkpoint:
         """
         path = directory / NAME
         try:
+            mark = LogMark.open(directory)
+            is_lost = not path.exists() and mark.read() is not None
+            if is_lost and not lenient:
+                mark.close()
+                raise InvalidRequest(f"{path} is lost. {WHAT_TO_DO}")
             if not path.exists():
+                mark.clear()
                 _create(path)
             elif path.is_fifo():
                 # To read one could take for ever.
                 raise OSError(errno.EINVAL, "Not a plain file")
-            self = cls(path, os.open(path, _APPEND))
+            self = cls(path, os.open(path, _APPEND), mark)
         except OSError as error:
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
         try:
-            loaded = self._load(lenient=lenient)
+            loaded = self._load(["the whole log is lost"] if is_lost else [], lenient=lenient)
             self._keep_reserve()
         except OSError as error:
             self._abandon()
@@ -181,17 +196,15 @@ class Checkpoint:
     def _abandon(self) -> None:
         self._thread.shutdown()
         os.close(self._fd)
+        self._mark.close()
 
-    def _load(self, *, lenient: bool) -> Loaded:
+    def _load(self, lost: list[str], *, lenient: bool) -> Loaded:
+        """Read the log; `lost` is what is known to be missing, in words."""
         data = self.path.read_bytes()
         try:
             reading = read_lines(data, lenient=lenient)
         except Damaged as error:
-            raise InvalidRequest(
-                f"{self.path} is damaged: {error}. Tasks run on meanwhile. To go on without what"
-                " is lost, start with --recover=best-effort; to end all tasks of this agent and"
-                " forget it, run with --recover=cleanup"
-            ) from None
+            raise InvalidRequest(f"{self.path} is damaged: {error}. {WHAT_TO_DO}") from None
         except TooNew as error:
             raise InvalidRequest(
                 f"{self.path} is of another version of croupier-agent: {error}"
@@ -200,7 +213,12 @@ class Checkpoint:
             self._kept.add(found.record, _Span(found.begin, found.end))
         self._size = len(data)
         self._lines = len(reading.found) + 1
-        if reading.damaged:
+        lost = lost + [str(each) for each in reading.damaged]
+        if not lost and (missing := self._missing(reading, data)):
+            lost.append(missing)
+            if not lenient:
+                raise InvalidRequest(f"{self.path} is not whole: {missing}. {WHAT_TO_DO}")
+        if lost:
             # With the damage goes what shows that something is lost.
             self._rewrite(incomplete(found.record for found in reading.found))
         elif len(data) != reading.size or not reading.is_ended:
@@ -209,9 +227,21 @@ class Checkpoint:
             self._size = reading.size
         # An agent that was killed may have written what never reached the disk.
         os.fsync(self._fd)
-        return Loaded(
-            [found.record for found in reading.found], [str(each) for each in reading.damaged]
-        )
+        if not lost:
+            self._mark.write(_last_line(reading, data))
+        return Loaded([found.record for found in reading.found], lost)
+
+    def _missing(self, reading: Reading, data: bytes) -> str:
+        """What the log, of which each line is whole, once had, in words; empty if it has it."""
+        last = self._mark.read()
+        if last is None:
+            return ""
+        if last.number > self._lines:
+            return f"its last {last.number - self._lines} lines are missing"
+        begin = reading.found[last.number - 2].begin if last.number > 1 else 0
+        if LastLine.of(last.number, data[begin:]) == last:
+            return ""
+        return f"line {last.number} is not the one that was written"
 
     def _commit(self, batch: list[Record]) -> int:
         lines = [line(self._lines + n, body_of(each)) for n, each in enumerate(batch, start=1)]
@@ -233,6 +263,7 @@ class Checkpoint:
             begin += len(text)
         self._size = begin
         self._lines += len(batch)
+        self._mark.write(LastLine.of(self._lines, lines[-1]))
         if not self.has_room:
             self._keep_reserve()
         if self._size >= self._rewrite_at + 2 * self._kept.size:
@@ -280,8 +311,9 @@ class Checkpoint:
         scratch = self.path.with_suffix(".new")
         fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            kept, lines, size = self._copy(fd, more)
+            kept, lines, size, last = self._copy(fd, more)
             os.fsync(fd)
+            self._mark.clear()
             scratch.replace(self.path)
         except BaseException:
             os.close(fd)
@@ -295,9 +327,10 @@ class Checkpoint:
             _sync_directory(self.path.parent)
         except OSError as error:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
+        self._mark.write(LastLine.of(lines, last))
 
-    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[_Kept, int, int]:
-        """Write what counts in the order in which it was made."""
+    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[_Kept, int, int, bytes]:
+        """Write what counts in the order in which it was made; the last line is its text."""
         kept, lines, text = _Kept(), 1, heading()
         size, pending = len(text), [text]
         for subject, part, (begin, end) in self._kept.in_order():
@@ -316,7 +349,7 @@ class Checkpoint:
             size += len(text)
             pending.append(text)
         _write(fd, b"".join(pending))
-        return kept, lines, size
+        return kept, lines, size, text
 
 
 def clear(directory: Path) -> None:
@@ -325,9 +358,15 @@ def clear(directory: Path) -> None:
     Raises:
         OSError: if it cannot be removed.
     """
-    for name in (NAME, RESERVE_NAME):
+    # The mark first: without the log it would tell of records that are lost.
+    for name in (MARK_NAME, NAME, RESERVE_NAME):
         (directory / name).unlink(missing_ok=True)
     _sync_directory(directory)
+
+
+def _last_line(reading: Reading, data: bytes) -> LastLine:
+    begin = reading.found[-1].begin if reading.found else 0
+    return LastLine.of(len(reading.found) + 1, data[begin:])
 
 
 def _create(path: Path) -> None:

@@ -1,18 +1,36 @@
-"""`--recover=cleanup`: what an agent has left on a work dir is ended and forgotten."""
+"""What an agent has left on a work dir: runs that prove lost records, and `--recover=cleanup`."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from pathlib import Path
 
 import structlog
 
 from croupier.agent.checkpoint import clear
-from croupier.agent.shim.strays import end_strays
+from croupier.agent.core.records import Record, TaskRecord
+from croupier.agent.shim.strays import end_strays, find_living
 from croupier.agent.work_dir import LOCK, WorkDir
 from croupier.model.errors import InvalidRequest, Unavailable
 
 _log = structlog.get_logger("croupier.agent")
+
+
+def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
+    """What runs live that no record names, in words; empty if there are none.
+
+    Raises:
+        Unavailable: if that cannot be found out.
+    """
+    known = {record.run for record in records if isinstance(record, TaskRecord)}
+    try:
+        living = find_living(runs, known) if runs.is_dir() else []
+    except OSError as error:
+        raise Unavailable(f"cannot use {runs}: {error.strerror}") from error
+    if not living:
+        return ""
+    return f"processes of {len(living)} tasks run that no record names, such as {living[0]}"
 
 
 def check_used(directory: Path) -> None:

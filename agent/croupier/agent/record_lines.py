@@ -108,10 +108,10 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
 
     expected, has_heading = 1, False
     for number, (begin, text, is_whole) in enumerate(_split(data), start=1):
-        told = _checked(text)
+        told = checked(text)
         if told is None and not is_whole:
             # Its end may be all that is wrong with it.
-            told = _checked(text[:-1])
+            told = checked(text[:-1])
             if told is None:
                 break
             text = text[:-1]
@@ -151,7 +151,7 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
         begin = end + 1
 
 
-def _checked(text: bytes) -> tuple[int, bytes] | None:
+def checked(text: bytes) -> tuple[int, bytes] | None:
     """Number and body of a line; None if it is damaged."""
     parts: Sequence[bytes] = text.split(b" ", 2)
     if len(parts) != 3 or text[:9] != b"%08x " % crc32(text[9:]):

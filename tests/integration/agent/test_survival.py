@@ -201,6 +201,77 @@ class TestDamagedRecords:
         return pid
 
 
+class TestALostTail:
+    """The last lines of the checkpoint are gone, and all that is left is whole."""
+
+    async def test_is_refused_by_the_mark_with_the_tasks_running_on(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        pid = await self._cut(start, master, tmp_path / "work")
+        words = r"its last \d+ lines are missing\. Tasks run on .* --recover=best-effort"
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match=words):
+                await start()
+        assert is_running(pid)
+
+    async def test_is_refused_because_of_a_task_that_no_record_names(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        pid = await self._cut(start, master, tmp_path / "work")
+        (tmp_path / "work" / "checkpoint.mark").unlink()
+        words = r"checkpoint\.log is not whole: processes of 1 tasks run that no record names"
+        for _ in range(2):
+            with pytest.raises(InvalidRequest, match=words):
+                await start()
+        assert is_running(pid)
+
+    @pytest.mark.parametrize("has_mark", [True, False])
+    async def test_is_told_to_the_master_at_best_effort(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path, has_mark: bool
+    ) -> None:
+        pid = await self._cut(start, master, tmp_path / "work")
+        if not has_mark:
+            (tmp_path / "work" / "checkpoint.mark").unlink()
+        serving = await start(recover="best-effort")
+        assert set(await returned(master)) == {"t1"}
+        assert master.session.register is not None
+        assert master.session.register.incomplete
+        assert not is_running(pid)
+        await eventually(lambda: not serving.agent.state.incomplete)
+        await serving.end()
+        await start()
+        assert set(await returned(master, 3)) == set()
+
+    async def test_a_log_that_is_gone_is_one(
+        self, start: Start, master: ScriptedMaster, tmp_path: Path
+    ) -> None:
+        pid = await self._cut(start, master, tmp_path / "work")
+        (tmp_path / "work" / "checkpoint.log").unlink()
+        with pytest.raises(InvalidRequest, match=r"checkpoint\.log is lost\."):
+            await start()
+        assert is_running(pid)
+        await start(recover="best-effort")
+        assert await returned(master) == {}
+        assert master.session.register is not None
+        assert master.session.register.incomplete
+        assert not is_running(pid)
+
+    async def _cut(self, start: Start, master: ScriptedMaster, work_dir: Path) -> int:
+        """Two tasks run, and all records of the second are lost; its pid."""
+        serving = await start(on_stop="leave")
+        await master.agent()
+        master.launch(program("t1", "sleep", "60"))
+        await master.state("t1", RUNNING)
+        master.launch(program("t2", "sleep", "60"))
+        pid: int = (await master.state("t2", RUNNING)).pid
+        await serving.end()
+        log = work_dir / "checkpoint.log"
+        lines = log.read_bytes().splitlines(keepends=True)
+        first = next(at for at, text in enumerate(lines) if b'"t2"' in text)
+        log.write_bytes(b"".join(lines[:first]))
+        return pid
+
+
 async def test_tasks_that_hold_more_than_the_agent_has_now_are_not_taken_over(
     start: Start, master: ScriptedMaster
 ) -> None:

@@ -27,6 +27,8 @@ from croupier.agent.core.records import (
     UpdateRecord,
     VoidRecord,
 )
+from croupier.agent.log_mark import NAME as MARK_NAME
+from croupier.agent.log_mark import LogMark
 from croupier.agent.record_lines import body_of, heading, line
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -154,6 +156,93 @@ def test_lines_that_are_missing_doubled_or_swapped_are_refused(
     (path / NAME).write_bytes(b"".join(lines))
     with pytest.raises(InvalidRequest, match="--recover=best-effort"):
         opened(path)
+
+
+async def test_whole_lines_that_are_missing_at_the_end_are_refused(tmp_path: Path) -> None:
+    await kept(tmp_path, EVERYTHING)
+    lines = written(EVERYTHING).splitlines(keepends=True)
+    for size in range(1, len(lines)):
+        (tmp_path / NAME).write_bytes(b"".join(lines[:size]))
+        missing = f"its last {len(lines) - size} lines are missing"
+        with pytest.raises(InvalidRequest, match=missing):
+            opened(tmp_path)
+    records, damaged = opened(tmp_path, lenient=True)
+    assert (records, damaged) == (EVERYTHING[:-1], ["its last 1 lines are missing"])
+    # From now on the log says so itself.
+    assert opened(tmp_path) == ([*records, replace(AGENT, incomplete=True)], [])
+
+
+async def test_a_log_that_is_put_back_is_refused(tmp_path: Path) -> None:
+    checkpoint, _ = Checkpoint.open(tmp_path)
+    await checkpoint.commit(EVERYTHING)
+    before = (tmp_path / NAME).read_bytes()
+    await checkpoint.commit([replace(AGENT, master_epoch=4)])
+    checkpoint._try_to_rewrite()
+    await checkpoint.close()
+    assert len(opened(tmp_path)[0]) == len(EVERYTHING)
+    (tmp_path / NAME).write_bytes(before)
+    with pytest.raises(InvalidRequest, match="line 9 is not the one that was written"):
+        opened(tmp_path)
+
+
+async def test_a_log_that_is_gone_is_refused_if_there_was_one(tmp_path: Path) -> None:
+    await kept(tmp_path, EVERYTHING)
+    (tmp_path / NAME).unlink()
+    with pytest.raises(InvalidRequest, match=r"checkpoint.log is lost\. .*--recover=best-effort"):
+        opened(tmp_path)
+    assert opened(tmp_path, lenient=True) == ([], ["the whole log is lost"])
+    assert opened(tmp_path) == ([AgentRecord(AgentId(""), "", 0, incomplete=True)], [])
+
+
+@pytest.mark.parametrize("content", [b"", b"x" * 64, b"\0" * 64, b"00000000 5 deadbeef"])
+async def test_a_mark_that_says_nothing_refuses_nothing(tmp_path: Path, content: bytes) -> None:
+    await kept(tmp_path, EVERYTHING)
+    (tmp_path / MARK_NAME).write_bytes(content)
+    assert opened(tmp_path) == (EVERYTHING, [])
+
+
+class TestTheMark:
+    """Whenever the agent is killed, the mark is not ahead of the log."""
+
+    async def test_is_written_after_the_log_is_durable(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        done: list[str] = []
+        sync, write = os.fdatasync, os.pwrite
+
+        def note_sync(fd: int) -> None:
+            done.append("sync")
+            sync(fd)
+
+        def note_mark(fd: int, data: bytes, offset: int) -> int:
+            done.append("mark")
+            return write(fd, data, offset)
+
+        checkpoint, _ = Checkpoint.open(tmp_path)
+        monkeypatch.setattr(os, "fdatasync", note_sync)
+        monkeypatch.setattr(os, "pwrite", note_mark)
+        await checkpoint.commit(EVERYTHING)
+        assert done == ["sync", "mark"]
+        await checkpoint.close()
+
+    @pytest.mark.parametrize("step", ["clear", "write"])
+    async def test_does_not_outlive_the_log_that_it_is_of(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+    ) -> None:
+        class KilledError(BaseException):
+            pass
+
+        def kill(*arguments: object) -> None:
+            raise KilledError
+
+        checkpoint, _ = Checkpoint.open(tmp_path)
+        await checkpoint.commit([*EVERYTHING, *EVERYTHING])
+        with monkeypatch.context() as patched:
+            patched.setattr(LogMark, step, kill)
+            with pytest.raises(KilledError):
+                checkpoint._rewrite()
+        checkpoint._abandon()
+        assert opened(tmp_path)[1] == []
 
 
 def test_best_effort_leaves_out_what_is_damaged_and_says_so(tmp_path: Path) -> None:

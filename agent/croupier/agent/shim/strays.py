@@ -4,6 +4,8 @@ Rules:
 - A shim that lives is asked to end its task, for it alone finds all that descends from it;
   only what does not heed that is killed.
 - Only run files are removed: whatever else is in the directory is somebody else's.
+- A task is recorded before it is started and forgotten after its end. So a shim that lives and
+  that no record names proves that records are lost.
 """
 
 from __future__ import annotations
@@ -28,6 +30,21 @@ END_S = 12.0
 _POLL_S = 0.005
 
 
+def find_living(runs: Path, known: Collection[str]) -> list[Path]:
+    """The files of runs in the directory that live and are not `known`.
+
+    A shim that could not start its task is about to end, and counts as none.
+
+    Raises:
+        OSError: if the directory cannot be read.
+    """
+    return [
+        path
+        for path in _strays(runs, known)
+        if run_file.is_locked(path) and _read(path).error is None
+    ]
+
+
 def end_strays(runs: Path, known: Collection[str]) -> int:
     """End and remove the runs in the directory that are not `known`; how many lived.
 
@@ -36,9 +53,7 @@ def end_strays(runs: Path, known: Collection[str]) -> int:
     Raises:
         OSError: if the directory cannot be read or written to.
     """
-    with directory(runs, to_list=True) as fd, os.scandir(fd) as entries:
-        names = sorted({entry.name for entry in entries}.difference(known))
-    strays = [path for path in map(runs.joinpath, names) if run_file.is_ours(path)]
+    strays = _strays(runs, known)
     if not strays:
         return 0
     ended = sum(map(_ask_to_end, strays))
@@ -53,6 +68,12 @@ def end_strays(runs: Path, known: Collection[str]) -> int:
         else:
             unlink_beneath(path)
     return ended
+
+
+def _strays(runs: Path, known: Collection[str]) -> list[Path]:
+    with directory(runs, to_list=True) as fd, os.scandir(fd) as entries:
+        names = sorted({entry.name for entry in entries}.difference(known))
+    return [path for path in map(runs.joinpath, names) if run_file.is_ours(path)]
 
 
 def _ask_to_end(path: Path) -> bool:
