@@ -14,7 +14,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.target import LOCAL, MasterFlag
-from croupier.rpc.cli import make_app, run_app
+from croupier.model.durations import parse_duration
+from croupier.rpc.cli import make_app, read_by, run_app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141
@@ -24,6 +25,10 @@ FAMILIES = frozenset({"weights", "quota", "agent", "framework"})
 JsonFlag = Annotated[
     bool, Parameter(name="--json", negative="", help="Print a JSON list for programs.")
 ]
+JsonObjectFlag = Annotated[
+    bool, Parameter(name="--json", negative="", help="Print JSON for programs.")
+]
+GraceFlag = Annotated[float | None, read_by(parse_duration, name="--grace")]
 
 
 # The environment of a task names its ids by CROUPIER_..., which are not meant as flags.
@@ -31,7 +36,9 @@ app = make_app(
     "croupier",
     "Look at and use a Croupier cluster; `croupier local` starts one on this machine.\n\n"
     "--master HOST:PORT[,...], before or after the command, or CROUPIER_MASTER in the"
-    " environment says which; 127.0.0.1:5050 if neither does.",
+    " environment says which; 127.0.0.1:5050 if neither does.\n\n"
+    "Exit codes: 0 done; 1 refused by the master, or no master can be reached; 2 the command line"
+    " is wrong; 130 Ctrl-C. run and drain have more: see their --help.",
     reads_environment=False,
 )
 
@@ -133,7 +140,7 @@ def why(
     *,
     agent: str = "",
     master: MasterFlag = LOCAL,
-    as_json: JsonFlag = False,
+    as_json: JsonObjectFlag = False,
 ) -> None:
     """Tell why a framework has no more than it has, and what can be done about it.
 
@@ -155,7 +162,7 @@ def kill(
     /,
     *,
     framework: str = "",
-    grace: float | None = None,
+    grace: GraceFlag = None,
     master: MasterFlag = LOCAL,
 ) -> None:
     """Kill a task.
@@ -167,7 +174,7 @@ def kill(
     framework
         Id of the task's framework; needed if several have a task of that id.
     grace
-        Seconds between SIGTERM and SIGKILL; the task's own if not given.
+        How long the task has between SIGTERM and SIGKILL, such as 10s; its own grace if not given.
     """
     from croupier.ctl.killing import kill_task
 

@@ -17,7 +17,7 @@ from croupier.ctl.connection import Master, connected
 from croupier.ctl.pages import all_agents, all_frameworks, pages
 from croupier.ctl.target import Target
 from croupier.ctl.views import View
-from croupier.model.errors import Conflict, InvalidRequest, NotFound
+from croupier.model.errors import Conflict, NotFound
 from croupier.model.task import TERMINAL
 from croupier.v1 import operator_pb2 as pb
 
@@ -38,7 +38,7 @@ def deactivate_agent(target: Target, agent: str, *, as_json: bool) -> None:
 
     Raises:
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname.
+        Refused: if several have that hostname.
     """
 
     async def asked() -> pb.AgentView:
@@ -54,7 +54,7 @@ def reactivate_agent(target: Target, agent: str, *, as_json: bool) -> None:
 
     Raises:
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname.
+        Refused: if several have that hostname.
         Conflict: if it was declared gone.
     """
 
@@ -72,9 +72,9 @@ def mark_agent_gone(
     """Declare the agent gone, after its consequences were shown and confirmed.
 
     Raises:
-        Conflict: if it was not confirmed.
+        Conflict: if it was not confirmed, or several have that hostname.
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname, or there is nobody to ask.
+        InvalidRequest: if the user cannot be asked.
     """
     if dry_run or not is_sure:
         stake = asyncio.run(_stake(target, agent))
@@ -107,7 +107,7 @@ def show_agent(target: Target, agent: str, *, as_json: bool) -> None:
 
     Raises:
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname.
+        Conflict: if several have that hostname.
     """
     stake = asyncio.run(_stake(target, agent))
     if as_json:
@@ -122,7 +122,7 @@ async def stake_of(master: Master, agent: str) -> Stake:
 
     Raises:
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname.
+        Conflict: if several have that hostname.
     """
     agents = [views.agent_view(each) for each in await all_agents(master)]
     found = find_agent(agents, agent)
@@ -144,7 +144,7 @@ def find_agent(agents: Sequence[View], name: str) -> View:
 
     Raises:
         NotFound: if there is no such agent.
-        InvalidRequest: if several have that hostname.
+        Conflict: if several have that hostname.
     """
     for agent in agents:
         if agent["agent_id"] == name:
@@ -154,7 +154,7 @@ def find_agent(agents: Sequence[View], name: str) -> View:
         raise NotFound(f"no agent has the id or hostname {name!r}")
     if len(alike) > 1:
         ids = ", ".join(f"{each['agent_id']} ({each['state']})" for each in alike)
-        raise InvalidRequest(f"several agents have this hostname: {ids}")
+        raise Conflict(f"several agents have this hostname: {ids}")
     return alike[0]
 
 

@@ -24,8 +24,17 @@ FIND_S = 4.0
 AGAIN_S = 0.2
 ANSWER_S = 30.0
 
+# How gRPC words its own failures.
+_NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")
+_NO_CONNECTION = ("failed to connect", "Failed to connect", "connections to all backends failing")
+_BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", "keepalive", "ping")
+
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+
+
+class Refused(CroupierError):
+    """The master will not do what it was asked, whatever is tried again."""
 
 
 class Master:
@@ -164,9 +173,23 @@ def _meaning(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) ->
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
             return Unavailable(f"the master at {address} did not answer within {timeout_s:g} s")
-        case grpc.StatusCode.UNAVAILABLE if "connect" in details or "DNS" in details:
-            return Unavailable(f"cannot reach a master at {address} (is one running there?)")
+        case grpc.StatusCode.UNAVAILABLE:
+            return Unavailable(_without_connection(details, address))
         case grpc.StatusCode.UNIMPLEMENTED:
             return Unavailable(f"what answers at {address} is not a Croupier master")
         case _:
-            return error_from_rpc(error)
+            meaning = error_from_rpc(error)
+            return Refused(str(meaning)) if isinstance(meaning, InvalidRequest) else meaning
+
+
+def _without_connection(details: str, address: Address) -> str:
+    """What a person is told for gRPC's own words; words of a master's are kept."""
+    if any(each in details for each in _NO_ADDRESS):
+        return f"cannot find the host {address.host} of the master {address}"
+    if "HTTP/2" in details or "HTTP2" in details:
+        return f"what answers at {address} is not a Croupier master"
+    if any(each in details for each in _NO_CONNECTION):
+        return f"cannot reach a master at {address} (is one running there?)"
+    if any(each in details for each in _BROKEN):
+        return f"the connection to the master at {address} broke; try again"
+    return details

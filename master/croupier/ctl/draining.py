@@ -55,7 +55,8 @@ def drain_agent(target: Target, agent: str, wish: Wish) -> int:
     """Drain the agent and print how far that is; the exit code.
 
     Raises:
-        InvalidRequest: if an argument cannot be, or several agents have that hostname.
+        InvalidRequest: if an argument cannot be.
+        Refused: if several agents have that hostname.
         NotFound: if there is no such agent.
     """
     request = drain_request(agent, wish)

@@ -109,8 +109,7 @@ class MasterConfig:
     """Where other machines find this master, of several; else where it listens."""
 
     lease: Seconds = 5.0
-    """How long the master that leads may be out of etcd's hearing before another leads, 2 to 60
-    seconds."""
+    """Lifetime of the leader's lease, 2s to 60s: a leader that cannot reach etcd steps down."""
 
     etcd_ca: Path | None = None
     """Certificates (PEM) of who signed those of etcd's members; encrypts."""
@@ -143,28 +142,28 @@ class MasterConfig:
     """Part of its fair share that a framework must be below to starve."""
 
     starvation_timeout: Seconds = 60.0
-    """How long a framework must be below that, in seconds."""
+    """How long a framework must be below that, such as 60s."""
 
     guarantee_timeout: Seconds = 15.0
-    """How long a role must be below its guarantee, in seconds."""
+    """How long a role must be below its guarantee, such as 15s."""
 
     preemption_grace: Seconds = 30.0
-    """How long a framework has to end a task that it is asked for, in seconds."""
+    """How long a framework has to end a task that it is asked for, such as 30s."""
 
     preemption_min_age: Seconds = 0.0
-    """Tasks that have run for less than so many seconds are not asked for."""
+    """Tasks that have run for less than this, such as 1m, are not asked for."""
 
     offer_lease: Seconds = 10.0
-    """How long a framework may hold an offer, in seconds, unless it asks for up to 60."""
+    """How long a framework may hold an offer, such as 10s, unless it asks for up to 60s."""
 
     heartbeat: Seconds = 15.0
-    """How often sessions say that they are there, in seconds."""
+    """How often sessions say that they are there, such as 15s."""
 
     agent_timeout: Seconds = 75.0
-    """Silence after which an agent is unreachable, in seconds."""
+    """Silence after which an agent is unreachable, such as 75s."""
 
     agent_return_timeout: Seconds = 600.0
-    """How long a new leader waits for an agent that an earlier one knew, in seconds."""
+    """How long a new leader waits for an agent that an earlier one knew, such as 10m."""
 
     agent_removals: int = 100
     """How many agents may become unreachable within a minute; others wait for their turn."""

@@ -32,7 +32,17 @@ MAX_LABEL = 1024
 DEFAULT_GRACE_MS = 3_000
 
 
-class TaskState(IntEnum):
+class _Named(IntEnum):
+    """A number of the wire that is shown by its name."""
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __format__(self, spec: str) -> str:
+        return format(self.name, spec)
+
+
+class TaskState(_Named):
     """Where a task stands; the numbers are those of the wire."""
 
     STARTING = 1
@@ -56,7 +66,7 @@ class TaskState(IntEnum):
         return self in TERMINAL
 
 
-class Source(IntEnum):
+class Source(_Named):
     """Who made a status update."""
 
     MASTER = 1
@@ -64,7 +74,7 @@ class Source(IntEnum):
     EXECUTOR = 3
 
 
-class Reason(IntEnum):
+class Reason(_Named):
     """Why a task is in its state; the numbers are those of the wire."""
 
     NONE = 0

@@ -1,4 +1,6 @@
-"""Command lines: typed flags, one clear line and exit code 2 for a bad value.
+"""Command lines: typed flags, one clear line for an error.
+
+Exit codes: 2 for a command line that is wrong, 1 for every other error of ours.
 
 A flag wins over `CROUPIER_<FLAG>` in the environment, and that over the TOML file that
 `CROUPIER_CONFIG` names.
@@ -44,7 +46,8 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
             result_action="return_value",
         )
     except CycloptsError as error:
-        print(f"{name}: {' '.join(str(error).split())} (see {name} --help)", file=sys.stderr)
+        command = " ".join((name, *_subcommand(error.command_chain or (), name)))
+        print(f"{name}: {' '.join(str(error).split())} (see {command} --help)", file=sys.stderr)
         return USAGE_ERROR
     except InvalidRequest as error:
         print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
@@ -56,6 +59,11 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         print(f"{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     return result if isinstance(result, int) else 0
+
+
+def _subcommand(chain: Sequence[str], name: str) -> Sequence[str]:
+    """The commands within the program that lead to the failed one."""
+    return chain[1:] if chain[:1] == (name,) or list(chain[:1]) == [name] else chain
 
 
 def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:

@@ -71,6 +71,7 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
     Raises:
         Unavailable: if the port is taken or the host is not this machine's.
     """
+    _check_free(address)
     try:
         port = server.add_insecure_port(str(address))
     except RuntimeError:
@@ -78,6 +79,30 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
     if not port:
         raise Unavailable(f"cannot listen on {address}: the port is in use, or not ours to use")
     return port
+
+
+def _check_free(address: Address) -> None:
+    """Bind once for a trial: gRPC prints lines of its own if it cannot.
+
+    Raises:
+        Unavailable: if no address of the host can be bound.
+    """
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError:
+        raise Unavailable(f"cannot listen on {address}: no such host") from None
+    problem = ""
+    for family, kind, protocol, _, place in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+                return
+        except OSError as error:
+            problem = error.strerror or str(error)
+    raise Unavailable(f"cannot listen on {address}: {problem}")
 
 
 def free_addresses(number: int) -> list[Address]:

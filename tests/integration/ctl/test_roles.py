@@ -130,7 +130,7 @@ async def test_what_the_master_refuses_is_one_line(operator: ScriptedOperator) -
     done = await croupier(
         "quota", "set", "web", "--limit", "gpus:1", CROUPIER_MASTER=operator.address
     )
-    assert done == Ended(2, "", "croupier: no agent has gpus\n")
+    assert done == Ended(1, "", "croupier: no agent has gpus\n")
 
 
 @pytest.mark.parametrize(
@@ -200,7 +200,7 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     assert json.loads(done.out)["reasons"][0]["cause"] == "suppressed"
     done = await croupier("why", "serve", CROUPIER_MASTER=operator.address)
     told = "croupier: several frameworks are called 'serve': f2, f3\n"
-    assert done == Ended(2, "", told)
+    assert done == Ended(1, "", told)
     done = await croupier("why", "nobody", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no framework 'nobody'\n")
     done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)

@@ -245,7 +245,7 @@ async def test_a_task_that_is_refused_ends_the_run(master: Master) -> None:
         master.refuse_next(InvalidRequest("no such thing as x"))
         master.offer("cpus:1;mem:1GB")
         done = await ended(run)
-    assert done.code == 2
+    assert done.code == 1
     assert "no such thing as x" in done.err
 
 

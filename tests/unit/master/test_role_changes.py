@@ -138,14 +138,14 @@ def refusal(
 
 def test_an_unknown_resource_is_refused_with_those_that_are_known() -> None:
     error = refusal({ADS: settings(limit="gpus:1")}, cluster(away=2))
-    assert isinstance(error, InvalidRequest)
+    assert isinstance(error, Conflict)
     assert str(error) == (
         "role ads: no agent has gpus (known: cpus, mem), 2 of its agents are away; "
-        "force accepts it all the same"
+        "--force accepts it all the same"
     )
     error = refusal({ADS: settings(limit="ports:1")}, cluster())
     assert str(error) == "role ads: ports has no amount, and only amounts count (cpus, mem)"
-    assert isinstance(refusal({ADS: RoleSettings(1, {"gpus": 2})}, cluster()), InvalidRequest)
+    assert isinstance(refusal({ADS: RoleSettings(1, {"gpus": 2})}, cluster()), Conflict)
     # What stands already is not held against a change of something else.
     against({ADS: settings(limit="gpus:2", weight=9)}, {ADS: settings(limit="gpus:1")}, cluster())
 
@@ -154,10 +154,10 @@ def test_no_more_is_guaranteed_than_there_is() -> None:
     now = {WEB: settings("cpus:10")}
     against({ADS: settings("cpus:6")}, now, cluster())
     error = refusal({ADS: settings("cpus:7")}, cluster(), now)
-    assert isinstance(error, InvalidRequest)
+    assert isinstance(error, Conflict)
     assert str(error) == (
         "cpus:17 would be guaranteed in all and the cluster has cpus:16; "
-        "force accepts it all the same"
+        "--force accepts it all the same"
     )
     # What is guaranteed below a role is part of what is guaranteed to the role.
     against({Role("web/x"): settings("cpus:9")}, now, cluster())
@@ -177,7 +177,7 @@ def test_a_limit_below_what_is_used_is_a_conflict() -> None:
     assert isinstance(error, Conflict)
     assert str(error) == (
         "role ads: tasks use cpus:4, which is more than the limit cpus:3; "
-        "force accepts it all the same: they run on, and none is added"
+        "--force accepts it all the same: they run on, and none is added"
     )
     # A limit that was forced may be raised, and something else be changed.
     now = {ADS: settings(limit="cpus:1")}

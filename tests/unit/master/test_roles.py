@@ -95,8 +95,8 @@ def test_what_is_refused_changes_nothing() -> None:
     good = change("ads", weight=5000)
     for bad, kind in [
         (change("web", limit="cpus:1"), Conflict),
-        (change("web", guarantee="cpus:5"), InvalidRequest),
-        (change("web", limit="gpus:1"), InvalidRequest),
+        (change("web", guarantee="cpus:5"), Conflict),
+        (change("web", limit="gpus:1"), Conflict),
         (change("web", weight=0), InvalidRequest),
         (change("../web"), InvalidRequest),
         (change("x" * 1_000_000), InvalidRequest),
@@ -128,7 +128,7 @@ def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
     assert told.others == ((before[WEB], replace(before[WEB], entitlement=due)),)
     assert world.state.allocator.passes == passes
     assert not any(isinstance(record, RoleRecord) for record in world.saved)
-    assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), InvalidRequest)
+    assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), Conflict)
 
 
 def test_a_limit_takes_offers_back_that_are_beyond_it() -> None:

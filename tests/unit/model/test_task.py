@@ -17,6 +17,8 @@ from croupier.model.task import (
     TERMINAL,
     TRANSITIONS,
     Command,
+    Reason,
+    Source,
     TaskInfo,
     TaskState,
     TaskStatus,
@@ -97,3 +99,10 @@ def test_updates_of_the_master_need_no_acknowledgement() -> None:
     status = TaskStatus(FrameworkId("f"), TaskId("t"), AgentId("a"), TaskState.RUNNING)
     assert not status.needs_acknowledgement
     assert replace(status, sequence=1).needs_acknowledgement
+
+
+def test_states_and_reasons_are_shown_by_name() -> None:
+    assert str(Reason.AGENT_DRAINING) == "AGENT_DRAINING"
+    assert f"{TaskState.RUNNING} {Source.MASTER:>7}" == "RUNNING  MASTER"
+    assert int(TaskState.RUNNING) == 2, "the numbers are still those of the wire"
+    assert int(Reason.NONE) == 0

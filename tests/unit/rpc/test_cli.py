@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from pathlib import Path
 from typing import Annotated
 
@@ -137,3 +139,11 @@ def test_a_bad_value_in_the_environment_is_refused(
     monkeypatch.setenv("CROUPIER_COUNT", "many")
     assert run()[0] == 2
     assert "CROUPIER_COUNT" in capsys.readouterr().err
+
+
+async def test_spans_of_time_are_not_said_to_be_seconds() -> None:
+    for daemon in ("master", "agent"):
+        command = (sys.executable, "-m", f"croupier.{daemon}", "--help")
+        process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        out, _ = await process.communicate()
+        assert "seconds" not in out.decode()

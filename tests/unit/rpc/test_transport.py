@@ -20,16 +20,19 @@ async def test_the_system_chooses_a_free_port() -> None:
     await server.stop(None)
 
 
-async def test_two_servers_never_share_a_port() -> None:
+async def test_two_servers_never_share_a_port(capfd: pytest.CaptureFixture[str]) -> None:
     first, second = make_server(), make_server()
     port = bind(first, Address("127.0.0.1", 0))
     await first.start()
     try:
-        with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{port}"):
+        with pytest.raises(
+            Unavailable, match=f"cannot listen on 127.0.0.1:{port}: Address already in use"
+        ):
             bind(second, Address("127.0.0.1", port))
     finally:
         await first.stop(None)
         await second.stop(None)
+    assert capfd.readouterr() == ("", ""), "gRPC prints nothing of its own"
 
 
 async def test_a_proxy_for_the_web_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any, Final, TypeVar
 
+from croupier.ctl.connection import Refused
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.run.output import Outputs
@@ -18,7 +19,7 @@ from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.run.waiting import Watch
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.rpc.daemon import raise_file_limit
 
 # How long tasks may take to end after Ctrl-C; their own grace is 3 s.
@@ -36,7 +37,11 @@ def run_job(job: Job, target: Target) -> int:
     raise_file_limit()
     # `_tell` reports to the user what matters of the session.
     logging.getLogger("croupier.sdk").disabled = True
-    return asyncio.run(_run(job, target))
+    try:
+        return asyncio.run(_run(job, target))
+    except InvalidRequest as error:
+        # The command line is checked: the master has refused what it says.
+        raise Refused(str(error)) from None
 
 
 async def _run(job: Job, target: Target) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.ids import check_role
 from croupier.model.resources import Resources
 from croupier.model.scalar import parse_scalar
 from croupier.sdk import Task
@@ -41,6 +42,7 @@ class Job:
             raise InvalidRequest("no command is given (example: croupier run -- echo hello)")
         if not 1 <= self.count <= MAX_COUNT:
             raise InvalidRequest(f"--count must be between 1 and {MAX_COUNT}")
+        check_role(self.role)
         self.task("check")
 
     @property

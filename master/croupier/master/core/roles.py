@@ -20,7 +20,7 @@ from croupier.model.scalar import MILLI
 MAX_ROLES_SET = 10_000
 MAX_CHANGES = 100
 
-_ANYWAY = "force accepts it all the same"
+_ANYWAY = "--force accepts it all the same"
 
 
 class Part(Enum):
@@ -138,7 +138,7 @@ def check_against(
     for name in sorted(above):
         milli = claims[name]
         if milli > before.get(name, 0):
-            raise InvalidRequest(
+            raise Conflict(
                 f"{_amount(name, milli)} would be guaranteed in all and the cluster has "
                 f"{_amount(name, cluster.total.get(name, 0))}{_away(cluster)}; {_ANYWAY}"
             )
@@ -221,7 +221,7 @@ def _check_names(role: Role, new: RoleSettings, old: RoleSettings, cluster: Clus
                 raise InvalidRequest(
                     f"role {role}: {name} has no amount, and only amounts count ({known})"
                 )
-            raise InvalidRequest(
+            raise Conflict(
                 f"role {role}: no agent has {name} (known: {known}){_away(cluster)}; {_ANYWAY}"
             )
 
