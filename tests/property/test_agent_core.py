@@ -124,7 +124,7 @@ class AnAgent(RuleBasedStateMachine):
                 assert not self.looks
                 for key, task in self.state.tasks.items():
                     self.heard[key] = task.updates.sequence
-            case Spawn(key, run):
+            case Spawn(key, run, _):
                 assert run not in self.runs, "no run is started twice"
                 self.queue.append((key, run))
             case Adopt(key, run):

@@ -10,6 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import replace
 from signal import SIGKILL, SIGTERM
 from typing import Protocol, assert_never
 
@@ -153,6 +154,8 @@ class Driver:
                 ordered_at = self._ordered_at.pop(event.key, None)
                 if ordered_at is not None and isinstance(event, ev.Started):
                     self._watcher.launched(self._clock.now() - ordered_at)
+            if isinstance(event, ev.Launch) and self._launcher.has_sandbox(event):
+                event = replace(event, has_sandbox=True)
             self._step(event)
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self._clock.now():
@@ -206,7 +209,9 @@ class Driver:
                 continue
             info = self.state.tasks[key].info
             try:
-                self._launcher.launch(self.state.agent_id, key[0], info, wanted.run)
+                self._launcher.launch(
+                    self.state.agent_id, key[0], info, wanted.run, again=wanted.again
+                )
             except CannotLaunch as error:
                 self._watcher.launch_failed(error.step)
                 self._inbox.put_now(ev.LaunchFailed(key, error.message))

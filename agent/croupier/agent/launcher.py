@@ -6,6 +6,7 @@ import os
 from itertools import chain, islice
 
 from croupier.agent.account import find_account
+from croupier.agent.core.events import Launch
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.objection import cannot_start
@@ -36,12 +37,23 @@ class Launcher:
         self._sandboxes, self._supervisor = sandboxes, supervisor
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
 
+    def has_sandbox(self, order: Launch) -> bool:
+        """Whether there is a sandbox of the task that is to be launched."""
+        return self._sandboxes.has((order.framework_id, order.task.task_id))
+
     def launch(
-        self, agent_id: AgentId, framework_id: FrameworkId, task: TaskInfo, run: str
+        self,
+        agent_id: AgentId,
+        framework_id: FrameworkId,
+        task: TaskInfo,
+        run: str,
+        *,
+        again: bool = False,
     ) -> None:
         """Start the task's process as the run of that name; the supervisor says what comes of it.
 
-        Takes about half a millisecond.
+        Takes about half a millisecond. If it is done `again`, a sandbox that is there already
+        makes way for a new one; else it is an error.
 
         Raises:
             CannotLaunch: if nothing will come of it, with what its framework should be told.
@@ -54,7 +66,7 @@ class Launcher:
         argv = _argv(task.command)
         opened = False
         try:
-            with self._sandboxes.create(key, account) as sandbox:
+            with self._sandboxes.create(key, account, again=again) as sandbox:
                 opened = True
                 environment = self._given(agent_id, key, task, sandbox.path)
                 if account is not None:

@@ -19,7 +19,7 @@ from typing import Literal, get_args
 from croupier.agent.account import Account
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import directory, open_directory, open_regular
-from croupier.model.errors import NotFound
+from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
 
 Stream = Literal["stdout", "stderr"]
@@ -69,12 +69,24 @@ class Sandboxes:
         """Whether a task lives there, or what became of it is not settled."""
         return key in self._occupied
 
+    def has(self, key: Key) -> bool:
+        """Whether something is in the place of the task's sandbox, as far as one can see."""
+        try:
+            framework_id, task_id = _checked(key)
+            with directory(self.root) as root, directory(framework_id, root) as framework:
+                os.stat(task_id, dir_fd=framework, follow_symlinks=False)
+        except (InvalidRequest, OSError):
+            return False
+        return True
+
     @contextmanager
-    def create(self, key: Key, owner: Account | None = None) -> Iterator[Sandbox]:
+    def create(
+        self, key: Key, owner: Account | None = None, *, again: bool = False
+    ) -> Iterator[Sandbox]:
         """Make a task's sandbox, with its output empty and open for as long as the context.
 
-        The task occupies it from now on. A directory that is there already is moved away, as
-        one that was made for a start that never came.
+        The task occupies it from now on. If it is made `again`, one that is there already is
+        moved away.
 
         Raises:
             OSError: if it cannot be made.
@@ -83,7 +95,7 @@ class Sandboxes:
         self.occupy(key)
         opened: list[int] = []
         try:
-            opened.append(home := self._make(key))
+            opened.append(home := self._make(key, again=again))
             opened.extend(os.open(stream, _CREATE, 0o644, dir_fd=home) for stream in STREAMS)
             if owner is not None:
                 for fd in opened:
@@ -151,7 +163,7 @@ class Sandboxes:
         replaced, self._replaced = self._replaced, []
         return replaced
 
-    def _make(self, key: Key) -> int:
+    def _make(self, key: Key, *, again: bool) -> int:
         """Make the directory of one run, which was not there before; a descriptor of it."""
         framework_id, _ = key
         # The framework's directory may be missing, and is removed with its last sandbox.
@@ -162,6 +174,8 @@ class Sandboxes:
                 with directory(self.root) as root, suppress(FileExistsError):
                     os.mkdir(framework_id, 0o711, dir_fd=root)
             except FileExistsError:
+                if not again:
+                    raise
                 moved = self.move_out(key)
                 if moved is not None:
                     self._replaced.append(moved)

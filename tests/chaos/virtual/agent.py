@@ -311,7 +311,7 @@ class AgentProcess(Process):
                     if not self.is_orderly:
                         statuses = statuses[::-1]
                     self._end.send(partial(AgentReported, statuses=statuses))
-            case Spawn(key, run):
+            case Spawn(key, run, _):
                 self._spawn(key, run)
             case Adopt(key, run):
                 self._adopt(key, run)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import signal
 import stat
 from pathlib import Path
 
@@ -11,6 +12,7 @@ import pytest
 
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
+from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.processes import descriptors, is_running, read_pid
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
@@ -94,6 +96,49 @@ async def test_launches_that_fail_say_why(
         assert failed.source == Source.AGENT
         assert master.states(task_id) == [TaskState.STARTING, FAILED]
     assert serving.agent.state.free == serving.agent.state.total
+
+
+async def test_a_task_that_has_run_is_not_run_again(
+    process: AgentProcess, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    ledger = tmp_path / "ledger"
+    line = f"echo ran >> {ledger}; rm stdout; mkfifo stdout"
+    master.launch(shell("t1", line))
+    await master.state("t1", FINISHED)
+    for sessions in (2, 3):
+        master.statuses.clear()
+        # As a master does whose store was put back to an earlier time.
+        master.launch(shell("t1", line))
+        dropped = await master.state("t1", DROPPED)
+        assert dropped.reason == Reason.TASK_INVALID
+        assert dropped.message.startswith("a task of this id has run on this agent before")
+        process.signal(signal.SIGKILL)
+        await process.ended()
+        process.start()
+        await master.agent(sessions)
+    assert ledger.read_text() == "ran\n"
+
+
+async def test_a_task_whose_sandbox_was_made_and_that_never_started_is_started(
+    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class KilledError(BaseException):
+        pass
+
+    def kill(*arguments: object) -> None:
+        raise KilledError
+
+    serving = await start()
+    await master.agent()
+    with monkeypatch.context() as patched:
+        patched.setattr("croupier.agent.supervisor.start_shim", kill)
+        master.launch(shell("t1", "echo ran"))
+        with pytest.raises(KilledError):
+            await serving.task
+    assert sandbox(tmp_path, "t1").exists()
+    await start()
+    await master.state("t1", FINISHED)
+    assert (sandbox(tmp_path, "t1") / "stdout").read_text() == "ran\n"
 
 
 async def test_a_shim_that_went_away_is_named(

@@ -114,7 +114,7 @@ class TestATaskThatIsFound:
 
     def test_never_started_is_started_as_the_same_run(self) -> None:
         world = World(LAUNCHED)
-        assert world.do(ev.Vanished(KEY, "", never_started=True)) == [Spawn(KEY, "1-1")]
+        assert world.do(ev.Vanished(KEY, "", never_started=True)) == [Spawn(KEY, "1-1", again=True)]
         assert world.state.wants_process(KEY)
 
     def test_never_started_and_not_wanted_any_more_is_killed(self) -> None:

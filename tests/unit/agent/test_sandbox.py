@@ -24,7 +24,7 @@ def sandboxes(tmp_path: Path) -> Sandboxes:
 
 
 def made(sandboxes: Sandboxes) -> Path:
-    with sandboxes.create(KEY) as sandbox:
+    with sandboxes.create(KEY, again=True) as sandbox:
         return Path(sandbox.path)
 
 
@@ -35,7 +35,7 @@ def test_a_pipe_that_a_task_left_as_its_output_holds_nothing_up(sandboxes: Sandb
     # Without a reader, the open for writing that this guards against would never return.
     reader = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
     try:
-        with sandboxes.create(KEY) as sandbox:
+        with sandboxes.create(KEY, again=True) as sandbox:
             assert stat.S_ISREG(os.fstat(sandbox.stdout).st_mode)
     finally:
         os.close(reader)
@@ -50,6 +50,16 @@ async def test_each_run_has_a_directory_of_its_own(sandboxes: Sandboxes) -> None
     await janitor.clean()
     assert not list(sandboxes.trash.iterdir())
     assert second.exists()
+
+
+def test_one_that_is_there_is_not_used_again_unasked(sandboxes: Sandboxes) -> None:
+    assert not sandboxes.has(KEY)
+    (made(sandboxes) / "left").touch()
+    assert sandboxes.has(KEY)
+    with pytest.raises(FileExistsError), sandboxes.create(KEY):
+        pass
+    assert Path(sandboxes.path_of(KEY), "left").exists()
+    assert not sandboxes.has((FrameworkId("../.."), TaskId("work")))
 
 
 @pytest.mark.parametrize("level", ["sandboxes", "F1", "t1"])

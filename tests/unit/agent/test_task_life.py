@@ -153,6 +153,17 @@ class TestALifeThatGoesWell:
 
 
 class TestALifeThatGoesWrong:
+    def test_one_that_has_left_a_sandbox_and_is_not_known_any_more_is_not_run_again(self) -> None:
+        world = World().running()
+        again = ev.Launch(F, task(), has_sandbox=True)
+        world.do(ev.Exited(KEY, exit_code=0))
+        assert world.do(again) == [], "an order that was sent twice"
+        world.do(ev.Acknowledge(F, T, 3))
+        assert sent(world.do(again)) == [("DROPPED", 1)]
+        assert world.status().reason is Reason.TASK_INVALID
+        assert "has run on this agent before" in world.status().message
+        assert world.state.free == TOTAL
+
     @pytest.mark.parametrize(
         ("exited", "message"),
         [

@@ -75,10 +75,14 @@ class Spawn:
 
     Answer with `Started` or `LaunchFailed`; with `NotStarted` if by then the state does not
     want the process any more.
+
+    Attributes:
+        again: an earlier life may have begun to, and have left a sandbox in which nothing ran.
     """
 
     key: Key
     run: str
+    again: bool = False
 
 
 @dataclass(frozen=True, slots=True)

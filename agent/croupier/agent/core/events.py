@@ -74,12 +74,14 @@ class Launch:
 
     Attributes:
         framework_epoch: which run of the framework's program wants it; 0: of no known one.
+        has_sandbox: whether there is a sandbox of that task already.
     """
 
     framework_id: FrameworkId
     task: TaskInfo
     role: Role = DEFAULT_ROLE
     framework_epoch: int = 0
+    has_sandbox: bool = False
 
 
 @dataclass(frozen=True, slots=True)

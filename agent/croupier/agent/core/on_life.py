@@ -92,5 +92,5 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
     elif task.kill is not None:
         yield from on_not_started(state, key, now)
     else:
-        yield Spawn(key, task.run)
+        yield Spawn(key, task.run, again=True)
     yield from settle(state, now)

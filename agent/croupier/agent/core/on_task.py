@@ -35,10 +35,18 @@ from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 # When the daemon stops, no task is given longer than this to end by itself.
 STOP_GRACE_MS = 5_000
 NOT_STARTED = "killed before it was started"
+RAN_BEFORE = (
+    "a task of this id has run on this agent before, and its sandbox is still there; the master"
+    " may have lost records"
+)
 
 
 def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
-    """Start a task; one that is known already was launched by an order sent twice."""
+    """Start a task; one that is known already was launched by an order sent twice.
+
+    A task that has a sandbox and is not known any more has run and ended. So a master whose
+    store was put back to an earlier time cannot have it run a second time.
+    """
     framework_id, info = order.framework_id, order.task
     key = (framework_id, info.task_id)
     if key in state.tasks or key in state.voided:
@@ -212,6 +220,9 @@ def _objection(state: AgentState, order: Launch) -> tuple[Reason, str]:
         return Reason.INVALID_OFFERS, "a newer run of the framework has taken over"
     if not state.has_room:
         return Reason.CONTAINER_LAUNCH_FAILED, "the disk of the agent's work dir is full"
+    if order.has_sandbox:
+        # The agent has forgotten the task, so its framework knew how it had ended.
+        return Reason.TASK_INVALID, RAN_BEFORE
     if not info.resources <= state.free:
         free = state.free or "nothing"
         return Reason.INVALID_OFFERS, f"it takes {info.resources}, but the agent has {free} free"
