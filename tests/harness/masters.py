@@ -13,6 +13,7 @@ import grpc.aio
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.state import State
+from croupier.master.session_limits import SessionLimits
 from croupier.rpc.address import Address
 from croupier.rpc.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
@@ -44,9 +45,11 @@ async def read_batch(stream: Any) -> Any:
 
 @asynccontextmanager
 async def running_master(**options: Any) -> AsyncIterator[Master]:
-    """A master on free ports, in memory unless told otherwise."""
+    """A master on free ports, in memory unless told otherwise; `limits` are of its sessions."""
+    limits: SessionLimits | None = options.pop("limits", None)
     options = {"store": StoreChoice(None), **options}
-    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options))
+    config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options)
+    master = Master(config, limits=limits)
     try:
         await master.start()
         yield master

@@ -20,6 +20,7 @@ from croupier.master.seat import Seat
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
+from croupier.master.session_limits import SessionLimits
 from croupier.master.term import Term
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
@@ -58,8 +59,10 @@ class Master:
         config: MasterConfig,
         clock: Clock | None = None,
         open_backing: OpenBacking = open_backing,
+        limits: SessionLimits | None = None,
     ) -> None:
-        """Nothing is opened before `start`."""
+        """Nothing is opened before `start`; `limits` None are those of `SessionLimits`."""
+        self._limits = limits
         self._config, self._open_backing = config, open_backing
         self._clock: Clock = clock or SystemClock()
         self._registry = CollectorRegistry()
@@ -191,6 +194,7 @@ class Master:
             self._metrics,
             self._clock,
             lambda: election.is_won,
+            self._limits,
         )
 
         def leave(ended: asyncio.Task[None]) -> None:

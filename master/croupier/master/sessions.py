@@ -16,6 +16,7 @@ import structlog
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import Event, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.session_limits import SessionCount, SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import AgentsTold, event_to_wire
 from croupier.model.errors import CroupierError, TooSlow
@@ -37,12 +38,15 @@ class Session(Generic[WireT]):
     """One stream from a framework or an agent.
 
     Attributes:
+        host: the address that it comes from.
         error: why it was closed, if it was closed for an error.
+        is_introduced: whether the peer has said who it is, by SUBSCRIBE or REGISTER.
     """
 
-    def __init__(self, session_id: SessionId) -> None:
+    def __init__(self, session_id: SessionId, host: str = "") -> None:
         """A stream that nothing was said on yet."""
-        self.session_id = session_id
+        self.session_id, self.host = session_id, host
+        self.is_introduced = False
         self.outbox: Outbox[WireT] = Outbox(OUTBOX_LIMIT)
         self.error: CroupierError | None = None
 
@@ -50,9 +54,9 @@ class Session(Generic[WireT]):
 class FrameworkSession(Session[framework_pb2.Event]):
     """A framework's stream; it is told of each agent once."""
 
-    def __init__(self, session_id: SessionId) -> None:
+    def __init__(self, session_id: SessionId, host: str = "") -> None:
         """A stream that knows of no agents."""
-        super().__init__(session_id)
+        super().__init__(session_id, host)
         self._told = AgentsTold()
 
     def put(self, message: ToFramework) -> bool:
@@ -96,11 +100,14 @@ class Sessions:
     """All streams; the `Outside` of the driver.
 
     Attributes:
+        limits: how many may stand, and how long one may say nothing.
         dropped: messages that were for sessions that had ended, or that had no room.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: SessionLimits | None = None) -> None:
         """None stands yet."""
+        self.limits = limits or SessionLimits()
+        self._count = SessionCount(self.limits)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
         self._numbers = count(1)
         self._inbox: Inbox[Event] | None = None
@@ -110,21 +117,33 @@ class Sessions:
         """Have the core told of sessions that had to be cut off."""
         self._inbox = inbox
 
-    def open_framework(self) -> FrameworkSession:
-        """A new framework stream."""
-        session = FrameworkSession(SessionId(next(self._numbers)))
+    def open_framework(self, host: str = "") -> FrameworkSession:
+        """A new framework stream from this address.
+
+        Raises:
+            Unavailable: if too many stand.
+        """
+        self._count.add(host)
+        session = FrameworkSession(SessionId(next(self._numbers)), host)
         self._sessions[session.session_id] = session
         return session
 
-    def open_agent(self) -> AgentSession:
-        """A new agent stream."""
-        session = AgentSession(SessionId(next(self._numbers)))
+    def open_agent(self, host: str = "") -> AgentSession:
+        """A new agent stream from this address.
+
+        Raises:
+            Unavailable: if too many stand.
+        """
+        self._count.add(host)
+        session = AgentSession(SessionId(next(self._numbers)), host)
         self._sessions[session.session_id] = session
         return session
 
     def forget(self, session_id: SessionId) -> None:
         """The stream has ended."""
-        self._sessions.pop(session_id, None)
+        session = self._sessions.pop(session_id, None)
+        if session is not None:
+            self._count.remove(session.host)
 
     def send(self, effect: Send) -> None:
         """Queue a message; cut the session off if it does not read."""

@@ -20,6 +20,7 @@ from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.recovery import Recovery
+from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
 from croupier.master.store import Store
 from croupier.model.clock import Clock
@@ -48,6 +49,7 @@ class Term:
         watcher: Watcher,
         clock: Clock,
         leads: Callable[[], bool],
+        limits: SessionLimits | None = None,
     ) -> None:
         """Nothing is opened before `begin`; `leads` tells whether this master still leads."""
         self._config, self._store = config, store
@@ -55,7 +57,7 @@ class Term:
         self._driver: Driver | None = None
         self.epoch, self.began_s = 0, 0.0
         self.recovery: Recovery | None = None
-        self.sessions = Sessions()
+        self.sessions = Sessions(limits)
         self.recorder: FileRecorder | None = None
 
     @property

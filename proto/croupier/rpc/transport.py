@@ -4,6 +4,8 @@
 - keepalive needs `ping_timeout_ms` too: without it a frozen peer is noticed after 65 s
   rather than 13 s. The server must allow pings that often, or it hangs up on its clients.
 - `enable_http_proxy` 0: gRPC would ask the web's proxy for the way to a master.
+- `max_allowed_incoming_connections`: the server hangs up on those beyond it. gRPC has no such
+  bound for each address; the master bounds sessions by address instead.
 - `bdp_probe` 0: a peer that stops reading then buffers 0.1 MB rather than 5 MB.
 """
 
@@ -17,6 +19,7 @@ import grpc.aio
 
 from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
+from croupier.rpc.descriptors import connection_share
 
 # A call or report may be this large; what is larger is refused by name. A message
 # carries several, and gRPC cuts a stream off only above HARD_LIMIT_BYTES. That is large, for an
@@ -39,6 +42,11 @@ _BOTH: list[tuple[str, int]] = [
 ]
 _SERVER = [
     *_BOTH,
+    # What has not shaken hands by then is hung up on, and so is a connection without calls.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 120_000),
+    # A peer needs one stream, and calls of operators a few.
+    ("grpc.max_concurrent_streams", 100),
     ("grpc.so_reuseport", 0),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
 ]
@@ -60,9 +68,14 @@ def make_channel(address: Address) -> grpc.aio.Channel:
     return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
 
 
-def make_server() -> grpc.aio.Server:
-    """A server to register services on; must be stopped."""
-    return grpc.aio.server(options=_SERVER)
+def make_server(most_connections: int | None = None) -> grpc.aio.Server:
+    """A server to register services on; must be stopped.
+
+    It hangs up on connections beyond `most_connections`; None: beyond what leaves the process
+    enough descriptors for all else.
+    """
+    most = connection_share() if most_connections is None else most_connections
+    return grpc.aio.server(options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)])
 
 
 def bind(server: grpc.aio.Server, address: Address) -> int:

@@ -6,9 +6,11 @@ from collections.abc import AsyncIterator
 
 from croupier.master.seat import Seat
 from croupier.master.services.stream import Context, refuse, serve_stream
+from croupier.master.session_limits import host_of
+from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire
-from croupier.model.errors import CroupierError, NotLeader
+from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
@@ -30,24 +32,32 @@ class AgentService(AgentServiceServicer):
         """Serve one agent's session, or say who does."""
         try:
             term = self._seat.term()
-        except NotLeader as refusal:
+            session = term.sessions.open_agent(host_of(context.peer()))
+        except Unavailable as refusal:
 
             async def tell(error: CroupierError) -> None:
                 order = pb.Order(error=error_to_wire(error))
                 await context.write(pb.AgentServiceConnectResponse(orders=[order]))
 
             await refuse(context, tell, refusal)
-        await _serve(term, request_iterator, context)
+        try:
+            await _serve(term, session, request_iterator, context)
+        finally:
+            term.sessions.forget(session.session_id)
 
 
 async def _serve(
-    term: Term, requests: AsyncIterator[pb.AgentServiceConnectRequest], context: Context
+    term: Term,
+    session: AgentSession,
+    requests: AsyncIterator[pb.AgentServiceConnectRequest],
+    context: Context,
 ) -> None:
-    session, inbox = term.sessions.open_agent(), term.driver.inbox
+    inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
     cluster = term.driver.state.cluster
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
         for report in request.reports:
+            session.is_introduced |= report.HasField("register")
             await inbox.put(report_from_wire(session.session_id, report))
 
     async def write(orders: list[pb.Order]) -> None:
@@ -55,7 +65,4 @@ async def _serve(
             pb.AgentServiceConnectResponse(orders=orders, master_epoch=term.epoch, cluster=cluster)
         )
 
-    try:
-        await serve_stream(session, session.end, requests, handle, write, context, inbox)
-    finally:
-        term.sessions.forget(session.session_id)
+    await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)

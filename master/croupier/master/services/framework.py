@@ -8,9 +8,11 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Event, Heard
 from croupier.master.seat import Seat
 from croupier.master.services.stream import Context, refuse, serve_stream
+from croupier.master.session_limits import host_of
+from croupier.master.sessions import FrameworkSession
 from croupier.master.term import Term
 from croupier.master.wire.from_framework import call_from_wire, subscribe_from_wire
-from croupier.model.errors import CroupierError, NotLeader
+from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.inbox import Inbox
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import framework_pb2 as pb
@@ -33,31 +35,36 @@ class FrameworkService(FrameworkServiceServicer):
         """Serve one framework's session, or say who does."""
         try:
             term = self._seat.term()
-        except NotLeader as refusal:
+            session = term.sessions.open_framework(host_of(context.peer()))
+        except Unavailable as refusal:
 
             async def tell(error: CroupierError) -> None:
                 event = pb.Event(error=error_to_wire(error))
                 await context.write(pb.FrameworkServiceConnectResponse(events=[event]))
 
             await refuse(context, tell, refusal)
-        await _serve(term, request_iterator, context)
+        try:
+            await _serve(term, session, request_iterator, context)
+        finally:
+            term.sessions.forget(session.session_id)
 
 
 async def _serve(
-    term: Term, requests: AsyncIterator[pb.FrameworkServiceConnectRequest], context: Context
+    term: Term,
+    session: FrameworkSession,
+    requests: AsyncIterator[pb.FrameworkServiceConnectRequest],
+    context: Context,
 ) -> None:
-    session, inbox = term.sessions.open_framework(), term.driver.inbox
+    inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
 
     async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
+        session.is_introduced |= any(call.HasField("subscribe") for call in request.calls)
         await _put(inbox, session.session_id, request)
 
     async def write(events: list[pb.Event]) -> None:
         await context.write(pb.FrameworkServiceConnectResponse(events=events))
 
-    try:
-        await serve_stream(session, session.end, requests, handle, write, context, inbox)
-    finally:
-        term.sessions.forget(session.session_id)
+    await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)
 
 
 async def _put(

@@ -11,12 +11,13 @@ import grpc.aio
 
 from croupier.master.core.events import Event, SessionEnded
 from croupier.master.sessions import Session, WireT
-from croupier.model.errors import CroupierError, TooSlow
+from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.rpc.inbox import Inbox
 from croupier.rpc.wire_errors import STATUS
 
 # A peer that takes nothing for this long is cut off.
 WRITE_TIMEOUT_S = 30.0
+FIRST_CALL_STEPS = 10
 
 Context = grpc.aio.ServicerContext[Any, Any]
 RequestT = TypeVar("RequestT")
@@ -30,12 +31,15 @@ async def serve_stream(
     write: Callable[[list[WireT]], Awaitable[None]],
     context: Context,
     inbox: Inbox[Event],
+    first_call_s: float,
 ) -> None:
     """Serve a session until its stream ends or the core closes it.
 
-    `handle` may raise a CroupierError, which ends the session with it.
+    `handle` may raise a CroupierError, which ends the session with it. So does a peer that has
+    not said who it is after `first_call_s`.
     """
     reader = asyncio.create_task(_read(end, requests, handle))
+    deadline = asyncio.create_task(_end_unintroduced(session, end, first_call_s))
     message = "the stream ended"
     try:
         await _write(session, write)
@@ -43,6 +47,7 @@ async def serve_stream(
         session.error = TooSlow(f"nothing was read for {WRITE_TIMEOUT_S:.0f} s")
         message = str(session.error)
     finally:
+        deadline.cancel()
         session.outbox.close()
         reader.cancel()
         inbox.put_now(SessionEnded(session.session_id, message))
@@ -63,6 +68,21 @@ async def refuse(
         await write(refusal)
     await context.abort(STATUS[type(refusal)], str(refusal))
     raise AssertionError("abort raises")
+
+
+async def _end_unintroduced(
+    session: Session[WireT], end: Callable[[CroupierError | None], None], first_call_s: float
+) -> None:
+    """End a session that has no first call in time.
+
+    A master that is busy, as after a failover, may take long to read a call that has come. So it
+    waits in steps: each takes as long as one round of all that is ready.
+    """
+    for _ in range(FIRST_CALL_STEPS):
+        await asyncio.sleep(first_call_s / FIRST_CALL_STEPS)
+        if session.is_introduced:
+            return
+    end(Unavailable(f"the first call did not come within {first_call_s:g} s; connect again"))
 
 
 async def _read(

@@ -1,0 +1,89 @@
+"""Peers that connect and say nothing, and too many of them."""
+
+from __future__ import annotations
+
+import asyncio
+
+import grpc
+import pytest
+
+from croupier.master.session_limits import SessionLimits
+from croupier.rpc.transport import bind, make_server
+from croupier.v1 import agent_pb2, framework_pb2
+from tests.harness.eventually import eventually
+from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded, running_master
+
+SOON = SessionLimits(first_call_s=0.2)
+
+
+async def refusal_of(peer: RawFramework | RawAgent) -> str:
+    """Why the master ends the stream: in it, or by its status if that came first."""
+    try:
+        return (await peer.next("error")).error.message
+    except StreamEnded as ended:
+        return str(ended)
+
+
+@pytest.mark.parametrize("says_anything", [False, True])
+async def test_a_framework_without_a_first_call_is_cut_off(says_anything: bool) -> None:
+    async with running_master(limits=SOON) as master, RawFramework(master.address) as framework:
+        if says_anything:
+            await framework.send(framework_pb2.Call(heartbeat=framework_pb2.Heartbeat()))
+        error = (await framework.next("error")).error
+        assert error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
+        assert error.message.startswith("the first call did not come within 0.2 s")
+        assert (await framework.ended())[0] is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_an_agent_without_a_first_call_is_cut_off() -> None:
+    async with running_master(limits=SOON) as master, RawAgent(master.address) as agent:
+        await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
+        error = (await agent.next("error")).error
+        assert error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
+
+
+async def test_peers_that_introduced_themselves_may_be_silent() -> None:
+    async with (
+        running_master(limits=SOON) as master,
+        RawFramework(master.address) as framework,
+        RawAgent(master.address) as agent,
+    ):
+        await framework.subscribe()
+        await agent.register()
+        await asyncio.sleep(0.3)
+        assert (await framework.call(suppress=framework_pb2.Suppress())).seq == 1
+
+
+@pytest.mark.parametrize("limits", [SessionLimits(most=2), SessionLimits(most_per_host=2)])
+async def test_sessions_beyond_the_most_are_refused_until_one_ends(limits: SessionLimits) -> None:
+    async with running_master(limits=limits) as master, RawFramework(master.address) as framework:
+        await framework.subscribe()
+        async with RawAgent(master.address) as agent:
+            await agent.register()
+            async with RawAgent(master.address) as third:
+                assert "2 sessions stand" in await refusal_of(third)
+
+        async def is_taken() -> bool:
+            async with RawFramework(master.address) as another:
+                await another.send(framework_pb2.Call(subscribe=framework_pb2.Subscribe()))
+                return "sessions stand" not in await refusal_of(another)
+
+        await eventually(is_taken, 5)
+
+
+async def test_connections_beyond_the_most_are_hung_up_on() -> None:
+    server = make_server(most_connections=2)
+    port = bind(server, ANY_PORT)
+    await server.start()
+    writers = []
+    try:
+        for taken in (True, True, False):
+            reader, writer = await asyncio.open_connection("127.0.0.1", port)
+            writers.append(writer)
+            async with asyncio.timeout(5):
+                # A server's SETTINGS, or nothing.
+                assert bool(await reader.read(1)) == taken
+    finally:
+        for writer in writers:
+            writer.close()
+        await server.stop(None)
