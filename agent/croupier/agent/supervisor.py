@@ -28,7 +28,7 @@ from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.objection import objection
+from croupier.agent.shim.objection import exit_code_of, objection
 from croupier.agent.shim.remains import Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.start import Channels, high, start_shim
@@ -152,7 +152,7 @@ class Supervisor:
         if record.end is not None:
             return Exited(key, record.end.exit_code, record.end.signal)
         if record.error is not None and record.is_whole:
-            return LaunchFailed(key, objection("", record.error))
+            return LaunchFailed(key, objection("", record.error), exit_code_of(record.error))
         if not size or (record.is_whole and record.shim is None):
             return Vanished(key, "it was never started", never_started=True)
         if record.is_whole:
@@ -300,7 +300,8 @@ class Supervisor:
             return
         running.failed = True
         self._failed(start.step)
-        self._report(LaunchFailed(key, objection(running.program, start)))
+        message = objection(running.program, start)
+        self._report(LaunchFailed(key, message, exit_code_of(start)))
 
     def _on_shim_ended(self, key: Key) -> None:
         # What it said before comes first.

@@ -199,8 +199,9 @@ def run(
     """Run a command on the cluster, with its output here: croupier run -- CMD...
 
     The command has nothing on its standard input.
-    Exits with the command's exit code, or 128 + N if signal N ended it; of several tasks, with
-    the first that is not 0. Ctrl-C ends the tasks.
+    Exits with the command's exit code, or 128 + N if signal N ended it; 127 if the program is not
+    found and 126 if it cannot be run on the agent; of several tasks, with the first that is not
+    0. Ctrl-C ends the tasks.
 
     Parameters
     ----------

@@ -253,7 +253,8 @@ class TaskStatus:
             master says how the task ended, for want of an agent; 0 if it is sent once and
             needs no acknowledgement.
         time_ms: milliseconds since the epoch by the clock of whoever made it.
-        exit_code: set if the process ended by itself.
+        exit_code: set if the process ended by itself; 127 or 126, as by a shell, if its program
+            was not found or cannot be run (CONTAINER_LAUNCH_FAILED).
         signal: set if a signal ended the process.
         pid: of the task's first process; 0 before there is one.
         decided_in_s: with UNKNOWN: within how many seconds the master will know; None if

@@ -315,7 +315,10 @@ class TaskStatus(_message.Message):
     time_ms: _builtins.int
     """Milliseconds since the epoch, by the clock of whoever made the update."""
     exit_code: _builtins.int
-    """Set on FINISHED and FAILED when the process ended by itself."""
+    """Set on FINISHED and FAILED when the process ended by itself.
+    As a shell has it: 127 and CONTAINER_LAUNCH_FAILED for a program that was not found, 126 for
+    one that cannot be run.
+    """
     signal: _builtins.int
     """Set when a signal ended the process."""
     pid: _builtins.int

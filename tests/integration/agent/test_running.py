@@ -89,8 +89,11 @@ async def test_launches_that_fail_say_why(
         "t4": "cannot make the sandbox: Not a directory",
         "t5": "there is no user 'nobody-at-all' on this agent",
     }
+    codes = {"t1": 127, "t2": 126, "t3": 126}
     for task_id, message in expected.items():
         failed = await master.state(task_id, FAILED)
+        assert failed.exit_code == codes.get(task_id, 0)
+        assert failed.HasField("exit_code") == (task_id in codes)
         assert failed.message.startswith(message)
         assert failed.reason == Reason.CONTAINER_LAUNCH_FAILED
         assert failed.source == Source.AGENT

@@ -192,18 +192,22 @@ async def test_output_that_cannot_be_had_is_told(master: Master) -> None:
     assert "run-0: stdout may be cut short: cannot reach 127.0.0.1:9" in done.err
 
 
-async def test_a_task_that_cannot_start_is_told_and_is_exit_code_1(
-    master: Master, agent: TaskOutputs
+@pytest.mark.parametrize("code", [None, 126, 127])
+async def test_a_task_that_cannot_start_is_told_and_has_a_shells_exit_code(
+    master: Master, agent: TaskOutputs, code: int | None
 ) -> None:
     agent.knows_all = False
     async with started("run", "--master", master.address, "--", "nosuch") as run:
         await master.subscribed()
         master.offer("cpus:1;mem:1GB", http_address=agent.address)
         reason = Reason.CONTAINER_LAUNCH_FAILED
-        await master.update("run-0", TaskState.FAILED, reason=reason, message="nosuch: not found")
+        message = "nosuch: not found"
+        await master.update(
+            "run-0", TaskState.FAILED, reason=reason, message=message, exit_code=code
+        )
         done = await ended(run)
-    told = "croupier run: run-0: FAILED (CONTAINER_LAUNCH_FAILED): nosuch: not found\n"
-    assert done == Ended(1, "", told)
+    line = "croupier run: run-0: FAILED (CONTAINER_LAUNCH_FAILED): nosuch: not found\n"
+    assert done == Ended(code or 1, "", line)
 
 
 @pytest.mark.parametrize("state", [TaskState.LOST, TaskState.GONE, TaskState.ERROR])

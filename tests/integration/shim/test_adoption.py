@@ -160,7 +160,7 @@ async def test_a_file_in_which_no_shim_wrote_was_never_started(
 async def test_a_start_that_failed_unwatched_is_told(ward: Ward) -> None:
     write(ward, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
     message = "cannot run its program: no such program, or its interpreter is missing"
-    assert ward.adopt("t0") == LaunchFailed(key("t0"), message)
+    assert ward.adopt("t0") == LaunchFailed(key("t0"), message, 127)
 
 
 @pytest.mark.parametrize(

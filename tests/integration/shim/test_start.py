@@ -93,7 +93,8 @@ async def test_what_cannot_be_run_says_why(ward: Ward, tmp_path: Path) -> None:
         "t5": f"cannot run 'plain': {no_permission}",
     }
     for name, message in expected.items():
-        assert await ward.ended(name) == LaunchFailed(key(name), message)
+        code = 127 if no_program in message else 126
+        assert await ward.ended(name) == LaunchFailed(key(name), message, code)
         assert not (ward.home(name) / "stderr").read_text()
     assert ward.failed == ["exec"] * 5
 
@@ -170,7 +171,7 @@ async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path)
     program.chmod(stat.S_IRWXU)
     ward.spawn("t1", str(program), account=find_account("nobody"))
     message = f"cannot run '{program}': permission denied: it is not executable"
-    assert await ward.ended("t1") == LaunchFailed(key("t1"), message)
+    assert await ward.ended("t1") == LaunchFailed(key("t1"), message, 126)
 
 
 @AS_ROOT

@@ -185,10 +185,11 @@ class TestALifeThatGoesWrong:
 
     def test_a_failed_launch_is_failed_and_frees(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task()), ev.LaunchFailed(KEY, "no such program"))
+        world.do(ev.Launch(F, task()), ev.LaunchFailed(KEY, "no such program", 127))
         status = world.status()
         assert (status.state, status.reason) == (TaskState.FAILED, Reason.CONTAINER_LAUNCH_FAILED)
         assert (status.source, status.message) == (Source.AGENT, "no such program")
+        assert status.exit_code == 127
         assert world.state.free == TOTAL
 
     @pytest.mark.parametrize(

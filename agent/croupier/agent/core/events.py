@@ -125,10 +125,16 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """There is no process, and why."""
+    """There is no process, and why.
+
+    Attributes:
+        exit_code: what a shell would exit with: 127 for a program that was not found, 126 for one
+            that cannot be run; None if the program was not tried.
+    """
 
     key: Key
     message: str
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

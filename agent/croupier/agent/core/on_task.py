@@ -20,7 +20,7 @@ from croupier.agent.core.effects import (
     Signal,
     Spawn,
 )
-from croupier.agent.core.events import Exited, Kill, Launch, Now
+from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
 from croupier.agent.core.news import end, say
 from croupier.agent.core.on_framework import hear_framework
 from croupier.agent.core.on_session import settle
@@ -85,17 +85,24 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
         yield from press(state, task, now)
 
 
-def on_launch_failed(state: AgentState, key: Key, message: str, now: Now) -> Iterator[Effect]:
+def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
     """There is no process."""
-    state.adopting.discard(key)
-    if key in state.voided:
-        yield from end_void(state, key, now)
+    state.adopting.discard(event.key)
+    if event.key in state.voided:
+        yield from end_void(state, event.key, now)
         return
-    task = state.tasks[key]
+    task = state.tasks[event.key]
     assert task.is_live
     assert not task.pid
-    reason = Reason.CONTAINER_LAUNCH_FAILED
-    yield from end(state, task, TaskState.FAILED, now, reason=reason, message=message)
+    yield from end(
+        state,
+        task,
+        TaskState.FAILED,
+        now,
+        reason=Reason.CONTAINER_LAUNCH_FAILED,
+        message=event.message,
+        exit_code=event.exit_code,
+    )
     yield from settle(state, now)
 
 

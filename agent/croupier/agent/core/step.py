@@ -44,8 +44,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_started(state, key, pid, now)
         case ev.Exited():
             return on_exited(state, event, now)
-        case ev.LaunchFailed(key, message):
-            return on_launch_failed(state, key, message, now)
+        case ev.LaunchFailed():
+            return on_launch_failed(state, event, now)
         case ev.NotStarted(key):
             return on_not_started(state, key, now)
         case ev.Kill():

@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+from typing import Final
 
 from croupier.agent.shim.run_file import StartError
+
+NOT_FOUND: Final = 127
+NOT_EXECUTABLE: Final = 126
 
 _WHY = {
     errno.ENOENT: "no such program, or its interpreter is missing",
@@ -24,6 +28,13 @@ def objection(program: str, error: StartError) -> str:
     if error.step == "user":
         return f"cannot become the task's user: {os.strerror(error.number)}"
     return f"cannot enter the sandbox: {os.strerror(error.number)}"
+
+
+def exit_code_of(error: StartError) -> int | None:
+    """What a shell would exit with; None if the program itself was not tried."""
+    if error.step != "exec":
+        return None
+    return NOT_FOUND if error.number == errno.ENOENT else NOT_EXECUTABLE
 
 
 def cannot_start(program: str, error: OSError) -> str:

@@ -150,7 +150,8 @@ def exit_code_of(status: TaskStatus) -> int:
 
 def complaint(task_id: str, status: TaskStatus) -> str | None:
     """What there is to say of an end that the command did not bring about by itself."""
-    by_itself = status.exit_code is not None or status.signal is not None
+    has_ended = status.exit_code is not None or status.signal is not None
+    by_itself = has_ended and status.reason is not Reason.CONTAINER_LAUNCH_FAILED
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):
         return None
     says_more = status.reason is not Reason.NONE and status.reason.name != status.state.name
