@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -23,6 +24,7 @@ from tests.harness.eventually import eventually
 from tests.integration.etcd.conftest import Masters
 
 LEASE_S = 5.0
+FILL_S = 30.0
 
 
 class Writer:
@@ -188,8 +190,10 @@ async def test_what_a_frozen_etcd_was_told_does_no_harm_when_it_thaws(three: Mas
 
 
 async def fill(store: EtcdStore) -> None:
-    for number in range(100):
-        await store.commit([AgentRecord(AgentId("A"), "h" * 30_000 + str(number))])
+    """Commit until etcd refuses; it compares its size with its quota only ten times a second."""
+    async with asyncio.timeout(FILL_S):
+        for number in count():
+            await store.commit([AgentRecord(AgentId("A"), "h" * 30_000 + str(number))])
 
 
 async def test_a_full_etcd_is_waited_for(tmp_path: Path) -> None:
