@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, cast
 
@@ -35,6 +35,8 @@ FIELDS = frozenset(
 _MAX_MACHINES = 100_000
 _MAX_CLIENTS = 5_000
 _MAX_DEPTH = 32
+# Lists and objects within each other. No field of a vector needs more than a few levels.
+_MAX_NESTING = 100
 
 
 class Malformed(CroupierError):
@@ -82,12 +84,32 @@ def read_vector(found: object) -> Vector:
         Unreadable: if a field is unknown, missing, or not what the schema says.
     """
     fields = _mapping(found, "a vector")
+    _check_nesting(fields)
     unknown = sorted(fields.keys() - FIELDS)
     if unknown:
         raise Unreadable(f"unknown field {', '.join(shortened(repr(name)) for name in unknown)}")
     vector = _Reader(fields).read()
     _check_names(vector)
     return vector
+
+
+def _check_nesting(value: object) -> None:
+    """Refuse what is nested too deeply for a recursive reader.
+
+    The depth at which Python raises RecursionError depends on its version.
+    """
+    level: list[object] = [value]
+    for _ in range(_MAX_NESTING):
+        level = [child for each in level for child in _children(each)]
+        if not level:
+            return
+    raise Unreadable("nested too deeply")
+
+
+def _children(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
 
 
 def name_of(found: object, index: int) -> str:
