@@ -1,12 +1,15 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test chaos proto bench bench-allocator clean
+.PHONY: demo test test-pythons chaos proto bench bench-allocator clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
 
 test:  ## every check there is
 	@sh tests/run.sh
+
+test-pythons:  ## unit, scenario and property tests on each Python from 3.11 to 3.14 that is found
+	@sh tests/pythons.sh
 
 chaos:  ## faults in virtual time and with real processes: SEED=n SEEDS=n ROUNDS=n
 	@sh tests/chaos/run.sh
@@ -22,4 +25,4 @@ proto:  ## regenerate the code of proto/croupier/v1
 	@python3 proto/generate.py
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf .venv .venvs .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

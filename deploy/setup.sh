@@ -2,9 +2,11 @@
 # Make .venv and install Croupier into it, unless that was done already.
 #   deploy/setup.sh          what a user needs
 #   deploy/setup.sh dev      what the tests need besides
+#   deploy/setup.sh dev DIR  the same in another directory; PYTHON names the interpreter
 set -eu
 cd "$(dirname "$0")/.."
 extras="${1:-}"
+environment="${2:-.venv}"
 
 fail() { echo "setup: $1" >&2; exit 1; }
 
@@ -17,14 +19,14 @@ command -v "$python" >/dev/null 2>&1 || fail "$python not found; Croupier needs 
 
 # A stamp per kind of installation, renewed when what is asked for changes.
 wanted="$(cksum pyproject.toml) ${extras:-user}"
-stamp=".venv/installed-${extras:-user}"
-if [ -x .venv/bin/python ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
+stamp="$environment/installed-${extras:-user}"
+if [ -x "$environment/bin/python" ] && [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ]; then
     exit 0
 fi
-echo "setup: installing into .venv (about a minute the first time)"
-[ -x .venv/bin/python ] || "$python" -m venv .venv || fail "could not make .venv"
+echo "setup: installing into $environment (about a minute the first time)"
+[ -x "$environment/bin/python" ] || "$python" -m venv "$environment" || fail "could not make $environment"
 target="."
 [ -z "$extras" ] || target=".[$extras]"
-.venv/bin/python -m pip install --quiet --disable-pip-version-check --editable "$target" ||
+"$environment/bin/python" -m pip install --quiet --disable-pip-version-check --editable "$target" ||
     fail "could not install; is the package registry reachable?"
 echo "$wanted" > "$stamp"

@@ -19,8 +19,8 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-# What computes runs beside what mostly waits for real processes, in two shares that take about
-# the same time. Who runs in the background is deaf to Ctrl-C: tests of commands stand ahead.
+# Tests that compute run beside those that wait for real processes, in two shares of about the
+# same length. Background jobs ignore SIGINT, so tests of commands run in the foreground.
 beside="tests/unit tests/property tests/scenarios"
 for part in agent etcd master sdk shim; do
     beside="$beside tests/integration/$part"
@@ -29,9 +29,18 @@ ahead="tests"
 for part in $beside; do
     ahead="$ahead --ignore=$part"
 done
+compute() {
+    trap 'kill "$child" 2>/dev/null; exit 143' TERM
+    computed=0
+    # shellcheck disable=SC2086  # lists of words
+    python -X dev -m pytest $beside & child=$!
+    wait "$child" || computed=$?
+    sh tests/pythons.sh newest & child=$!
+    wait "$child" || computed=$?
+    exit "$computed"
+}
 log="$(mktemp)"
-# shellcheck disable=SC2086  # lists of words
-python -X dev -m pytest $beside >"$log" 2>&1 &
+compute >"$log" 2>&1 &
 computing=$!
 trap 'kill "$computing" 2>/dev/null || true; rm -f "$log"' EXIT
 result=0
