@@ -24,6 +24,8 @@ class AgentProcess:
             "--log-format", "json", *flags,
         ]  # fmt: skip
         self.work_dir, self.log = work_dir, log
+        self.prefix: tuple[str, ...] = ()
+        """A command that ends by starting the agent in its place, such as `unshare`."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -35,7 +37,9 @@ class AgentProcess:
     def start(self, *flags: str) -> None:
         """Start it (again), with `flags` for this once."""
         with self.log.open("ab") as log:
-            self._process = subprocess.Popen([*self._argv, *flags], stdout=log, stderr=log)
+            self._process = subprocess.Popen(
+                [*self.prefix, *self._argv, *flags], stdout=log, stderr=log
+            )
 
     def signal(self, number: signal.Signals) -> None:
         """Send it a signal."""

@@ -47,6 +47,7 @@ class ScriptedMaster(AgentServiceServicer):
     Attributes:
         acknowledges: whether each update is acknowledged as it comes in.
         is_silent: whether an agent that registers is left without an answer.
+        takes_health: whether it says that it knows reports of health.
         heartbeat_ms: what agents are told; the master itself beats only if asked to.
         sessions: all there were, oldest first.
         epoch: of this master, as it says in each message.
@@ -56,6 +57,7 @@ class ScriptedMaster(AgentServiceServicer):
     def __init__(self) -> None:
         self.acknowledges = True
         self.is_silent = False
+        self.takes_health = True
         self.heartbeat_ms = 60_000
         self.sessions: list[Session] = []
         self.statuses: list[task_pb2.TaskStatus] = []
@@ -130,6 +132,15 @@ class ScriptedMaster(AgentServiceServicer):
         """The states that one task went through."""
         return [TaskState(status.state) for status in self.of(task_id)]
 
+    def health(self) -> list[pb.AgentHealth]:
+        """The reports of health in the newest session, in order."""
+        reports = self.session.reports
+        return [each.health for each in reports if each.HasField("health")]
+
+    def refused(self) -> dict[str, str]:
+        """Why launches of the newest session were refused, by task."""
+        return {one.task_id: one.message for health in self.health() for one in health.refused}
+
     async def state(self, task_id: str, state: TaskState, timeout_s: float = 15.0) -> Any:
         """Wait for a task to be in `state`; the update that says so."""
         await eventually(
@@ -196,6 +207,7 @@ class ScriptedMaster(AgentServiceServicer):
             agent_id=register.agent_id,
             master_id="M1",
             heartbeat_ms=self.heartbeat_ms,
+            takes_health=self.takes_health,
         )
         answers = [pb.Order(registered=registered)]
         for task in register.tasks:

@@ -18,6 +18,7 @@ from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
+from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.leftovers import check_used, clean_up, unknown_runs
@@ -26,12 +27,13 @@ from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.output import OutputRoutes
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.sandbox import Sandboxes
-from croupier.agent.shim.build import prepare_shim
+from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.health import problems_text
 from croupier.model.resources import Resources
 from croupier.rpc.address import Address
 from croupier.rpc.clock import SystemClock
@@ -95,7 +97,8 @@ class Agent:
         metrics = Metrics(registry)
         checkpoint = await self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
-        supervisor = await self._supervise(work_dir, sandboxes, metrics)
+        shim = await asyncio.to_thread(prepare_shim, work_dir.path)
+        supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
         self._http = HttpServer(registry, self._clock, self._waits_for, output.routes())
         port = await self._http.start(config.http)
@@ -111,6 +114,8 @@ class Agent:
         janitor = Janitor(sandboxes, self._clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
         registry.register(StateCollector(self.state, self._is_registered, janitor, started_s))
+        put, clock = self._inbox.put_now, self._clock
+        health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         self._driver = Driver(
             self.state,
             self._inbox,
@@ -119,12 +124,14 @@ class Agent:
             Launcher(sandboxes, supervisor),
             supervisor,
             janitor.retire,
+            health_check.ask,
             metrics,
             self._clock,
         )
         self._own("driver", self._driver.run())
         self._own("link", self.link.run())
         self._own("janitor", janitor.run())
+        self._own("health", health_check.run())
         _log.info(
             "agent_started",
             agent_id=self.state.agent_id,
@@ -195,10 +202,9 @@ class Agent:
         return checkpoint
 
     async def _supervise(
-        self, work_dir: WorkDir, sandboxes: Sandboxes, metrics: Metrics
+        self, work_dir: WorkDir, sandboxes: Sandboxes, shim: Shim, metrics: Metrics
     ) -> Supervisor:
         """Be ready to start processes, and end those that nobody knows any more."""
-        shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         metrics.shim_is(shim.kind)
         known = {task.run for task in self.state.tasks.values() if task.is_live}
         known |= {void.run for void in self.state.voided.values()}
@@ -262,6 +268,8 @@ class Agent:
         return "link" in self._tasks and self.link.is_registered
 
     def _waits_for(self) -> str | None:
+        if self.state.health.problems:
+            return f"unhealthy: {problems_text(self.state.health.problems)}"
         return None if self._is_registered() else "waiting for a master"
 
     def _own(self, name: str, work: Coroutine[Any, Any, None]) -> None:

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.core.records import Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete
 from croupier.agent.log_mark import NAME as MARK_NAME
@@ -35,11 +36,13 @@ from croupier.agent.record_lines import (
     line,
     read_lines,
 )
+from croupier.agent.reserve import FULL, Reserve
+from croupier.agent.reserve import NAME as RESERVE_NAME
+from croupier.agent.work_dir import RESTART
 from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.model.health import CHECKPOINT, DISK, Problem
 
 NAME = "checkpoint.log"
-RESERVE_NAME = "checkpoint.reserve"
-RESERVE_BYTES = 1024 * 1024
 # Of replaced records, before the log is written anew.
 SLACK_BYTES = 4 * 1024 * 1024
 LINES_AT_ONCE = 100
@@ -51,7 +54,6 @@ WHAT_TO_DO = (
     "Tasks run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
     " end all tasks of this agent and forget it, run with --recover=cleanup"
 )
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
@@ -112,15 +114,13 @@ class Checkpoint:
     def __init__(self, path: Path, fd: int, mark: LogMark) -> None:
         """Use `open` instead."""
         self.path, self._fd, self._mark = path, fd, mark
-        self._reserve = path.with_name(RESERVE_NAME)
+        self._reserve = Reserve(path.with_name(RESERVE_NAME))
         self._kept = _Kept()
         self._size = self._lines = 0
         self._rewrite_at = SLACK_BYTES
         self._lazy: list[Record] = []
         self._is_broken = False
         self._thread = ThreadPoolExecutor(1, "checkpoint")
-        self.has_room = True
-        """Whether the disk has room for more than what must be written."""
 
     @classmethod
     def open(cls, directory: Path, *, lenient: bool = False) -> tuple[Checkpoint, Loaded]:
@@ -150,7 +150,7 @@ class Checkpoint:
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
         try:
             loaded = self._load(["the whole log is lost"] if is_lost else [], lenient=lenient)
-            self._keep_reserve()
+            self._reserve.keep(self._fd)
         except OSError as error:
             self._abandon()
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
@@ -158,6 +158,11 @@ class Checkpoint:
             self._abandon()
             raise
         return self, loaded
+
+    @property
+    def has_room(self) -> bool:
+        """Whether the disk has room for more than what must be written."""
+        return self._reserve.has_room
 
     @property
     def has_lazy(self) -> bool:
@@ -185,6 +190,11 @@ class Checkpoint:
             return 0
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._commit, batch)
+
+    async def look(self) -> list[Problem]:
+        """Find out whether the log is still where it was opened, and the disk has room."""
+        loop = asyncio.get_running_loop()
+        return await loop.run_in_executor(self._thread, self._look)
 
     async def close(self) -> None:
         """Write what was put off, if that is possible, and let go of the file."""
@@ -264,8 +274,7 @@ class Checkpoint:
         self._size = begin
         self._lines += len(batch)
         self._mark.write(LastLine.of(self._lines, lines[-1]))
-        if not self.has_room:
-            self._keep_reserve()
+        self._reserve.find_room(self._fd)
         if self._size >= self._rewrite_at + 2 * self._kept.size:
             self._try_to_rewrite()
         return len(data)
@@ -274,27 +283,23 @@ class Checkpoint:
         try:
             _write(self._fd, data)
         except OSError as error:
-            if error.errno not in _FULL:
+            if error.errno not in FULL:
                 raise
-            self.has_room = False
-            self._reserve.unlink(missing_ok=True)
+            self._reserve.give_up()
             os.ftruncate(self._fd, self._size)
             _write(self._fd, data)
 
-    def _keep_reserve(self) -> None:
-        """Take the reserve if there is room for it."""
+    def _look(self) -> list[Problem]:
         try:
-            fd = os.open(self._reserve, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
-            try:
-                os.posix_fallocate(fd, 0, RESERVE_BYTES)
-            finally:
-                os.close(fd)
-            self.has_room = True
+            is_found = os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
+        except FileNotFoundError:
+            is_found = False
         except OSError as error:
-            if error.errno not in _FULL:
-                raise
-            self._reserve.unlink(missing_ok=True)
-            self.has_room = False
+            return [Problem(CHECKPOINT, f"{self.path} cannot be looked at: {error.strerror}")]
+        if not is_found:
+            return [Problem(CHECKPOINT, f"{self.path} was removed or replaced. {RESTART}")]
+        self._reserve.find_room(self._fd)
+        return [] if self.has_room else [Problem(DISK, DISK_FULL)]
 
     def _try_to_rewrite(self) -> None:
         """Write the log anew if there is room; if not, later."""
@@ -302,7 +307,9 @@ class Checkpoint:
             self._rewrite()
             self._rewrite_at = SLACK_BYTES
         except OSError as error:
-            if error.errno not in _FULL:
+            # The log itself is as it was. Its directory may be gone, which a check of the
+            # agent's health notices.
+            if error.errno not in (*FULL, errno.ENOENT):
                 raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
             self._rewrite_at += SLACK_BYTES
 

@@ -19,14 +19,17 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
     Adopt,
+    CheckHealth,
     Checkpoint,
     Dismiss,
     Effect,
     Force,
     Forget,
+    HealthChanged,
     Introduce,
     Moved,
     Outdated,
+    RefuseLaunch,
     SendUpdates,
     Signal,
     Spawn,
@@ -38,8 +41,10 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.launcher import CannotLaunch, Launcher
 from croupier.agent.link import Link
 from croupier.agent.supervisor import Supervisor
+from croupier.agent.wire import Refused
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
+from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
 from croupier.rpc.inbox import Inbox
 
@@ -74,6 +79,12 @@ class Watcher(Protocol):
     def outdated(self, order: Outdated) -> None:
         """An order of an older run of its framework was refused."""
 
+    def refused(self) -> None:
+        """A launch was refused since the agent is unhealthy."""
+
+    def health_changed(self, problems: tuple[Problem, ...]) -> None:
+        """The agent cannot launch tasks for these reasons; empty: it can again."""
+
     def adopted(self, key: Key, run: str, answer: Event) -> None:
         """It is known what became of a task of an earlier life."""
 
@@ -96,13 +107,18 @@ class Driver:
         launcher: Launcher,
         supervisor: Supervisor,
         retire: Callable[[Key], None],
+        check_health: Callable[[CheckHealth], None],
         watcher: Watcher,
         clock: Clock,
     ) -> None:
-        """Own `state` from now on; `retire` is told of tasks that are no more."""
+        """Own `state` from now on.
+
+        `retire` is told of tasks that are no more, `check_health` to have the agent checked.
+        """
         self.state = state
         self._inbox, self._log, self._link, self._launcher = inbox, log, link, launcher
         self._supervisor, self._retire = supervisor, retire
+        self._check_health = check_health
         self._watcher, self._clock = watcher, clock
         self._effects: list[Effect] = []
         self._spawns: deque[Spawn] = deque()
@@ -111,6 +127,8 @@ class Driver:
         self._lazy_since: float | None = None
         self._updates: list[TaskStatus] = []
         self._updates_session = 0
+        self._refused: list[Refused] = []
+        self._refused_session = 0
         self.all_ended = asyncio.Event()
         """Set once the agent was asked to stop and no task has a process any more."""
 
@@ -140,7 +158,7 @@ class Driver:
 
     def _patience(self) -> float | None:
         """How long to wait for an event: not at all while there is something to be done."""
-        if self._spawns or self._adoptions:
+        if self._spawns or self._adoptions or self._effects:
             return 0.0
         deadline = self.state.next_deadline()
         if self._lazy_since is not None:
@@ -179,8 +197,9 @@ class Driver:
         self._lazy_since = None
         size = await self._log.commit(records)
         self._watcher.committed(self._clock.now() - now, size)
-        if self._log.has_room != self.state.has_room:
-            self._inbox.put_now(ev.RoomChanged(self._log.has_room))
+        if not self._log.has_room:
+            # Before any launch that waits in the inbox.
+            self._step(ev.OutOfRoom())
 
     def _adopt(self) -> None:
         """Look for some of what an earlier life has left."""
@@ -214,7 +233,7 @@ class Driver:
                 )
             except CannotLaunch as error:
                 self._watcher.launch_failed(error.step)
-                self._inbox.put_now(ev.LaunchFailed(key, error.message))
+                self._inbox.put_now(ev.LaunchFailed(key, error.message, cause=error.cause))
 
     def _perform(self, effect: Effect) -> None:
         match effect:
@@ -226,6 +245,12 @@ class Driver:
                     self._updates_session = session
                 self._updates.extend(statuses)
                 self._watcher.sent(len(statuses), again)
+            case RefuseLaunch(session, key, message):
+                if session != self._refused_session:
+                    self._flush()
+                    self._refused_session = session
+                self._refused.append((key, message))
+                self._watcher.refused()
             case Moved(status):
                 self._watcher.moved(status)
             case Spawn(key):
@@ -241,8 +266,16 @@ class Driver:
             case _:
                 self._perform_rare(effect)
 
-    def _perform_rare(self, effect: Adopt | Dismiss | Forget | Outdated) -> None:
+    def _perform_rare(
+        self, effect: Adopt | Dismiss | Forget | Outdated | HealthChanged | CheckHealth
+    ) -> None:
         match effect:
+            case HealthChanged(session, problems):
+                self._flush()
+                self._link.tell_health(session, problems)
+                self._watcher.health_changed(problems)
+            case CheckHealth():
+                self._check_health(effect)
             case Dismiss(_, run):
                 # What is left of it now is removed when the agent starts again.
                 with suppress(OSError):
@@ -260,3 +293,6 @@ class Driver:
         if self._updates:
             self._link.send(self._updates_session, self._updates)
             self._updates = []
+        if self._refused:
+            self._link.refuse(self._refused_session, self._refused)
+            self._refused = []

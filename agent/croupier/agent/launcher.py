@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from itertools import chain, islice
 
@@ -17,16 +18,18 @@ from croupier.model.task import Command, TaskInfo
 
 MAX_PORT_VARIABLES = 100
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
+# Something is where the sandbox would be: another task has put it there.
+_IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 class CannotLaunch(Exception):
     """There is no process; the step that failed is user, sandbox or exec."""
 
-    def __init__(self, step: str, message: str) -> None:
-        """`message` is for the task's framework."""
+    def __init__(self, step: str, message: str, cause: str = "") -> None:
+        """`message` is for the task's framework; `cause` is what failed on the agent, if it did."""
         super().__init__(message)
-        self.step, self.message = step, message
+        self.step, self.message, self.cause = step, message, cause
 
 
 class Launcher:
@@ -76,8 +79,10 @@ class Launcher:
         except OSError as error:
             if not opened:
                 message = f"cannot make the sandbox: {_text(error)}"
-                raise CannotLaunch("sandbox", message) from error
-            raise CannotLaunch("exec", cannot_start(argv[0], error)) from error
+                cause = "" if error.errno in _IN_THE_WAY else message
+                raise CannotLaunch("sandbox", message, cause) from error
+            cause = "" if error.errno == errno.E2BIG else f"cannot start a shim: {_text(error)}"
+            raise CannotLaunch("exec", cannot_start(argv[0], error), cause) from error
         except ValueError as error:
             # Words or variables that no process can be given, such as lone surrogates.
             raise CannotLaunch("exec", f"cannot run {argv[0]!r}: {error}") from error

@@ -27,7 +27,9 @@ from croupier.agent.core.events import (
 from croupier.agent.core.state import AgentState
 from croupier.agent.wire import (
     Identity,
+    Refused,
     goodbye_to_wire,
+    health_to_wire,
     heartbeat_to_wire,
     order_from_wire,
     register_to_wire,
@@ -41,6 +43,7 @@ from croupier.model.errors import (
     ProtocolViolation,
     Unavailable,
 )
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.task import TaskStatus
 from croupier.rpc.address import Address
@@ -117,6 +120,11 @@ class Link:
         self._outbox: Outbox[pb.Report] = _closed()
         self._known_as: AgentId | None = None
         self._beat: asyncio.TimerHandle | None = None
+        self._problems: tuple[Problem, ...] = ()
+        # As the master of the session knows them.
+        self._problems_told: tuple[Problem, ...] = ()
+        self._takes_health = False
+        self._call: Call | None = None
         self._leaving = False
         self._was_registered = False
         self._repeats = Repeats()
@@ -171,6 +179,7 @@ class Link:
         if session != self._session:
             return
         self._known_as = state.agent_id
+        self._problems = self._problems_told = state.health.problems
         self._outbox.put(register_to_wire(self._identity, state))
 
     def send(self, session: int, statuses: Sequence[TaskStatus]) -> None:
@@ -181,6 +190,27 @@ class Link:
             part = statuses[begin : begin + STATUSES_PER_REPORT]
             if not self._outbox.put(updates_to_wire(part)):
                 return
+
+    def tell_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
+        """Say what keeps the agent from launching tasks, now and with each heartbeat."""
+        self._problems = problems
+        if session == self._session and self._takes_health:
+            self._problems_told = problems
+            self._put_or_hang_up(health_to_wire(problems))
+
+    def refuse(self, session: int, refused: Sequence[Refused]) -> None:
+        """Say which launches the agent refused for its problems."""
+        if session != self._session:
+            return
+        for begin in range(0, len(refused), STATUSES_PER_REPORT):
+            part = refused[begin : begin + STATUSES_PER_REPORT]
+            self._put_or_hang_up(health_to_wire(self._problems, part))
+
+    def _put_or_hang_up(self, report: pb.Report) -> None:
+        """Queue what is never said again in the session; the next REGISTER makes up for it."""
+        is_lost = not self._outbox.put(report) and not self._outbox.is_closed
+        if is_lost and self._call is not None:
+            self._call.cancel()
 
     def leave(self, message: str) -> None:
         """Say GOODBYE after what is queued; `run` returns when the master has hung up."""
@@ -199,6 +229,7 @@ class Link:
         self._known_as = None
         self._was_registered = False
         call = AgentServiceStub(channel).Connect(_requests(outbox))
+        self._call, self._takes_health = call, False
         self._inbox.put_now(Connected(session))
         try:
             await self._listen(call, log)
@@ -269,7 +300,8 @@ class Link:
             raise ProtocolViolation(f"registered as {agent_id}, but this is {self._known_as}")
         told_s = registered.heartbeat_ms / 1000
         heartbeat_s = min(max(told_s, MIN_HEARTBEAT_S), MAX_HEARTBEAT_S)
-        self._inbox.put_now(Registered(agent_id))
+        self._takes_health = registered.takes_health
+        self._inbox.put_now(Registered(agent_id, registered.takes_health))
         self._masters.served()
         self._waits.reset()
         self._repeats.forget()
@@ -294,7 +326,11 @@ class Link:
     def _beat_every(self, interval_s: float) -> None:
         if self._beat is not None:
             self._beat.cancel()
-        self._outbox.put(heartbeat_to_wire())
+        is_news = self._problems != self._problems_told
+        if self._takes_health and (self._problems or is_news):
+            self.tell_health(self._session, self._problems)
+        else:
+            self._outbox.put(heartbeat_to_wire())
         loop = asyncio.get_running_loop()
         self._beat = loop.call_later(interval_s, self._beat_every, interval_s)
 

@@ -15,6 +15,7 @@ from croupier.agent.core.events import Adopted, Event, Exited, LaunchFailed, Van
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.janitor import Janitor
+from croupier.model.health import PARTS, Problem
 from croupier.model.ranges import count
 from croupier.model.resources import Resources
 from croupier.model.scalar import SIZED
@@ -53,6 +54,9 @@ class Metrics:
         )
         self._outdated = counter(
             "agent_outdated_orders", "Kills by older runs of a framework, that were refused."
+        )
+        self._refused = counter(
+            "agent_launches_refused", "Launches refused since the agent was unhealthy."
         )
         self._recovered = counter(
             "agent_recovered_tasks",
@@ -114,6 +118,17 @@ class Metrics:
             task_id=order.key[1],
             framework_epoch=order.framework_epoch,
         )
+
+    def refused(self) -> None:
+        """A launch was refused since the agent is unhealthy."""
+        self._refused.inc()
+
+    def health_changed(self, problems: tuple[Problem, ...]) -> None:
+        """The agent cannot launch tasks for these reasons; empty: it can again."""
+        if not problems:
+            _log.info("agent_healthy")
+        for problem in problems:
+            _log.error("agent_unhealthy", part=problem.part, reason=problem.message)
 
     def adopted(self, key: Key, run: str, answer: Event) -> None:
         """It is known what became of a task of an earlier life."""
@@ -179,8 +194,26 @@ class StateCollector(Collector):
         yield CounterMetricFamily(
             "croupier_agent_sandboxes_removed", "Sandboxes removed.", value=self._janitor.removed
         )
+        yield from self._health()
         yield self._resources()
         yield self._tasks()
+
+    def _health(self) -> Iterable[Metric]:
+        health = self._state.health
+        yield GaugeMetricFamily(
+            "croupier_agent_healthy",
+            "1 if the agent takes launches, 0 while it has a problem.",
+            value=float(health.is_healthy),
+        )
+        gauge = GaugeMetricFamily(
+            "croupier_agent_problem",
+            "1 for a part of the agent that keeps it from launching tasks.",
+            labels=["part"],
+        )
+        failing = {problem.part for problem in health.problems}
+        for part in PARTS:
+            gauge.add_metric([part], float(part in failing))
+        yield gauge
 
     def _resources(self) -> Metric:
         gauge = GaugeMetricFamily(

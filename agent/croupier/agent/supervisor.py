@@ -28,7 +28,7 @@ from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.objection import exit_code_of, objection
+from croupier.agent.shim.objection import cause_on_agent, exit_code_of, objection
 from croupier.agent.shim.remains import Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
 from croupier.agent.shim.start import Channels, high, start_shim
@@ -301,7 +301,8 @@ class Supervisor:
         running.failed = True
         self._failed(start.step)
         message = objection(running.program, start)
-        self._report(LaunchFailed(key, message, exit_code_of(start)))
+        cause = cause_on_agent(start)
+        self._report(LaunchFailed(key, message, exit_code_of(start), cause))
 
     def _on_shim_ended(self, key: Key) -> None:
         # What it said before comes first.
@@ -358,7 +359,9 @@ class Supervisor:
             end: Exited | LaunchFailed = Exited(key, unknown=True)
             sessions = [running.pid]
         else:
-            end = LaunchFailed(key, "what was to watch over it was killed")
+            message = "what was to watch over it was killed"
+            cause = "the shim of a task was killed before it started it"
+            end = LaunchFailed(key, message, cause=cause)
             sessions = []
         remains = self._remains(key, running.run, *sessions)
         self._sweeper.submit(sweep, remains).add_done_callback(tell)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 from croupier.agent.core.events import Acknowledge, Event, Kill, Launch, Resend
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Task
+from croupier.agent.core.tasks import Key, Task
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
+from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
@@ -20,6 +21,9 @@ from croupier.v1 import framework_pb2
 # REGISTER is one message whatever it carries. Above this it leaves out what may be 128 KB for
 # each task and which nobody decides on: commands, names and labels.
 SLIM_BYTES = 1024 * 1024
+
+# A launch that was refused, and why.
+Refused = tuple[Key, str]
 
 _REASONS = {int(reason): reason for reason in Reason}
 
@@ -49,6 +53,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
         master_epoch=state.master_epoch,
         cluster=state.cluster,
         incomplete=state.incomplete,
+        problems=_problems(state.health.problems),
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
@@ -66,6 +71,14 @@ def updates_to_wire(statuses: Iterable[TaskStatus]) -> pb.Report:
 def heartbeat_to_wire() -> pb.Report:
     """The report that the agent is there."""
     return pb.Report(heartbeat=framework_pb2.Heartbeat())
+
+
+def health_to_wire(problems: Iterable[Problem], refused: Iterable[Refused] = ()) -> pb.Report:
+    """The report of what keeps the agent from launching tasks, and what it refused for that."""
+    health = pb.AgentHealth(problems=_problems(problems))
+    for (framework_id, task_id), message in refused:
+        health.refused.add(framework_id=framework_id, task_id=task_id, message=message)
+    return pb.Report(health=health)
 
 
 def goodbye_to_wire(message: str) -> pb.Report:
@@ -108,6 +121,10 @@ def _kill_from_wire(kill: pb.KillTask) -> Kill:
         _REASONS.get(kill.reason, Reason.NONE),
         kill.framework_epoch,
     )
+
+
+def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:
+    return [pb.HealthProblem(part=each.part, message=each.message) for each in problems]
 
 
 def _task_to_wire(task: Task) -> pb.AgentTask:

@@ -17,6 +17,11 @@ _LOCK_POLL_S = 0.05
 PARTS = ("sandboxes", "runs", "removed")
 # Is there from an agent's first start on.
 LOCK = "lock"
+# What an operator can do about a work dir that was removed under its agent.
+RESTART = (
+    "Tasks run on, but the agent forgets them when it ends: drain it, then start it again; or put"
+    " back what was there"
+)
 
 
 class WorkDir:
@@ -51,6 +56,17 @@ class WorkDir:
     def runs(self) -> Path:
         """Where the shims write down what becomes of the tasks' processes."""
         return self.path / "runs"
+
+    def is_in_place(self) -> bool:
+        """Return whether the lock is still where it was opened.
+
+        Raises:
+            OSError: if that cannot be found out.
+        """
+        try:
+            return os.path.samestat(os.lstat(self.path / LOCK), os.fstat(self.lock_fd))
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def close(self) -> None:
         """Let another agent use the directory."""

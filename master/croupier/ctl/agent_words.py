@@ -20,6 +20,8 @@ def state_words(agent: View) -> str:
         words.append("drained" if drain["done"] else f"draining ({drain['tasks_left']} left)")
     if agent["deactivated"]:
         words.append("deactivated")
+    if agent["problems"]:
+        words.append(f"unhealthy ({', '.join(each['part'] for each in agent['problems'])})")
     if agent["decided_in_s"] is not None:
         words.append(f"given up in {duration_text(agent['decided_in_s'])}")
     return ", ".join(words)
@@ -72,6 +74,8 @@ def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) 
     attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
     yield f"  attributes: {attributes or 'none'}"
     yield f"  address: {agent['http_address'] or 'none'}"
+    for each in agent["problems"]:
+        yield f"  unhealthy: {each['part']}: {each['message']}"
     yield from task_lines(tasks, frameworks)
     if agent["drain"] is not None:
         yield progress_line(agent)

@@ -46,6 +46,7 @@ def agent_view(agent: pb.AgentView) -> View:
         "tasks": agent.tasks,
         "deactivated": agent.deactivated,
         "drain": _drain(agent.drain) if agent.HasField("drain") else None,
+        "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
         "decided_in_s": agent.decided_in_ms / 1000 if agent.HasField("decided_in_ms") else None,
     }
 

@@ -36,6 +36,7 @@ _ADVICE = {
     "no agents": "start agents: croupier agents",
     "agent is being drained": "croupier agent reactivate AGENT offers it again",
     "agent is deactivated": "croupier agent reactivate AGENT offers it again",
+    "agent is unhealthy": "mend what the agent names; it is offered again once it can launch tasks",
     "agent is away": "the agent has to come back: croupier agents",
 }
 

@@ -124,14 +124,15 @@ def _withheld(state: State) -> Iterator[Metric]:
     left = 0
     for agent in state.agents.values():
         held["deactivated"] += agent.deactivated
+        held["unhealthy"] += bool(agent.problems)
         if agent.drain is not None:
             tasks = sum(not task.state.is_terminal for task in agent.tasks.values())
             held["draining" if tasks else "drained"] += 1
             left += tasks
     gauge = GaugeMetricFamily(
-        "croupier_agents_withheld", "Agents that operators have offered to nobody.", labels=["why"]
+        "croupier_agents_withheld", "Agents withheld from allocation.", labels=["why"]
     )
-    for why in ("draining", "drained", "deactivated"):
+    for why in ("draining", "drained", "deactivated", "unhealthy"):
         gauge.add_metric([why], held[why])
     yield gauge
     yield _gauge("drain_tasks_left", "Tasks that are left on agents that are drained.", left)

@@ -10,9 +10,11 @@ import structlog
 
 from croupier.master.core.facts import (
     AgentDrained,
+    AgentHealthy,
     AgentJoined,
     AgentLeft,
     AgentOperated,
+    AgentUnhealthy,
     CallAnswered,
     Fact,
     FrameworkJoined,
@@ -39,7 +41,9 @@ def log_fact(fact: Fact) -> None:
             _log.info(name, **said)
         case PreemptionBegun() | PreemptionEnded() | AgentOperated() | AgentDrained():
             _log.info(name, **said)
-        case FrameworkTornDown():
+        case AgentUnhealthy():
+            _log.warning(name, **said)
+        case AgentHealthy() | FrameworkTornDown():
             _log.info(name, **said)
         case CallAnswered(outcome="invalid"):
             _log.warning(name, **said)

@@ -83,6 +83,7 @@ class Report(_message.Message):
     UPDATES_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    HEALTH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___Register: ...
     @_builtins.property
@@ -91,6 +92,8 @@ class Report(_message.Message):
     def heartbeat(self) -> _framework_pb2.Heartbeat: ...
     @_builtins.property
     def goodbye(self) -> Global___Goodbye: ...
+    @_builtins.property
+    def health(self) -> Global___AgentHealth: ...
     def __init__(
         self,
         *,
@@ -98,12 +101,13 @@ class Report(_message.Message):
         updates: Global___StatusUpdates | None = ...,
         heartbeat: _framework_pb2.Heartbeat | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        health: Global___AgentHealth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "health"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 
@@ -124,6 +128,7 @@ class Register(_message.Message):
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty on the first registration of an agent's life."""
     hostname: _builtins.str
@@ -145,6 +150,10 @@ class Register(_message.Message):
     def attributes(self) -> _containers.RepeatedCompositeFieldContainer[_resources_pb2.Attribute]: ...
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentTask]: ...
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
+        """What keeps the agent from launching tasks; empty: nothing."""
+
     def __init__(
         self,
         *,
@@ -159,10 +168,11 @@ class Register(_message.Message):
         master_epoch: _builtins.int = ...,
         incomplete: _builtins.bool = ...,
         cluster: _builtins.str = ...,
+        problems: _abc.Iterable[Global___HealthProblem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -226,6 +236,90 @@ class StatusUpdates(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusUpdates: _TypeAlias = StatusUpdates  # noqa: Y015
+
+@_typing.final
+class AgentHealth(_message.Message):
+    """What keeps the agent from launching tasks, told at once when it changes and, while there is
+    any problem, in place of heartbeats. Only for masters that said so in REGISTERED.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PROBLEMS_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
+        """All that there are now; empty: the agent is healthy and takes launches again."""
+
+    @_builtins.property
+    def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedLaunch]:
+        """Launches that the agent refused for its problems and remembers nothing of."""
+
+    def __init__(
+        self,
+        *,
+        problems: _abc.Iterable[Global___HealthProblem] | None = ...,
+        refused: _abc.Iterable[Global___RefusedLaunch] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["problems", b"problems", "refused", b"refused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AgentHealth: _TypeAlias = AgentHealth  # noqa: Y015
+
+@_typing.final
+class HealthProblem(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PART_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    part: _builtins.str
+    """Of the agent: one of a fixed list of words, such as "disk"."""
+    message: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        part: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["message", b"message", "part", b"part"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___HealthProblem: _TypeAlias = HealthProblem  # noqa: Y015
+
+@_typing.final
+class RefusedLaunch(_message.Message):
+    """The master records that the task was DROPPED, and tells its framework."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FRAMEWORK_ID_FIELD_NUMBER: _builtins.int
+    TASK_ID_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    framework_id: _builtins.str
+    task_id: _builtins.str
+    message: _builtins.str
+    """For people."""
+    def __init__(
+        self,
+        *,
+        framework_id: _builtins.str = ...,
+        task_id: _builtins.str = ...,
+        message: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework_id", b"framework_id", "message", b"message", "task_id", b"task_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RefusedLaunch: _TypeAlias = RefusedLaunch  # noqa: Y015
 
 @_typing.final
 class Goodbye(_message.Message):
@@ -301,19 +395,23 @@ class Registered(_message.Message):
     AGENT_ID_FIELD_NUMBER: _builtins.int
     MASTER_ID_FIELD_NUMBER: _builtins.int
     HEARTBEAT_MS_FIELD_NUMBER: _builtins.int
+    TAKES_HEALTH_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     master_id: _builtins.str
     heartbeat_ms: _builtins.int
+    takes_health: _builtins.bool
+    """The master takes AgentHealth."""
     def __init__(
         self,
         *,
         agent_id: _builtins.str = ...,
         master_id: _builtins.str = ...,
         heartbeat_ms: _builtins.int = ...,
+        takes_health: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "heartbeat_ms", b"heartbeat_ms", "master_id", b"master_id", "takes_health", b"takes_health"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

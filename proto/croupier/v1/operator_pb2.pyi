@@ -4,6 +4,7 @@ isort:skip_file
 What operators and their tools ask of the master."""
 
 from collections import abc as _abc
+from croupier.v1 import agent_pb2 as _agent_pb2
 from croupier.v1 import framework_pb2 as _framework_pb2
 from croupier.v1 import resources_pb2 as _resources_pb2
 from croupier.v1 import task_pb2 as _task_pb2
@@ -175,6 +176,7 @@ class AgentView(_message.Message):
     DEACTIVATED_FIELD_NUMBER: _builtins.int
     DRAIN_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
+    PROBLEMS_FIELD_NUMBER: _builtins.int
     state: _builtins.str
     tasks: _builtins.int
     deactivated: _builtins.bool
@@ -193,6 +195,10 @@ class AgentView(_message.Message):
     def drain(self) -> Global___Drain:
         """Absent: it is not being drained."""
 
+    @_builtins.property
+    def problems(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.HealthProblem]:
+        """What keeps a connected agent from launching tasks: it is not offered until that is mended."""
+
     def __init__(
         self,
         *,
@@ -205,10 +211,11 @@ class AgentView(_message.Message):
         deactivated: _builtins.bool = ...,
         drain: Global___Drain | None = ...,
         decided_in_ms: _builtins.int | None = ...,
+        problems: _abc.Iterable[_agent_pb2.HealthProblem] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "total", b"total", "used", b"used"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "agent", b"agent", "deactivated", b"deactivated", "decided_in_ms", b"decided_in_ms", "drain", b"drain", "offered", b"offered", "problems", b"problems", "state", b"state", "tasks", b"tasks", "total", b"total", "used", b"used"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

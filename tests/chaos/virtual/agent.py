@@ -14,11 +14,14 @@ from typing import Protocol
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Adopt,
+    CheckHealth,
     Checkpoint,
     Dismiss,
     Effect,
     Force,
+    HealthChanged,
     Introduce,
+    RefuseLaunch,
     SendUpdates,
     Signal,
     Spawn,
@@ -30,8 +33,17 @@ from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
 from croupier.master.core import messages as to
-from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Heard, Register
+from croupier.master.core.events import (
+    AgentHealth,
+    AgentReported,
+    AgentStopped,
+    AgentTask,
+    Heard,
+    RefusedLaunch,
+    Register,
+)
 from croupier.model.errors import NotLeader, Removed
+from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
 from croupier.rpc.backoff import Backoff
 from tests.chaos.virtual.kernel import Kernel
@@ -65,6 +77,8 @@ class AgentProcess(Process):
         damage: how many of its records will be found lost when it starts again.
         next_master: whom it turns to when it has lost a master; empty: chance decides.
         cannot_spawn: whether processes cannot be started now.
+        is_full: whether the disk has room for ends only.
+        is_dir_gone: whether the work dir was moved away; it comes back as it was.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
         syncs_first: for a mutant: False acts before its records are durable.
         heeds_epochs: for a mutant: False obeys any master.
@@ -92,7 +106,7 @@ class AgentProcess(Process):
         self.state = AgentState.of(Resources())
         self.steps = 0
         self.slow_s = 0.0
-        self.cannot_spawn = False
+        self.cannot_spawn = self.is_full = self.is_dir_gone = False
         self.next_master = ""
         self.damage = 0
         self._epoch = 0
@@ -103,12 +117,18 @@ class AgentProcess(Process):
         self._session = 0
         self._sessions = count(1)
         self._is_registered = False
+        self._check = 0
         self._heard_at = 0.0
         self._heartbeat_s = 1.0
         self._hops = 0
         self._backoff = Backoff(0.1, 3.0, self.random)
 
     # The life of the process.
+
+    def start(self) -> None:
+        """Run the program, unless there is no work dir to run it on."""
+        if not self.is_dir_gone:
+            super().start()
 
     def on_start(self) -> None:
         """Take up what the machine has kept."""
@@ -135,6 +155,9 @@ class AgentProcess(Process):
         self._hops, self._epoch, self._last_sync = 0, 0, 0
         self._backoff = Backoff(0.1, 3.0, self.random)
         self.put(ev.Begun())
+        if self.is_full:
+            self.put(ev.OutOfRoom())
+        self._ask_for_check(CheckHealth(0.0))
         self._connect(self.random.choice(self.masters))
 
     def on_crash(self) -> None:
@@ -261,6 +284,10 @@ class AgentProcess(Process):
         self._sync(effects)
 
     def _exited(self, run: Run) -> Event:
+        if self.is_dir_gone:
+            # What its shim has written cannot be read.
+            run.vanished = True
+            return ev.Exited(run.key, unknown=True)
         unknown = run.exit_code is None and run.signal is None
         return ev.Exited(run.key, run.exit_code, run.signal, unknown)
 
@@ -311,6 +338,8 @@ class AgentProcess(Process):
                     if not self.is_orderly:
                         statuses = statuses[::-1]
                     self._end.send(partial(AgentReported, statuses=statuses))
+            case RefuseLaunch() | HealthChanged() | CheckHealth():
+                self._perform_health(effect)
             case Spawn(key, run, _):
                 self._spawn(key, run)
             case Adopt(key, run):
@@ -323,6 +352,15 @@ class AgentProcess(Process):
                 self.machine.dismiss(run)
             case _:
                 pass
+
+    def _perform_health(self, effect: RefuseLaunch | HealthChanged | CheckHealth) -> None:
+        match effect:
+            case RefuseLaunch(session, key, message):
+                self._tell_health(session, RefusedLaunch(*key, message))
+            case HealthChanged(session):
+                self._tell_health(session)
+            case CheckHealth():
+                self._ask_for_check(effect)
 
     def _introduce(self, session: int) -> None:
         if session != self._session or self._end is None:
@@ -348,12 +386,38 @@ class AgentProcess(Process):
                 tasks=listed,
                 master_epoch=self.state.master_epoch if self.heeds_epochs else 0,
                 incomplete=self.state.incomplete,
+                problems=self.state.health.problems,
             )
         )
 
+    def _tell_health(self, session: int | None, *refused: RefusedLaunch) -> None:
+        if session == self._session and self._end is not None:
+            problems = self.state.health.problems
+            self._end.send(partial(AgentHealth, problems=problems, refused=refused))
+
+    def _ask_for_check(self, wanted: CheckHealth) -> None:
+        """Plan a check of the machine in place of the one that waits."""
+        self._check += 1
+        number = self._check
+
+        def check() -> None:
+            if number == self._check:
+                self.put(ev.HealthChecked(self._problems(), wanted.is_thorough))
+
+        self.later(wanted.within_s * self.random.uniform(0.5, 1.0), check)
+
+    def _problems(self) -> tuple[Problem, ...]:
+        found = {
+            WORK_DIR: self.is_dir_gone,
+            DISK: self.is_full,
+            LAUNCH: self.cannot_spawn,
+        }
+        return tuple(Problem(part, "chaos") for part, is_so in found.items() if is_so)
+
     def _spawn(self, key: Key, run: str) -> None:
-        if self.cannot_spawn and self.state.wants_process(key):
-            self.put(ev.LaunchFailed(key, "no processes left"))
+        is_sick = self.cannot_spawn or self.is_full or self.is_dir_gone
+        if is_sick and self.state.wants_process(key):
+            self.put(ev.LaunchFailed(key, "no processes left", cause="no processes left"))
         elif self.state.wants_process(key):
             made = self.machine.spawn(key, run, self.state.tasks[key].info)
             self.put(ev.Started(key, made.pid))

@@ -36,6 +36,7 @@ WEIGHTS = {
     "limited": 4,
     "usurp": 5,
     "disk_full": 2,
+    "work_dir_gone": 2,
     "slow_disk": 2,
     "no_spawn": 1,
     "stop": 2,

@@ -11,6 +11,7 @@ from collections.abc import Callable
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
+from croupier.agent.core.events import Launch
 from croupier.master.core import calls
 from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.agents import Agent
@@ -240,6 +241,9 @@ class Judge:
                 for status in effect.statuses:
                     if status.state.is_terminal:
                         self.fates[status.task_id].is_over = True
+        if isinstance(event, Launch) and not agent.state.health.is_healthy:
+            taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
+            self.must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""

@@ -86,6 +86,10 @@ def _adopts_nothing(self: AgentProcess, key: Any, name: str) -> None:
     self.put(Vanished(key, "nobody looked", never_started=False))
 
 
+def _refuses_silently(self: AgentProcess, session: int | None, *_: object) -> None:
+    """Nothing is told."""
+
+
 def _starts_anew(self: AgentProcess, key: Any, name: str) -> None:
     self.put(Vanished(key, "nobody looked", never_started=True))
 
@@ -363,6 +367,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "processes of an earlier life are taken to be gone",
         _one(AgentProcess, "_adopt", _adopts_nothing),
     ),
+    "agent: refuses silently": (
+        "launches that an unhealthy agent refuses are not told",
+        _one(AgentProcess, "_tell_health", _refuses_silently),
+    ),
     "agent: starts anew": (
         "processes of an earlier life are started again",
         _one(AgentProcess, "_adopt", _starts_anew),
@@ -402,6 +410,8 @@ _KINDS = {
     "master: tells out of order": ("operator_kill", "twin", "reset"),
     "master: ends wait for others": ("stop", "framework_deaf"),
     "agent: ignores epochs": ("usurp",),
+    "master: ends lost in failover": ("stop", "gone", "disk_full", "master_crash"),
+    "agent: refuses silently": ("disk_full", "work_dir_gone", "no_spawn"),
     "agent: a number twice": ("damage", "operator_kill"),
     "master: an old run comes back": ("twin", "reset", "framework_pause"),
     "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),

@@ -184,6 +184,7 @@ class World:
         self.registry.slow_s = 0.0
         for agent in self.agents:
             agent.slow_s, agent.cannot_spawn = 0.0, False
+            agent.is_full = agent.is_dir_gone = False
         self.network.heal_all()
         for process in self.processes:
             process.resume()

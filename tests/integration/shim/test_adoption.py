@@ -210,7 +210,8 @@ async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
     await eventually(lambda: b") T " in stat.read_bytes(), what="it is stopped")
     assert second.adopt("t0") == NEVER
     message = "what was to watch over it was killed"
-    assert await first.ended("t0") == LaunchFailed(key("t0"), message)
+    cause = "the shim of a task was killed before it started it"
+    assert await first.ended("t0") == LaunchFailed(key("t0"), message, cause=cause)
     assert not (ward.home("t0") / "ran").exists()
     first.supervisor.close()
 

@@ -104,7 +104,8 @@ async def test_a_sandbox_that_went_away_is_the_step_that_failed(ward: Ward) -> N
         ward.home("t1").rename(ward.work / "elsewhere")
         ward.supervisor.spawn(key("t1"), "t1", ["true"], PATH, sandbox)
     message = "cannot enter the sandbox: No such file or directory"
-    assert await ward.ended("t1") == LaunchFailed(key("t1"), message)
+    cause = "cannot start a task, at step sandbox: No such file or directory"
+    assert await ward.ended("t1") == LaunchFailed(key("t1"), message, cause=cause)
     assert ward.failed == ["sandbox"]
 
 

@@ -15,7 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.agent import checkpoint as module
-from croupier.agent.checkpoint import NAME, RESERVE_NAME, Checkpoint, clear
+from croupier.agent import reserve
+from croupier.agent.checkpoint import NAME, Checkpoint, clear
 from croupier.agent.core.records import (
     AcknowledgedRecord,
     AgentRecord,
@@ -318,7 +319,7 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         rooms = [checkpoint.has_room]
-        assert (tmp_path / RESERVE_NAME).stat().st_size == module.RESERVE_BYTES
+        assert (tmp_path / reserve.NAME).stat().st_size == reserve.RESERVE_BYTES
         await checkpoint.commit(EVERYTHING[:2])
         full.fill()
         await checkpoint.commit(EVERYTHING[2:5])
@@ -336,7 +337,7 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         await checkpoint.commit(EVERYTHING[:2])
-        (tmp_path / RESERVE_NAME).unlink()
+        (tmp_path / reserve.NAME).unlink()
         full.fill()
         with pytest.raises(Unavailable, match=r"No space left on device; the tasks run on"):
             await checkpoint.commit(EVERYTHING[2:])
@@ -349,7 +350,7 @@ class Full:
     """A disk that can be full: it takes ten bytes more, and what the reserve took if that goes."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._reserve = path / RESERVE_NAME
+        self._reserve = path / reserve.NAME
         self._room: int | None = None
         self._was_reserved = False
         write, allocate = os.write, os.posix_fallocate
@@ -359,7 +360,7 @@ class Full:
                 return write(fd, data)
             if self._was_reserved and not self._reserve.exists():
                 self._was_reserved = False
-                self._room += module.RESERVE_BYTES
+                self._room += reserve.RESERVE_BYTES
             if not self._room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             done = write(fd, bytes(data)[: self._room])

@@ -33,7 +33,6 @@ from croupier.agent.core.records import (
     VoidRecord,
 )
 from croupier.agent.core.recovery import incomplete, recovered
-from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
 from croupier.model.errors import Conflict
@@ -288,16 +287,3 @@ class TestRunsOfFrameworks:
             ForgetFramework(FrameworkId(f"X{n}")) for n in range(5)
         ]
         assert len(world.state.epochs) == 6
-
-
-def test_a_full_disk_takes_no_new_task() -> None:
-    state = AgentState.of(TOTAL)
-    now = Now(0.0, 0)
-    step(state, ev.RoomChanged(has_room=False), now)
-    (record, *_) = records(step(state, ev.Launch(F, INFO), now))
-    assert isinstance(record, TaskRecord)
-    assert record.first.message == "the disk of the agent's work dir is full"
-    assert record.info.command == Command(), "its words would only take room"
-    step(state, ev.RoomChanged(has_room=True), now)
-    again = ev.Launch(F, TaskInfo(TaskId("t2"), Command(("x",)), INFO.resources))
-    assert moves(step(state, again, now)) == [(TaskState.STARTING, 1)]

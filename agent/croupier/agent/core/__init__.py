@@ -2,7 +2,7 @@
 
 `step(state, event, now)` takes what happened and returns what must be done:
 
-    the agent itself           Begun StopAsked Due RoomChanged
+    the agent itself           Begun StopAsked Due OutOfRoom HealthChecked
     orders of the master       Launch Kill Acknowledge Resend Heard Registered Removed
     news of the connection     Connected Disconnected
     answers to `Spawn`         Started LaunchFailed NotStarted
@@ -27,6 +27,10 @@ What the shell owes it:
   exactly once: `Adopted` (it lives), `Exited` (its recorded end), `LaunchFailed` (the same) or
   `Vanished` (`never_started` only if no process was ever begun under that name). After
   `Started` and `Adopted` there comes exactly one `Exited`.
+- There is a first `HealthChecked` without being asked for. Then each `CheckHealth` is answered
+  with one, unless another `CheckHealth` replaces it.
+- `RefuseLaunch` is not recorded. If it cannot be sent, the session must end: REGISTER in the
+  next one does not list the task, and the master orders it again.
 - `Dismiss(key, run)` lets go of what is kept about a run that was spawned; not before.
 - There is one session at a time: `Connected`, then `Disconnected`. `Introduce(session)` asks
   for REGISTER, made of the state at that moment with `state.master_epoch` and

@@ -7,6 +7,7 @@ from enum import Enum
 
 from croupier.agent.core.records import Record
 from croupier.agent.core.tasks import Key
+from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
 
 
@@ -45,6 +46,46 @@ class SendUpdates:
     statuses: tuple[TaskStatus, ...]
     again: bool = False
     """Whether they were sent before."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefuseLaunch:
+    """Tell the master in the session that the agent does not take the task.
+
+    The agent remembers nothing of it: the master records the end and tells the framework, or
+    orders the launch again if the session ends before that.
+    """
+
+    session: int
+    key: Key
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class HealthChanged:
+    """Tell the master, logs and metrics what keeps the agent from launching tasks.
+
+    Attributes:
+        session: None if no master listens; REGISTER then carries the problems.
+        problems: empty if the agent is healthy again.
+    """
+
+    session: int | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CheckHealth:
+    """Look for problems, and answer with `HealthChecked`. It replaces a request that waits.
+
+    Attributes:
+        within_s: the check begins within so many seconds. A thorough one takes at least half
+            of the time, drawn by chance, so that agents that share a problem do not go in step.
+        is_thorough: also make missing directories again, and start a process on trial.
+    """
+
+    within_s: float
+    is_thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +165,9 @@ Effect = (
     Checkpoint
     | Introduce
     | SendUpdates
+    | RefuseLaunch
+    | HealthChanged
+    | CheckHealth
     | Moved
     | Acknowledged
     | Outdated

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from croupier.agent.core.tasks import Key
+from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo
 
@@ -28,10 +29,21 @@ class Begun:
 
 
 @dataclass(frozen=True, slots=True)
-class RoomChanged:
-    """Whether there is room on the disk for the records of new tasks."""
+class OutOfRoom:
+    """The disk has no room for records of new tasks."""
 
-    has_room: bool
+
+@dataclass(frozen=True, slots=True)
+class HealthChecked:
+    """The answer to `CheckHealth`.
+
+    Attributes:
+        problems: what keeps the agent from launching tasks, at most one for each part.
+        is_thorough: whether the check was a thorough one.
+    """
+
+    problems: tuple[Problem, ...]
+    is_thorough: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +70,14 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The master has taken the agent in, under this id."""
+    """The master has taken the agent in, under this id.
+
+    Attributes:
+        takes_refusals: whether this master knows what a refused launch is.
+    """
 
     agent_id: AgentId
+    takes_refusals: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +145,16 @@ class LaunchFailed:
     """There is no process, and why.
 
     Attributes:
+        message: for the framework.
         exit_code: what a shell would exit with: 127 for a program that was not found, 126 for one
             that cannot be run; None if the program was not tried.
+        cause: what failed on the agent; empty if the task or its command is at fault.
     """
 
     key: Key
     message: str
     exit_code: int | None = None
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +214,8 @@ class Due:
 
 Event = (
     Begun
-    | RoomChanged
+    | OutOfRoom
+    | HealthChecked
     | Connected
     | Disconnected
     | Heard

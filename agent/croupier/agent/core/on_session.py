@@ -12,7 +12,7 @@ from croupier.agent.core.effects import (
     Introduce,
     Signal,
 )
-from croupier.agent.core.events import Now
+from croupier.agent.core.events import Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Void
@@ -85,8 +85,10 @@ def on_heard(state: AgentState, master_epoch: int, cluster: str) -> Iterator[Eff
         yield Checkpoint(state.record)
 
 
-def on_registered(state: AgentState, agent_id: AgentId) -> Iterator[Effect]:
+def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
     """The master has taken the agent in, and knows whether its records are all there."""
+    agent_id = event.agent_id
+    state.takes_refusals = event.takes_refusals
     if agent_id == state.agent_id and not state.incomplete:
         return
     # Only an agent without an id is given one, and it has no tasks yet.

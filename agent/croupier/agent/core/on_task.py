@@ -17,17 +17,20 @@ from croupier.agent.core.effects import (
     Force,
     Forget,
     Outdated,
+    RefuseLaunch,
     Signal,
     Spawn,
 )
 from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
 from croupier.agent.core.news import end, say
 from croupier.agent.core.on_framework import hear_framework
+from croupier.agent.core.on_health import on_failed_launch, on_started_well
 from croupier.agent.core.on_session import settle
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task, Wish
 from croupier.model.errors import InvalidRequest
+from croupier.model.health import problems_text
 from croupier.model.ids import check_id
 from croupier.model.resources import NOTHING
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
@@ -50,6 +53,11 @@ def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
     framework_id, info = order.framework_id, order.task
     key = (framework_id, info.task_id)
     if key in state.tasks or key in state.voided:
+        return
+    if not state.health.is_healthy and state.takes_refusals:
+        # Nothing of it is recorded: the disk may have room for the ends of other tasks only.
+        if state.session is not None:
+            yield RefuseLaunch(state.session, key, _unhealthy(state))
         return
     reason, objection = _objection(state, order)
     if objection:
@@ -80,6 +88,7 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
     assert task.is_live
     assert not task.pid
     task.pid = pid
+    on_started_well(state)
     yield from say(state, task, TaskState.RUNNING, now, source=Source.EXECUTOR)
     if task.kill is not None:
         yield from press(state, task, now)
@@ -88,6 +97,8 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
 def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
     """There is no process."""
     state.adopting.discard(event.key)
+    if event.cause:
+        yield from on_failed_launch(state, event.key[0], event.cause, now)
     if event.key in state.voided:
         yield from end_void(state, event.key, now)
         return
@@ -225,8 +236,8 @@ def _objection(state: AgentState, order: Launch) -> tuple[Reason, str]:
         return Reason.AGENT_STOPPED, "the agent is stopping"
     if state.is_outdated(order.framework_id, order.framework_epoch):
         return Reason.INVALID_OFFERS, "a newer run of the framework has taken over"
-    if not state.has_room:
-        return Reason.CONTAINER_LAUNCH_FAILED, "the disk of the agent's work dir is full"
+    if not state.health.is_healthy:
+        return Reason.CONTAINER_LAUNCH_FAILED, _unhealthy(state)
     if order.has_sandbox:
         # The agent has forgotten the task, so its framework knew how it had ended.
         return Reason.TASK_INVALID, RAN_BEFORE
@@ -234,6 +245,10 @@ def _objection(state: AgentState, order: Launch) -> tuple[Reason, str]:
         free = state.free or "nothing"
         return Reason.INVALID_OFFERS, f"it takes {info.resources}, but the agent has {free} free"
     return Reason.NONE, ""
+
+
+def _unhealthy(state: AgentState) -> str:
+    return f"the agent cannot launch tasks now: {problems_text(state.health.problems)}"
 
 
 def _how(event: Exited) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
+from croupier.agent.core.health import Health
 from croupier.agent.core.records import AgentRecord
 from croupier.agent.core.tasks import Key, Task, Void
 from croupier.model.deadlines import Deadlines
@@ -43,7 +44,8 @@ class AgentState:
         adopting: tasks of an earlier life whose processes are being looked for.
         voided: tasks that a removal made void; their processes are being killed, and nobody
             is told how that went.
-        has_room: whether records of new tasks find room on the disk.
+        health: what keeps the agent from launching tasks.
+        takes_refusals: whether the master of the session knows what a refused launch is.
         stopping: whether the daemon is ending, so that nothing new is started.
     """
 
@@ -67,7 +69,8 @@ class AgentState:
     names: int = 0
     adopting: set[Key] = field(default_factory=set)
     voided: dict[Key, Void] = field(default_factory=dict)
-    has_room: bool = True
+    health: Health = field(default_factory=Health)
+    takes_refusals: bool = True
     stopping: bool = False
     deadlines: Deadlines[Deadline] = field(default_factory=Deadlines)
 
@@ -138,6 +141,7 @@ class AgentState:
             assert task.is_live or ("kill", key) not in self.deadlines
         assert held == self.total, "a unit is in two places, or in none"
         assert live == self.live
+        self.health.check()
         assert self.session is None or self.joining is None
         assert self.session is None or not (self.voided or self.adopting)
         for key in self.adopting:

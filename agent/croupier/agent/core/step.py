@@ -8,6 +8,7 @@ from typing import assert_never
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Effect
 from croupier.agent.core.events import Event, Now
+from croupier.agent.core.on_health import on_health_checked, on_out_of_room
 from croupier.agent.core.on_life import on_adopted, on_begun, on_vanished
 from croupier.agent.core.on_session import (
     on_connected,
@@ -61,7 +62,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
 def _handle_rare(
     state: AgentState,
     event: ev.Begun
-    | ev.RoomChanged
+    | ev.OutOfRoom
+    | ev.HealthChecked
     | ev.Connected
     | ev.Disconnected
     | ev.Heard
@@ -79,8 +81,8 @@ def _handle_rare(
             return on_disconnected(state, session)
         case ev.Heard(master_epoch, cluster):
             return on_heard(state, master_epoch, cluster)
-        case ev.Registered(agent_id):
-            return on_registered(state, agent_id)
+        case ev.Registered():
+            return on_registered(state, event)
         case ev.Removed():
             return on_removed(state)
         case ev.Begun():
@@ -89,9 +91,10 @@ def _handle_rare(
             return on_adopted(state, key, pid, now)
         case ev.Vanished():
             return on_vanished(state, event, now)
-        case ev.RoomChanged(has_room):
-            state.has_room = has_room
-            return iter(())
+        case ev.OutOfRoom():
+            return on_out_of_room(state, now)
+        case ev.HealthChecked():
+            return on_health_checked(state, event, now)
         case ev.StopAsked():
             return on_stop_asked(state, now)
         case _:

@@ -17,6 +17,9 @@ _WHY = {
     errno.EACCES: "permission denied: it is not executable",
 }
 
+# Errors of a machine that is short of something, whatever the program.
+_SHORT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.ENOSPC, errno.EIO})
+
 
 def objection(program: str, error: StartError) -> str:
     """What to tell the framework of a task whose shim could not start `program`.
@@ -35,6 +38,15 @@ def exit_code_of(error: StartError) -> int | None:
     if error.step != "exec":
         return None
     return NOT_FOUND if error.number == errno.ENOENT else NOT_EXECUTABLE
+
+
+def cause_on_agent(error: StartError) -> str:
+    """What failed on the agent as a shim started its task; empty if the task is at fault."""
+    # Another user than the agent may be kept out of the work dir by its own permissions.
+    is_away = error.step == "sandbox" and error.number not in (errno.EACCES, errno.EPERM)
+    if is_away or error.number in _SHORT:
+        return f"cannot start a task, at step {error.step}: {os.strerror(error.number)}"
+    return ""
 
 
 def cannot_start(program: str, error: OSError) -> str:

@@ -29,6 +29,7 @@ class Cause(Enum):
     AGENT_AWAY = "agent is away"
     DRAINING = "agent is being drained"
     DEACTIVATED = "agent is deactivated"
+    UNHEALTHY = "agent is unhealthy"
     MAKING_ROOM = "room is being made"
     ELIGIBLE = "eligible"
 

@@ -12,6 +12,7 @@ from croupier.master.core.records import AgentRecord, DrainRequest
 from croupier.master.core.tasks import Task
 from croupier.model.attributes import Attributes
 from croupier.model.errors import Conflict
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import NOTHING, Resources
 
@@ -54,6 +55,7 @@ class Agent:
         deactivated: not to be offered, on behalf of an operator.
         drain: its tasks are to end, on behalf of an operator.
         is_recovering: whether it has not come back since this master began to lead.
+        problems: what keeps the agent from launching tasks, as it says itself while connected.
     """
 
     agent_id: AgentId
@@ -68,6 +70,7 @@ class Agent:
     deactivated: bool = False
     drain: DrainRequest | None = None
     is_recovering: bool = False
+    problems: tuple[Problem, ...] = ()
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -85,7 +88,7 @@ class Agent:
     @property
     def is_dealt(self) -> bool:
         """Whether what it has free is to be offered."""
-        wanted = not self.deactivated and self.drain is None
+        wanted = not self.deactivated and self.drain is None and not self.problems
         return wanted and self.state is AgentState.CONNECTED
 
     @property

@@ -12,6 +12,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.roles import RoleChange
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
@@ -88,6 +89,7 @@ class Register:
     Attributes:
         master_epoch: of the newest master that it has heard, in `cluster`.
         incomplete: records of tasks were lost: what is not listed may have run.
+        problems: what keeps the agent from launching tasks.
     """
 
     session: SessionId
@@ -100,6 +102,29 @@ class Register:
     master_epoch: int = 0
     incomplete: bool = False
     cluster: str = ""
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedLaunch:
+    """A launch that an unhealthy agent did not take, and remembers nothing of."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHealth:
+    """An agent says what keeps it from launching tasks, and which launches it refused for that.
+
+    Attributes:
+        problems: all that there are now; empty if the agent is healthy.
+    """
+
+    session: SessionId
+    problems: tuple[Problem, ...]
+    refused: tuple[RefusedLaunch, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,6 +232,7 @@ Event = (
     | Heard
     | Register
     | AgentReported
+    | AgentHealth
     | AgentStopped
     | SessionEnded
     | OperatorKill

@@ -57,6 +57,23 @@ class AgentDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentUnhealthy:
+    """An agent says that it cannot launch tasks, and why; it is not offered."""
+
+    agent_id: AgentId
+    hostname: str
+    problems: str
+
+
+@dataclass(frozen=True, slots=True)
+class AgentHealthy:
+    """An agent that could not launch tasks says that it can again."""
+
+    agent_id: AgentId
+    hostname: str
+
+
+@dataclass(frozen=True, slots=True)
 class FrameworkJoined:
     """A framework subscribed: for the first time, again, or over an older session."""
 
@@ -199,6 +216,8 @@ Fact = (
     | AgentLeft
     | AgentOperated
     | AgentDrained
+    | AgentUnhealthy
+    | AgentHealthy
     | FrameworkJoined
     | FrameworkLeft
     | FrameworkTornDown

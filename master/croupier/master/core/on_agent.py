@@ -11,7 +11,7 @@ from itertools import pairwise
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.effects import Close, Deposed, Effect, Happened, Save, Send
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
-from croupier.master.core.facts import AgentJoined, AgentLeft, Joined
+from croupier.master.core.facts import AgentJoined, AgentLeft, AgentUnhealthy, Joined
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
@@ -27,6 +27,7 @@ from croupier.model.errors import (
     ProtocolViolation,
     Removed,
 )
+from croupier.model.health import problems_text
 from croupier.model.ids import AgentId, check_hostname, check_id
 from croupier.model.resources import MAX_NAMES, sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
@@ -70,6 +71,9 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
     )
     yield from sync(state, agent, event, now)
     yield Happened(AgentJoined(agent.agent_id, agent.hostname, kind, len(agent.tasks)))
+    if agent.problems:
+        text = problems_text(agent.problems)
+        yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
 
 
 def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterator[Effect]:
@@ -124,7 +128,7 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
     assert agent.session is not None
     del state.peers[agent.session]
     state.deadlines.cancel(("silence", str(agent.session)))
-    agent.session = None
+    agent.session, agent.problems = None, ()
     agent.move(AgentState.DISCONNECTED)
     yield from stop_dealing(state, agent, "its agent has disconnected", now)
     until = agent.last_heard + state.settings.agent_timeout_s
@@ -154,6 +158,14 @@ def stop_dealing(state: State, agent: Agent, message: str, now: float) -> Iterat
         state.allocator.activate_agent(agent.agent_id, False)
     for offer in list(agent.offers.values()):
         yield from rescind(state, offer, message, now)
+
+
+def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
+    """Have an agent dealt to nobody, nor kept for anybody."""
+    yield from stop_dealing(state, agent, message, now)
+    if agent.in_pool:
+        pool = state.allocator.pool
+        pool.earmark(pool.agents[agent.agent_id], None)
 
 
 def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
@@ -250,6 +262,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
     agent.session, agent.last_heard, agent.is_recovering = event.session, now, False
+    agent.problems = event.problems
     agent.move(AgentState.CONNECTED)
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent

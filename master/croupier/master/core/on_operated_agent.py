@@ -22,7 +22,7 @@ from croupier.master.core.drains import may_be_withdrawn, wanted_kill
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save
 from croupier.master.core.events import OperateAgent
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
-from croupier.master.core.on_agent import announce, disconnect, stop_dealing, take_out
+from croupier.master.core.on_agent import announce, disconnect, take_out, withhold
 from croupier.master.core.on_task import kill
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.state import State
@@ -104,7 +104,7 @@ def _drain(state: State, agent: Agent, drain: DrainRequest, now: float) -> Itera
     if agent.drain != drain:
         agent.drain = drain
         yield Save(agent.record())
-    yield from _withhold(state, agent, "its agent is being drained", now)
+    yield from withhold(state, agent, "its agent is being drained", now)
     for task in list(agent.tasks.values()):
         if not task.state.is_terminal:
             wanted = wanted_kill(task, drain)
@@ -118,15 +118,7 @@ def _deactivate(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     if not agent.deactivated:
         agent.deactivated = True
         yield Save(agent.record())
-    yield from _withhold(state, agent, "its agent was deactivated", now)
-
-
-def _withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
-    """Have an agent dealt to nobody, nor kept for anybody."""
-    yield from stop_dealing(state, agent, message, now)
-    if agent.in_pool:
-        pool = state.allocator.pool
-        pool.earmark(pool.agents[agent.agent_id], None)
+    yield from withhold(state, agent, "its agent was deactivated", now)
 
 
 def _reactivate(state: State, agent: Agent) -> Iterator[Effect]:

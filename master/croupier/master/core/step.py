@@ -7,6 +7,7 @@ from typing import assert_never
 
 from croupier.master.core import (
     on_agent,
+    on_agent_health,
     on_allocation,
     on_call,
     on_framework,
@@ -18,6 +19,7 @@ from croupier.master.core import (
 )
 from croupier.master.core.effects import Answer, Effect
 from croupier.master.core.events import (
+    AgentHealth,
     AgentReported,
     AgentStopped,
     AllocationDue,
@@ -62,6 +64,8 @@ def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
             yield from on_framework.on_subscribe(state, event, now)
         case Register():
             yield from on_agent.on_register(state, event, now)
+        case AgentHealth():
+            yield from on_agent_health.on_agent_health(state, event, now)
         case AgentStopped():
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():

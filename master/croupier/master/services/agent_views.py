@@ -7,10 +7,12 @@ from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.drains import Progress, progress
 from croupier.master.core.state import State
 from croupier.master.wire.to_framework import agent_to_wire
+from croupier.model.health import problems_text
 from croupier.model.ids import Role
 from croupier.model.resources import total_of
 from croupier.rpc.resources_wire import resources_to_wire
 from croupier.v1 import operator_pb2 as pb
+from croupier.v1.agent_pb2 import HealthProblem
 
 # Where an agent stands that was declared gone; all other words are those of `AgentState`.
 GONE = "gone"
@@ -27,6 +29,7 @@ def view_agent(state: State, agent: Agent, now: float) -> pb.AgentView:
         offered=resources_to_wire(total_of(offer.resources for offer in agent.offers.values())),
         tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
         deactivated=agent.deactivated,
+        problems=(HealthProblem(part=p.part, message=p.message) for p in agent.problems),
     )
     at = state.deadlines.at(("agent", agent.agent_id))
     if is_known and at is not None:
@@ -43,13 +46,15 @@ def withheld(agent: Agent) -> tuple[Cause, str] | None:
         return Cause.DRAINING, f"agent {agent.agent_id} is being drained"
     if agent.deactivated:
         return Cause.DEACTIVATED, f"an operator has deactivated agent {agent.agent_id}"
+    if agent.problems:
+        return Cause.UNHEALTHY, f"agent {agent.agent_id}: {problems_text(agent.problems)}"
     if agent.state is not AgentState.CONNECTED:
         return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state.value}"
     return None
 
 
 def all_withheld(state: State, role: Role) -> list[PassedOver]:
-    """The agents that operators keep from everybody, told of one role. O(agents)."""
+    """Agents that operators or their own problems withhold from all roles. O(agents)."""
     found: dict[Cause, tuple[int, str, str]] = {}
     for agent in state.agents.values():
         why = withheld(agent)

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
+from itertools import islice
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import (
+    AgentHealth,
     AgentReported,
     AgentStopped,
     AgentTask,
     Event,
     Heard,
+    RefusedLaunch,
     Register,
 )
 from croupier.model.errors import InvalidRequest, ProtocolViolation
-from croupier.model.ids import AgentId, FrameworkId, check_role
-from croupier.model.task import MASTER_SEQUENCE, Source, TaskStatus
+from croupier.model.health import MAX_PROBLEMS, Problem
+from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
+from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
 from croupier.rpc.wire_limits import check_count
@@ -27,6 +32,8 @@ MAX_UPDATES = 10_000
 # On one agent, and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
+# Of one report; agents send 200.
+MAX_REFUSED = 1000
 
 
 def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
@@ -45,6 +52,8 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             return Heard(session)
         case "register":
             return _register(session, wire.register)
+        case "health":
+            return _health(session, wire.health)
         case "goodbye":
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:
@@ -64,7 +73,27 @@ def _register(session: SessionId, wire: pb.Register) -> Register:
         wire.master_epoch,
         wire.incomplete,
         wire.cluster[:64],
+        problems=_problems(wire.problems),
     )
+
+
+def _health(session: SessionId, wire: pb.AgentHealth) -> AgentHealth:
+    check_count(len(wire.refused), MAX_REFUSED, "refused launches")
+    refused = (
+        RefusedLaunch(
+            FrameworkId(check_id("framework", each.framework_id)),
+            TaskId(check_id("task", each.task_id)),
+            each.message[:MAX_MESSAGE],
+        )
+        for each in wire.refused
+    )
+    return AgentHealth(session, _problems(wire.problems), tuple(refused))
+
+
+def _problems(wire: Iterable[pb.HealthProblem]) -> tuple[Problem, ...]:
+    """The first problems of the agent; what it says of them is cut, not refused."""
+    first = islice(wire, MAX_PROBLEMS)
+    return tuple(Problem.bounded(each.part, each.message) for each in first)
 
 
 def _task(wire: pb.AgentTask) -> AgentTask:

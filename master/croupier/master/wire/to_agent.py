@@ -53,6 +53,7 @@ def order_to_wire(message: ToAgent) -> pb.Order:
                     agent_id=agent_id,
                     master_id=master_id,
                     heartbeat_ms=round(heartbeat_s * 1000),
+                    takes_health=True,
                 )
             )
         case Heartbeat():

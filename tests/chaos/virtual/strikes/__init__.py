@@ -27,6 +27,7 @@ STRIKES: dict[str, Callable[[World, Fault], bool]] = {
     "reboot": processes.reboot,
     "damage": processes.damage,
     "disk_full": processes.disk_full,
+    "work_dir_gone": processes.work_dir_gone,
     "slow_disk": processes.slow_disk,
     "no_spawn": processes.no_spawn,
     "stop": processes.stop,

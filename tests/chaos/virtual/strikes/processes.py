@@ -97,11 +97,31 @@ def damage(world: World, fault: Fault) -> bool:
 
 
 def disk_full(world: World, fault: Fault) -> bool:
+    """The disk has room for ends only."""
     agent = world.agent(fault)
+    agent.is_full = True
     if agent.is_up:
-        agent.put(ev.RoomChanged(False))
-        agent.later(fault.lasts, lambda: agent.put(ev.RoomChanged(True)))
-    return agent.is_up
+        agent.put(ev.OutOfRoom())
+
+    def heal() -> None:
+        agent.is_full = False
+
+    world.later(fault.lasts, heal)
+    return True
+
+
+def work_dir_gone(world: World, fault: Fault) -> bool:
+    """The work dir is moved away, and back again: the agent cannot start while it is away."""
+    agent = world.agent(fault)
+    agent.is_dir_gone = True
+
+    def heal() -> None:
+        agent.is_dir_gone = False
+
+    world.later(fault.lasts, heal)
+    # An agent that was started in vain is started again, as by a service manager.
+    world.later(fault.lasts + 0.1, agent.start)
+    return True
 
 
 def slow_disk(world: World, fault: Fault) -> bool:

@@ -1,0 +1,94 @@
+"""Whether the agent can launch tasks, and when it tries again if it cannot.
+
+Rule: an agent becomes unhealthy on the first sign and healthy only by a thorough check. The
+waits between those checks double, and go on doubling if the agent fails again soon after.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from croupier.model.health import LAUNCH, Problem
+from croupier.model.ids import FrameworkId
+
+# Between checks of a healthy agent.
+CHECK_EVERY_S = 5.0
+# The longest waits of an unhealthy agent for its first and for later checks.
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 60.0
+# An agent that was healthy for so long begins again with short waits.
+STEADY_S = 120.0
+# Launches in a row that failed through the agent's fault: of several frameworks, or of one.
+FAILURES_OF_SEVERAL = 3
+FAILURES_OF_ONE = 10
+
+
+@dataclass(slots=True)
+class Health:
+    """What is wrong with the agent.
+
+    Attributes:
+        problems: empty if the agent is healthy.
+        failures: launches that failed in a row through the agent's fault.
+        failed: frameworks of these launches.
+        retries: doublings of the wait for the next check.
+        recovered_at: when the agent became healthy again; None if it always was.
+    """
+
+    problems: tuple[Problem, ...] = ()
+    failures: int = 0
+    failed: set[FrameworkId] = field(default_factory=set)
+    retries: int = 0
+    recovered_at: float | None = None
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the agent takes launches."""
+        return not self.problems
+
+    @property
+    def retry_s(self) -> float:
+        """The longest wait for the next check of an unhealthy agent."""
+        return float(min(FIRST_RETRY_S * 2.0**self.retries, LAST_RETRY_S))
+
+    def fail(self, problems: tuple[Problem, ...], now: float) -> None:
+        """Become unhealthy, or stay so for these reasons."""
+        if not self.is_healthy:
+            self.problems = problems
+            return
+        self.problems = problems
+        is_flapping = self.recovered_at is not None and now - self.recovered_at < STEADY_S
+        self.retries = min(self.retries + 1, 16) if is_flapping else 0
+
+    def fail_again(self, problems: tuple[Problem, ...]) -> None:
+        """Stay unhealthy after a thorough check, and wait longer for the next one."""
+        self.problems = problems
+        self.retries = min(self.retries + 1, 16)
+
+    def recover(self, now: float) -> None:
+        """Become healthy. The number of doublings stays, in case the agent fails again soon."""
+        self.problems = ()
+        self.recovered_at = now
+        self.forgive()
+
+    def forgive(self) -> None:
+        """A process was started: launches do not fail in a row."""
+        if self.failures:
+            self.failures = 0
+            self.failed.clear()
+
+    def blame(self, framework_id: FrameworkId, cause: str) -> Problem | None:
+        """Count a launch that failed through the agent's fault; a problem if it was one of many."""
+        self.failures += 1
+        self.failed.add(framework_id)
+        most = FAILURES_OF_SEVERAL if len(self.failed) > 1 else FAILURES_OF_ONE
+        if self.failures < most:
+            return None
+        message = f"{self.failures} launches in a row have failed, the last one thus: {cause}"
+        return Problem(LAUNCH, message)
+
+    def check(self) -> None:
+        """Assert what always holds."""
+        assert len(self.failed) <= self.failures
+        parts = [problem.part for problem in self.problems]
+        assert len(parts) == len(set(parts)), "a part has one problem at a time"

@@ -1,0 +1,73 @@
+"""The agent finds out that it cannot launch tasks, or that it can again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.agent.core.effects import CheckHealth, Effect, HealthChanged
+from croupier.agent.core.events import HealthChecked, Now
+from croupier.agent.core.health import CHECK_EVERY_S
+from croupier.agent.core.state import AgentState
+from croupier.model.health import DISK, Problem
+from croupier.model.ids import FrameworkId
+
+DISK_FULL = "the disk of the agent's work dir is full"
+
+
+def on_out_of_room(state: AgentState, now: Now) -> Iterator[Effect]:
+    """The disk has no room for records of new tasks."""
+    yield from _fail(state, Problem(DISK, DISK_FULL), now)
+
+
+def on_health_checked(state: AgentState, event: HealthChecked, now: Now) -> Iterator[Effect]:
+    """Take in what a check has found, and ask for the next check."""
+    health = state.health
+    before = health.problems
+    if not before:
+        if event.problems:
+            health.fail(event.problems, now.at)
+    elif event.is_thorough:
+        if event.problems:
+            health.fail_again(event.problems)
+        else:
+            health.recover(now.at)
+    elif event.problems:
+        health.fail(event.problems, now.at)
+    if health.problems != before:
+        yield HealthChanged(state.session, health.problems)
+    yield _next_check(state)
+
+
+def on_started_well(state: AgentState) -> None:
+    """A process was started: launches do not fail in a row."""
+    state.health.forgive()
+
+
+def on_failed_launch(
+    state: AgentState, framework_id: FrameworkId, cause: str, now: Now
+) -> Iterator[Effect]:
+    """A launch failed through the agent's fault: look at once for the reason."""
+    if not state.health.is_healthy:
+        return
+    problem = state.health.blame(framework_id, cause)
+    if problem is not None:
+        yield from _fail(state, problem, now)
+    else:
+        yield CheckHealth(0.0)
+
+
+def _fail(state: AgentState, problem: Problem, now: Now) -> Iterator[Effect]:
+    health = state.health
+    if any(known.part == problem.part for known in health.problems):
+        return
+    was_healthy = health.is_healthy
+    health.fail((*health.problems, problem), now.at)
+    yield HealthChanged(state.session, health.problems)
+    if was_healthy:
+        yield _next_check(state)
+
+
+def _next_check(state: AgentState) -> Effect:
+    if state.health.is_healthy:
+        return CheckHealth(CHECK_EVERY_S)
+    return CheckHealth(state.health.retry_s, is_thorough=True)

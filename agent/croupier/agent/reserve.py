@@ -1,0 +1,90 @@
+"""Room on the disk that is kept for ends and acknowledgements: `checkpoint.reserve`.
+
+Rule: an agent that is short of room takes no new task, before the reserve is needed. The
+reserve is given up when a record does not fit, and taken again once there is room for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from contextlib import suppress
+from pathlib import Path
+
+NAME = "checkpoint.reserve"
+RESERVE_BYTES = 1024 * 1024
+# With less free than this, or than this part of a small disk, no new task is taken on.
+LEAST_FREE_BYTES = 4 * 1024 * 1024
+LEAST_FREE_PART = 16
+LEAST_FREE_FILES = 64
+
+FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+class Reserve:
+    """The reserve of one checkpoint.
+
+    Attributes:
+        has_room: whether the disk has room for more than what must be written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Nothing is taken before `keep`."""
+        self._path = path
+        self.has_room = True
+
+    def keep(self, fd: int) -> None:
+        """Take the reserve if there is room for it, on the disk of the open file `fd`.
+
+        Raises:
+            OSError: if it cannot be taken for another reason.
+        """
+        self._take()
+        self.has_room = self.has_room and not is_short(fd)
+
+    def give_up(self) -> None:
+        """Have its room used for what must be written.
+
+        Raises:
+            OSError: if it cannot be removed.
+        """
+        self.has_room = False
+        self._path.unlink(missing_ok=True)
+
+    def find_room(self, fd: int) -> None:
+        """Note whether the disk of `fd` has room for new tasks; take the reserve again if so."""
+        was_short = not self.has_room
+        if was_short:
+            # What goes wrong with the reserve is no reason to end: it is only not there.
+            with suppress(OSError):
+                self._take()
+        if is_short(fd, was_short=was_short):
+            self.has_room = False
+
+    def _take(self) -> None:
+        try:
+            fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            try:
+                os.posix_fallocate(fd, 0, RESERVE_BYTES)
+            finally:
+                os.close(fd)
+            self.has_room = True
+        except OSError as error:
+            if error.errno not in FULL:
+                raise
+            self._path.unlink(missing_ok=True)
+            self.has_room = False
+
+
+def is_short(fd: int, *, was_short: bool = False) -> bool:
+    """Return whether the disk of an open file has too little room for new tasks.
+
+    A disk that `was_short` has room again once twice as much is free.
+    """
+    disk = os.fstatvfs(fd)
+    blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail
+    least = min(LEAST_FREE_BYTES, disk.f_blocks * disk.f_frsize // LEAST_FREE_PART)
+    times = 2 if was_short else 1
+    # Some file systems do not count files.
+    is_out_of_files = bool(disk.f_files) and disk.f_favail < LEAST_FREE_FILES * times
+    return is_out_of_files or blocks * disk.f_frsize < least * times

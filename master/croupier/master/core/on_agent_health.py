@@ -1,0 +1,50 @@
+"""Agents say that they cannot launch tasks, or that they can again.
+
+Rule: an agent with a problem is not offered; its tasks run on and stay charged. What it refused
+for a problem it does not remember, so the master records the end and tells it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from croupier.master.core.agents import Agent
+from croupier.master.core.effects import Close, Effect, Happened
+from croupier.master.core.events import AgentHealth, RefusedLaunch
+from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
+from croupier.master.core.on_agent import on_heard, withhold
+from croupier.master.core.on_task import end
+from croupier.master.core.state import State
+from croupier.model.errors import ProtocolViolation
+from croupier.model.health import problems_text
+from croupier.model.task import Reason, TaskState
+
+
+def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Effect]:
+    """Take in what keeps an agent from launching tasks, and what it refused for that."""
+    agent = state.peers.get(event.session)
+    if not isinstance(agent, Agent):
+        yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
+        return
+    on_heard(state, agent, now)
+    if event.problems != agent.problems:
+        was_healthy, agent.problems = not agent.problems, event.problems
+        if agent.problems:
+            text = problems_text(agent.problems)
+            yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
+            if was_healthy:
+                yield from withhold(state, agent, "its agent cannot launch tasks now", now)
+        else:
+            yield Happened(AgentHealthy(agent.agent_id, agent.hostname))
+            state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+    for refused in event.refused:
+        yield from _on_refused(state, agent, refused, now)
+
+
+def _on_refused(state: State, agent: Agent, refused: RefusedLaunch, now: float) -> Iterator[Effect]:
+    """End a task of which its agent has never taken the launch."""
+    task = agent.tasks.get((refused.framework_id, refused.task_id))
+    if task is None or task.state.is_terminal or task.sequence:
+        return
+    reason = Reason.CONTAINER_LAUNCH_FAILED
+    yield from end(state, task, TaskState.DROPPED, reason, refused.message, now)

@@ -1,0 +1,198 @@
+"""A sick agent withdraws its room: few launches fail, and it takes them again once mended."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from croupier.agent.leftovers import clean_up
+from croupier.model.task import TaskState
+from croupier.v1 import agent_pb2 as pb
+from tests.harness.agent_process import AgentProcess
+from tests.harness.eventually import eventually
+from tests.harness.scripted_master import ScriptedMaster, shell
+from tests.integration.agent.conftest import RESOURCES, Serving
+
+FAILED, FINISHED, RUNNING = TaskState.FAILED, TaskState.FINISHED, TaskState.RUNNING
+# Launches may fail until the first failure has led to a look at the work dir.
+FEW = 20
+
+
+async def launch_each(master: ScriptedMaster, count: int, first: int = 0) -> list[str]:
+    """Launch tasks one after the other, as a framework that relaunches; which were not refused."""
+    updated = []
+    for number in range(first, first + count):
+        name = f"t{number}"
+        master.launch(shell(name, "true"))
+        await eventually(lambda name=name: _is_answered(master, name), 20, f"{name} is answered")  # type: ignore[misc]
+        if name not in master.refused():
+            updated.append(name)
+    return updated
+
+
+def _is_answered(master: ScriptedMaster, name: str) -> bool:
+    states = master.states(name)
+    return bool(states and states[-1].is_terminal) or name in master.refused()
+
+
+async def until_healthy(master: ScriptedMaster) -> None:
+    """Wait until the agent has said that it takes launches again."""
+
+    def is_healthy() -> bool:
+        return not master.health()[-1].problems
+
+    await eventually(is_healthy, 20, "the agent is healthy again")
+
+
+async def readiness(serving: Serving) -> tuple[int, str]:
+    url = f"http://{serving.agent.http_address}/readyz"
+    async with aiohttp.ClientSession() as client, client.get(url) as response:
+        return response.status, await response.text()
+
+
+def parts(health: pb.AgentHealth) -> set[str]:
+    return {problem.part for problem in health.problems}
+
+
+async def test_a_removed_work_dir_fails_few_launches(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.launch(shell("before", "sleep 60"))
+    await master.state("before", RUNNING)
+    shutil.rmtree(tmp_path / "work")
+    failed = await launch_each(master, 100)
+    assert len(failed) <= FEW
+    assert parts(master.health()[-1]) == {"work-dir", "checkpoint"}
+    assert "was removed or replaced" in master.refused()["t99"]
+    status, text = await readiness(serving)
+    assert status == 503
+    assert text.startswith("unhealthy: ")
+    assert "drain it, then start it again" in text
+    # Tasks run on, and can be ended.
+    assert serving.agent.state.is_live(next(iter(serving.agent.state.tasks)))
+    master.kill("before", 0)
+    await eventually(lambda: _is_answered(master, "before"), 20, "the task has ended")
+    assert not serving.task.done()
+
+
+async def test_a_work_dir_that_is_put_back_is_used_again(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    (tmp_path / "work").rename(tmp_path / "aside")
+    await launch_each(master, FEW)
+    assert master.refused()
+    shutil.rmtree(tmp_path / "work", ignore_errors=True)
+    (tmp_path / "aside").rename(tmp_path / "work")
+    await until_healthy(master)
+    master.launch(shell("after", "true"))
+    await master.state("after", FINISHED)
+    assert await readiness(serving) == (200, "ready\n")
+
+
+async def test_missing_directories_are_made_again(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    shutil.rmtree(tmp_path / "work" / "runs")
+    failed = await launch_each(master, 50)
+    assert len(failed) <= FEW
+    assert parts(master.health()[0]) == {"work-dir"}
+    await until_healthy(master)
+    assert await launch_each(master, 1, 50) == ["t50"]
+    assert master.states("t50")[-1] is FINISHED
+
+
+async def test_register_carries_the_problems(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    shutil.rmtree(tmp_path / "work")
+    await launch_each(master, FEW)
+    master.hang_up()
+    register = (await master.agent(2)).register
+    assert register is not None
+    assert {problem.part for problem in register.problems} == {"work-dir", "checkpoint"}
+
+
+async def test_an_older_master_is_told_in_updates(
+    serving: Serving, master: ScriptedMaster, tmp_path: Path
+) -> None:
+    master.takes_health = False
+    master.hang_up()
+    await master.agent(2)
+    shutil.rmtree(tmp_path / "work")
+    await launch_each(master, FEW)
+    await eventually(lambda: bool(serving.agent.state.health.problems))
+    master.launch(shell("late", "true"))
+    await master.state("late", TaskState.DROPPED)
+    assert not master.health()
+
+
+@pytest.fixture
+async def on_small_disk(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
+    """An agent whose work dir is a disk of 16 MB that only the agent's namespace has."""
+    work = tmp_path / "work"
+    work.mkdir()
+    mount = f"mount -t tmpfs -o size=16m croupier-test {work}"
+    prefix = (
+        "unshare",
+        "-m",
+        "--propagation",
+        "private",
+        "sh",
+        "-c",
+        f'{mount} && exec "$@"',
+        "sh",
+    )
+    done = subprocess.run([*prefix, "true"], capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"cannot mount a small disk: {done.stderr.decode().strip()}")
+    agent = AgentProcess(master.address, work, tmp_path / "agent.log", RESOURCES, "--on-stop=end")
+    agent.prefix = prefix
+    agent.start()
+    try:
+        await master.agent()
+        yield agent
+    finally:
+        agent.end()
+        await clean_up(work)
+
+
+def fill(work: Path) -> None:
+    with suppress(OSError), (work / "ballast").open("wb", buffering=0) as ballast:
+        while True:
+            ballast.write(b"\0" * 65536)
+
+
+async def test_a_full_disk_keeps_its_reserve_for_ends(
+    on_small_disk: AgentProcess, master: ScriptedMaster
+) -> None:
+    work = Path(f"/proc/{on_small_disk.pid}/root{on_small_disk.work_dir}")
+    master.launch(shell("before", "for _ in $(seq 3000); do [ -e go ] && exit 7; sleep 0.02; done"))
+    await master.state("before", RUNNING)
+    fill(work)
+    # Their records would take several times the reserve.
+    tasks = [shell(f"t{number}", "true") for number in range(4000)]
+    for begin in range(0, len(tasks), 100):
+        master.launch(*tasks[begin : begin + 100])
+    answered = {task.task_id for task in tasks}
+    await eventually(
+        lambda: answered <= {*master.refused(), *(s.task_id for s in master.statuses)},
+        60,
+        "all are answered",
+    )
+    told = {status.task_id for status in master.statuses} - {"before"}
+    assert len(told) <= 200
+    assert parts(master.health()[-1]) == {"disk"}
+    sandbox = next((work / "sandboxes").glob("*/before*"))
+    os.mkfifo(sandbox / "go")
+    assert (await master.state("before", FAILED)).exit_code == 7
+    (work / "ballast").unlink()
+    await until_healthy(master)
+    master.launch(shell("after", "true"))
+    await master.state("after", FINISHED)

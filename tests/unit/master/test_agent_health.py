@@ -1,0 +1,205 @@
+"""An agent that cannot launch tasks is not offered, and what it refused is told by the master."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.master.allocator import Cause
+from croupier.master.core.actions import Deactivate, Reactivate
+from croupier.master.core.agents import AgentState
+from croupier.master.core.events import (
+    AgentHealth,
+    OperateAgent,
+    RefusedLaunch,
+    Register,
+)
+from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
+from croupier.master.core.messages import Rescinded
+from croupier.master.core.records import TaskRecord
+from croupier.master.services.agent_views import view_agent
+from croupier.master.services.views import view_reasons
+from croupier.master.wire.from_agent import MAX_REFUSED, report_from_wire
+from croupier.model.errors import InvalidRequest, ProtocolViolation
+from croupier.model.health import MAX_PROBLEMS, Problem
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
+from croupier.v1 import agent_pb2 as pb
+from tests.harness.restarting import ALL, T1, Scene
+
+FULL = Problem("disk", "it is full")
+GONE = Problem("work-dir", "it was removed")
+
+
+class Sick(Scene):
+    """A scene with an agent that tells how it fares."""
+
+    def tell(self, *problems: Problem, refused: tuple[str, ...] = ()) -> None:
+        names = (RefusedLaunch(self.owner, T1, f"no: {why}") for why in refused)
+        self.do(AgentHealth(self.host, problems, tuple(names)))
+
+    def returns(self, *problems: Problem) -> None:
+        """The agent registers without tasks."""
+        self.host = type(self.host)(next(self._sessions))
+        total = Resources.parse(ALL)
+        self.do(Register(self.host, self.host_id, "host", total, {}, problems=problems))
+
+    def offered(self) -> int:
+        return len(self.offers(self.session))
+
+
+def test_its_offers_are_rescinded_and_it_is_offered_again_once_it_is_healthy() -> None:
+    scene = Sick()
+    (offer,) = scene.offers(scene.session)
+    scene.tell(FULL)
+    assert (
+        Rescinded(offer.offer_id, "its agent cannot launch tasks now") in scene.sent[scene.session]
+    )
+    assert scene.offered() == 0
+    assert AgentUnhealthy(scene.host_id, "host", "disk: it is full") in scene.facts
+    scene.pass_time(30.0)
+    assert scene.offered() == 0
+    scene.tell()
+    assert scene.offered() == 1
+    assert AgentHealthy(scene.host_id, "host") in scene.facts
+
+
+def test_what_is_said_again_is_no_news() -> None:
+    scene = Sick()
+    scene.tell(FULL)
+    facts = len(scene.facts)
+    scene.tell(FULL)
+    assert len(scene.facts) == facts
+    scene.tell(FULL, GONE)
+    assert len(scene.facts) == facts + 1
+    assert scene.offered() == 0
+
+
+def test_its_tasks_run_on_and_stay_charged() -> None:
+    scene = Sick()
+    scene.launch()
+    scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
+    scene.tell(GONE)
+    agent = scene.state.agents[scene.host_id]
+    assert scene.state.used(agent) == Resources.parse("cpus:1;mem:1GB")
+    scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
+    assert scene.told()[-1].state is TaskState.FINISHED
+    assert scene.offered() == 0
+
+
+def test_register_carries_it_over_reconnects_and_failovers() -> None:
+    scene = Sick()
+    scene.tell(FULL)
+    scene.end_session(scene.host)
+    scene.returns(FULL)
+    assert scene.offered() == 0
+    scene.restart()
+    scene.framework_back()
+    scene.returns(FULL)
+    assert scene.offered() == 0
+    scene.end_session(scene.host)
+    scene.returns()
+    assert scene.offered() == 1
+
+
+def test_an_operators_word_and_the_agents_are_kept_apart() -> None:
+    scene = Sick()
+    scene.tell(FULL)
+    for action in (Deactivate(), Reactivate()):
+        scene.do(OperateAgent(1, scene.host_id, action))
+        assert scene.offered() == 0
+    scene.do(OperateAgent(1, scene.host_id, Deactivate()))
+    scene.tell()
+    assert scene.offered() == 0
+    scene.do(OperateAgent(1, scene.host_id, Reactivate()))
+    assert scene.offered() == 1
+
+
+def test_a_suspect_agent_that_is_heard_of_again_is_not_offered_while_it_has_a_problem() -> None:
+    scene = Sick()
+    scene.tell(FULL)
+    scene.pass_time(40.0)
+    assert scene.state.agents[scene.host_id].state is AgentState.SUSPECT
+    scene.tell(FULL)
+    assert scene.state.agents[scene.host_id].state is AgentState.CONNECTED
+    assert scene.offered() == 0
+
+
+class TestARefusedLaunch:
+    def test_is_recorded_and_told_by_the_master(self) -> None:
+        scene = Sick()
+        scene.launch()
+        scene.tell(FULL, refused=("it is full",))
+        (told,) = scene.told()
+        assert (told.state, told.reason, told.message, told.sequence) == (
+            TaskState.DROPPED,
+            Reason.CONTAINER_LAUNCH_FAILED,
+            "no: it is full",
+            MASTER_SEQUENCE,
+        )
+        record = scene.saved[-1]
+        assert isinstance(record, TaskRecord)
+        assert record.told is not None
+        assert record.told.state is TaskState.DROPPED
+        assert not scene.state.used(scene.state.agents[scene.host_id])
+
+    def test_stays_ended_when_master_and_agent_die(self) -> None:
+        scene = Sick()
+        scene.launch()
+        scene.tell(FULL, refused=("it is full",))
+        scene.restart()
+        scene.framework_back()
+        scene.returns()
+        assert not scene.launches(scene.host)
+        assert [status.state for status in scene.told()] == [TaskState.DROPPED]
+
+    def test_is_ordered_again_if_the_word_was_lost(self) -> None:
+        scene = Sick()
+        scene.launch()
+        scene.end_session(scene.host)
+        scene.returns()
+        assert [task.task_id for task in scene.launches(scene.host)] == [T1]
+
+    def test_means_nothing_for_a_task_that_the_agent_has_taken(self) -> None:
+        scene = Sick()
+        scene.launch()
+        scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
+        scene.tell(FULL, refused=("it is full",))
+        assert [status.state for status in scene.told()] == [TaskState.RUNNING]
+        scene.do(AgentHealth(scene.host, (), (RefusedLaunch(scene.owner, T1, ""),) * 3))
+
+
+def test_it_is_shown_with_the_agents_words() -> None:
+    scene = Sick()
+    scene.tell(FULL, GONE)
+    view = view_agent(scene.state, scene.state.agents[scene.host_id], scene.now)
+    shown = [(problem.part, problem.message) for problem in view.problems]
+    assert shown == [("disk", "it is full"), ("work-dir", "it was removed")]
+    for agent_id in (scene.host_id, AgentId("")):
+        reasons = view_reasons(scene.state, scene.owner, agent_id, scene.now).reasons
+        (why,) = [each for each in reasons if each.cause == Cause.UNHEALTHY.value]
+        assert why.about_agent_id == scene.host_id
+        assert why.detail.endswith(": disk: it is full; work-dir: it was removed")
+
+
+def test_only_a_registered_agent_may_tell() -> None:
+    scene = Sick()
+    scene.do(AgentHealth(scene.session, (FULL,)))
+    assert isinstance(scene.closed[scene.session], ProtocolViolation)
+
+
+def test_what_agents_say_of_themselves_is_bounded_and_printable() -> None:
+    scene = Sick()
+    wire = pb.AgentHealth()
+    for _ in range(1000):
+        wire.problems.add(part="x" * 1000, message="\x1b[31m" + "y" * 10_000)
+    event = report_from_wire(scene.host, pb.Report(health=wire))
+    assert isinstance(event, AgentHealth)
+    assert len(event.problems) == MAX_PROBLEMS
+    (problem, *_) = event.problems
+    assert (len(problem.part), len(problem.message)) == (32, 300)
+    assert problem.message.startswith("?[31m")
+    for _ in range(MAX_REFUSED + 1):
+        wire.refused.add(framework_id="F", task_id="t")
+    with pytest.raises(InvalidRequest, match="more than 1000 refused launches"):
+        report_from_wire(scene.host, pb.Report(health=wire))
