@@ -259,6 +259,7 @@ class TaskStatus:
         pid: of the task's first process; 0 before there is one.
         decided_in_s: with UNKNOWN: within how many seconds the master will know; None if
             there is nothing to wait for.
+        is_reconciled: whether it answers RECONCILE: it may have been told before.
     """
 
     framework_id: FrameworkId
@@ -274,6 +275,7 @@ class TaskStatus:
     signal: int | None = None
     pid: int = 0
     decided_in_s: float | None = None
+    is_reconciled: bool = False
 
     @property
     def needs_acknowledgement(self) -> bool:

@@ -104,6 +104,7 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
         decided_in_ms=None
         if status.decided_in_s is None
         else max(0, round(status.decided_in_s * 1000)),
+        reconciled=status.is_reconciled,
     )
 
 
@@ -140,6 +141,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
         decided_in_s=min(wire.decided_in_ms, _MAX_DECIDED_MS) / 1000
         if wire.HasField("decided_in_ms")
         else None,
+        is_reconciled=wire.reconciled,
     )
 
 

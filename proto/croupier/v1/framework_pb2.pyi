@@ -618,7 +618,10 @@ Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
 
 @_typing.final
 class Reconcile(_message.Message):
-    """Asks for the state of these tasks, or of all when there are none."""
+    """Asks for the latest status of these tasks, or of all when there are none. It may be later than
+    updates that are on their way; once an end was sent so, none of the task's earlier updates is
+    sent on this stream.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 

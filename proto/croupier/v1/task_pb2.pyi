@@ -299,6 +299,7 @@ class TaskStatus(_message.Message):
     SIGNAL_FIELD_NUMBER: _builtins.int
     PID_FIELD_NUMBER: _builtins.int
     DECIDED_IN_MS_FIELD_NUMBER: _builtins.int
+    RECONCILED_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     task_id: _builtins.str
     agent_id: _builtins.str
@@ -327,6 +328,10 @@ class TaskStatus(_message.Message):
     """With UNKNOWN: the master waits for the task's agent to come back, and will know what
     became of the task within this time. Absent: there is nothing to wait for.
     """
+    reconciled: _builtins.bool
+    """An answer to RECONCILE: the latest status, which may have been sent before. All else is as
+    it was then, and `sequence` is acknowledged as that of the update itself.
+    """
     def __init__(
         self,
         *,
@@ -343,10 +348,11 @@ class TaskStatus(_message.Message):
         signal: _builtins.int | None = ...,
         pid: _builtins.int = ...,
         decided_in_ms: _builtins.int | None = ...,
+        reconciled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "signal", b"signal"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms", "_exit_code", b"_exit_code", "_signal", b"_signal", "agent_id", b"agent_id", "decided_in_ms", b"decided_in_ms", "exit_code", b"exit_code", "framework_id", b"framework_id", "message", b"message", "pid", b"pid", "reason", b"reason", "reconciled", b"reconciled", "sequence", b"sequence", "signal", b"signal", "source", b"source", "state", b"state", "task_id", b"task_id", "time_ms", b"time_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__decided_in_ms: _TypeAlias = _typing.Literal["decided_in_ms"]  # noqa: Y015
     _WhichOneofArgType__decided_in_ms: _TypeAlias = _typing.Literal["_decided_in_ms", b"_decided_in_ms"]  # noqa: Y015

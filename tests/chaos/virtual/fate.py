@@ -28,6 +28,7 @@ class Fate:
         is_known: the handler was told of an end, be it by an answer to RECONCILE.
         end_acknowledged: the ledger has forgotten the task because the handler was told.
         excused: its framework was removed: nobody waits for its end.
+        failed_ends: runs of programs whose handler failed as RECONCILE was answered with its end.
         is_over: its agent has said that it ended.
     """
 
@@ -47,3 +48,4 @@ class Fate:
     end_acknowledged: bool = False
     excused: bool = False
     is_over: bool = False
+    failed_ends: set[str] = field(default_factory=set)

@@ -42,6 +42,9 @@ class Witness(Protocol):
     def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
         """The handler of updates has returned."""
 
+    def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
+        """The handler of updates has raised."""
+
     def on_new_identity(self, framework: FrameworkProcess) -> None:
         """The framework was removed, and begins anew without an id."""
 
@@ -262,6 +265,7 @@ class FrameworkProcess(Process):
             if judgement is Judgement.SHOW:
                 if status.needs_acknowledgement and self.random.random() < self.habits.fails:
                     self.updates.on_failed(status)
+                    self.witness.on_failed(self, status)
                     continue
                 self.witness.on_handled(self, status)
                 self.updates.on_handled(status)

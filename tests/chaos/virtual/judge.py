@@ -314,12 +314,17 @@ class Judge:
             self._check_truth(fate, status)
         if not status.needs_acknowledgement:
             return
+        if status.is_reconciled:
+            self._on_reconciled(fate, framework.client_id, status)
+            return
         shown = f"{status.task_id} {status.state.name} {status.sequence}"
         client, number = framework.client_id, status.sequence
         last = fate.sequences.get(client)
         if last is not None or client == fate.client_id:
             # To a later run of the program all that was acknowledged is known.
             follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
+            # What came before an end is not told once RECONCILE was answered with the end.
+            follows = follows or (status.state.is_terminal and client in fate.failed_ends)
             self.must(follows, f"{client} is shown {shown} after {last}")
         fate.sequences[client] = number
         # An older run takes what was on its way when a newer one took over.
@@ -337,6 +342,21 @@ class Judge:
             given_up = former != client and status.state is TaskState.GONE_BY_OPERATOR
             shown_first = f"{first.state.name} {first.exit_code}"
             self.must(same or given_up, f"{shown} was told before as {shown_first}")
+
+    def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
+        """The handler of updates has raised: the update comes again."""
+        if status.is_reconciled and status.state.is_terminal:
+            self.fates[status.task_id].failed_ends.add(framework.client_id)
+
+    def _on_reconciled(self, fate: Fate, client: str, status: TaskStatus) -> None:
+        """An answer to RECONCILE is the latest update: it may be ahead of others, or come again."""
+        shown = f"{status.task_id} {status.state.name} {status.sequence}"
+        ends = [end for whose, end in fate.ends if whose == client]
+        is_live = not status.state.is_terminal
+        self.must(not (ends and is_live), f"{client} is shown {shown} after the task's end")
+        fate.sequences[client] = max(fate.sequences.get(client, 0), status.sequence)
+        if not is_live and not ends:
+            fate.ends.append((client, status))
 
     def _check_truth(self, fate: Fate, status: TaskStatus) -> None:
         run, state = fate.run, status.state

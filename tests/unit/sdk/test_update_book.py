@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,6 +14,10 @@ from croupier.sdk.core.updates import Judgement, UpdateBook
 
 def status(sequence: int, state: TaskState = TaskState.RUNNING, task_id: str = "t1") -> TaskStatus:
     return TaskStatus(FrameworkId("f"), TaskId(task_id), AgentId("a"), state, sequence=sequence)
+
+
+def reconciled(sequence: int, state: TaskState = TaskState.RUNNING) -> TaskStatus:
+    return replace(status(sequence, state), is_reconciled=True)
 
 
 class TestUpdateBook:
@@ -29,6 +35,32 @@ class TestUpdateBook:
             assert book.judge(status(0)) is Judgement.SHOW
             book.on_handled(status(0))
         book.check()
+
+    def test_an_answer_to_reconcile_is_shown_though_it_was_handled(self) -> None:
+        book = UpdateBook()
+        book.on_handled(status(2))
+        for _ in range(2):
+            assert book.judge(reconciled(2)) is Judgement.SHOW
+            book.on_handled(reconciled(2))
+        assert book.judge(reconciled(0, TaskState.UNKNOWN)) is Judgement.SHOW
+        assert book.judge(status(2)) is Judgement.ACKNOWLEDGE
+        book.on_failed(reconciled(2))
+        assert book.judge(status(3)) is Judgement.SHOW
+        book.check()
+
+    def test_nothing_live_is_shown_after_an_end(self) -> None:
+        for number in (3, 0, MASTER_SEQUENCE):
+            book = UpdateBook()
+            book.on_failed(status(1))
+            end = reconciled(number, TaskState.FAILED)
+            assert book.judge(end) is Judgement.SHOW
+            book.on_handled(end)
+            for live in (status(1), status(2), status(9), status(0), reconciled(2)):
+                assert book.judge(live) is Judgement.ACKNOWLEDGE
+            assert book.judge(end) is Judgement.SHOW
+            unknown = reconciled(0, TaskState.UNKNOWN)
+            assert book.judge(unknown) is Judgement.SHOW
+            book.check()
 
     def test_the_first_update_seen_may_have_any_number(self) -> None:
         assert UpdateBook().judge(status(7)) is Judgement.SHOW
@@ -58,7 +90,7 @@ class TestUpdateBook:
         book = UpdateBook()
         book.on_failed(status(2))
         book.on_handled(status(0, TaskState.GONE))
-        assert book.judge(status(3)) is Judgement.SHOW
+        assert book.judge(status(3, TaskState.FINISHED)) is Judgement.SHOW
         book.check()
 
     def test_an_end_that_the_master_tells_waits_for_nothing_and_is_shown_once(self) -> None:

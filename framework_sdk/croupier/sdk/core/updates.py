@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from enum import Enum
 
-from croupier.model.task import MASTER_SEQUENCE, TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, TaskState, TaskStatus
 
 ENDED_LIMIT = 100_000
 # An agent may say the latest twice when it registers, but no more often without all the rest.
@@ -40,13 +40,17 @@ class UpdateBook:
 
     def judge(self, status: TaskStatus) -> Judgement:
         """What to do with `status`, which has just come to its turn."""
-        if not status.needs_acknowledgement:
+        is_over = status.task_id in self._ended
+        if is_over and not status.state.is_terminal and status.state is not TaskState.UNKNOWN:
+            return Judgement.ACKNOWLEDGE
+        is_new = status.sequence > self.last_handled(status.task_id)
+        is_end = status.state.is_terminal
+        if not status.needs_acknowledgement or (status.is_reconciled and (is_end or not is_new)):
             return Judgement.SHOW
-        if status.sequence <= self.last_handled(status.task_id):
+        if not is_new:
             return Judgement.ACKNOWLEDGE
         if status.sequence == MASTER_SEQUENCE:
             # Nobody is left who could send what came before; but a task ends once.
-            is_over = status.task_id in self._ended
             return Judgement.ACKNOWLEDGE if is_over else Judgement.SHOW
         owed = self._owed.get(status.task_id)
         if owed is None:
@@ -91,7 +95,7 @@ class UpdateBook:
 
     def on_failed(self, status: TaskStatus) -> None:
         """The handler raised: hold back what comes after, until the agent sends it again."""
-        if status.needs_acknowledgement:
+        if status.sequence > self.last_handled(status.task_id):
             owed = self._owed.get(status.task_id, {})
             self._owe(status.task_id, {**owed, status.sequence: 1})
 

@@ -50,6 +50,7 @@ class FakeTask:
     role: Role
     launched_by: tuple[str, int]
     state: TaskState = TaskState.STAGING
+    latest: TaskStatus | None = None
     sequence: int = 0
     acknowledged: int = 0
     waiting: list[TaskStatus] = field(default_factory=list)
@@ -119,6 +120,7 @@ class Cluster:
         elif status.state.is_terminal:
             task.sequence = MASTER_SEQUENCE
             status = replace(status, sequence=MASTER_SEQUENCE)
+        task.latest = status
         if status.needs_acknowledgement:
             task.waiting.append(status)
         return status
@@ -133,12 +135,15 @@ class Cluster:
 
     def _known(self, task_id: str) -> TaskStatus:
         task = self.tasks.get(task_id)
+        if task is not None and task.latest is not None:
+            return replace(task.latest, is_reconciled=True)
         return TaskStatus(
             framework_id=FrameworkId(self.framework_id),
             task_id=TaskId(task_id),
             agent_id=AgentId(task.agent_id if task else ""),
             state=task.state if task else TaskState.UNKNOWN,
-            reason=Reason.RECONCILIATION,
+            reason=Reason.NONE if task else Reason.RECONCILIATION,
+            is_reconciled=True,
         )
 
     def _do(self, call: pb.Call) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import Self, TypeVar
 
 from croupier.model.attributes import facts_of
@@ -270,9 +269,12 @@ class FakeMaster:
         self._subscribed_stream().send(pb.Event(failure=failure))
         for task in self._service.cluster.tasks.values():
             if task.agent_id == agent_id and not task.state.is_terminal:
-                wanted = self._service.cluster.reconcile([task.info.task_id])[0]
-                wanted = replace(
-                    wanted, state=TaskState.UNREACHABLE, reason=Reason.AGENT_DISCONNECTED
+                wanted = TaskStatus(
+                    FrameworkId(""),
+                    task.info.task_id,
+                    AgentId(agent_id),
+                    TaskState.UNREACHABLE,
+                    reason=Reason.AGENT_DISCONNECTED,
                 )
                 self._service.send_updates([self._service.cluster.update(wanted)])
 

@@ -18,7 +18,7 @@ from croupier.master.core.messages import TaskVerdict, Verdict
 from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
-from croupier.master.core.on_task import acknowledge, drop, kill, send_updates
+from croupier.master.core.on_task import acknowledge, drop, kill, reconciled, send_updates
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import check_demands
@@ -201,10 +201,12 @@ def _reconcile(
     statuses = []
     for task_id in task_ids or list(framework.tasks):
         task = framework.tasks.get(task_id)
-        if task is not None and task.is_undecided:
+        if task is None:
+            statuses.append(_unknown(framework, task_id))
+        elif task.is_undecided:
             statuses.append(_undecided(state, task, now))
         else:
-            statuses.append(_reconciled(framework, task_id, task.status if task else None))
+            statuses.append(reconciled(task, framework.session))
     yield from send_updates(framework.session, statuses)
 
 
@@ -219,30 +221,20 @@ def _undecided(state: State, task: Task, now: float) -> TaskStatus:
         reason=Reason.RECONCILIATION,
         message="its agent has yet to return to the new master",
         decided_in_s=None if at is None else max(0.0, at - now),
+        is_reconciled=True,
     )
 
 
-def _reconciled(framework: Framework, task_id: TaskId, latest: TaskStatus | None) -> TaskStatus:
-    if latest is None:
-        return TaskStatus(
-            framework.framework_id,
-            task_id,
-            AgentId(""),
-            TaskState.UNKNOWN,
-            reason=Reason.RECONCILIATION,
-            message="it has ended and was acknowledged"
-            if task_id in framework.spent
-            else "the master knows no such task",
-        )
+def _unknown(framework: Framework, task_id: TaskId) -> TaskStatus:
+    """A task that is in no ledger."""
     return TaskStatus(
         framework.framework_id,
         task_id,
-        latest.agent_id,
-        latest.state,
+        AgentId(""),
+        TaskState.UNKNOWN,
         reason=Reason.RECONCILIATION,
-        message=latest.message,
-        time_ms=latest.time_ms,
-        exit_code=latest.exit_code,
-        signal=latest.signal,
-        pid=latest.pid,
+        message="it has ended and was acknowledged"
+        if task_id in framework.spent
+        else "the master knows no such task",
+        is_reconciled=True,
     )

@@ -163,6 +163,20 @@ def final(status: TaskStatus) -> TaskStatus:
     return replace(status, sequence=MASTER_SEQUENCE)
 
 
+def reconciled(task: Task, session: SessionId) -> TaskStatus:
+    """The latest status of a task, in answer to RECONCILE on this session.
+
+    It counts as told: to acknowledge it acknowledges the update itself.
+    """
+    status = final(task.status) if task.is_orphan else task.status
+    if status.needs_acknowledgement:
+        before = task.told_sequence if task.told_on == session else 0
+        task.told_on, task.told_sequence = session, max(before, status.sequence)
+        if status.state.is_terminal:
+            task.ended_on = session
+    return replace(status, is_reconciled=True)
+
+
 def watch_orphans(state: State, framework: Framework, now: float) -> None:
     """Have ends that we tell sent again, if they are not acknowledged for a while."""
     key = framework.framework_id
@@ -259,10 +273,17 @@ def _pass_on(
             forget_removed(state, framework.framework_id)
     elif framework.session is None or _is_early(framework, task, status):
         yield Happened(UpdateHandled("waiting"))
+    elif _is_outdated(framework, task, status):
+        yield Happened(UpdateHandled("stale"))
     else:
         task.told_on, task.told_sequence = framework.session, status.sequence
         yield Send(framework.session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))
+
+
+def _is_outdated(framework: Framework, task: Task, status: TaskStatus) -> bool:
+    """Whether the framework was told of the end already, ahead of this, by RECONCILE."""
+    return task.ended_on == framework.session and not status.state.is_terminal
 
 
 def _is_early(framework: Framework, task: Task, status: TaskStatus) -> bool:

@@ -27,6 +27,8 @@ class Task:
             master's clock.
         told_on: the session on which its latest status was passed on to its framework.
         told_sequence: the number of the last update that was.
+        ended_on: the session on which its end was told in answer to RECONCILE, maybe ahead of
+            earlier updates.
         is_orphan: whether its agent has it no more, so that the master itself must tell
             the framework what became of it.
         client_id: the run of its framework's program that launched it; empty if the task was
@@ -52,6 +54,7 @@ class Task:
     kill: tuple[int | None, Reason] | None = None
     told_on: SessionId | None = None
     told_sequence: int = 0
+    ended_on: SessionId | None = None
     is_orphan: bool = False
     client_id: str = ""
     seq: int = 0

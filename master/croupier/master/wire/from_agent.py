@@ -119,4 +119,4 @@ def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
         )
     status = status_from_wire(wire)
     source = Source.AGENT if status.source is Source.MASTER else status.source
-    return replace(status, source=source, decided_in_s=None)
+    return replace(status, source=source, decided_in_s=None, is_reconciled=False)

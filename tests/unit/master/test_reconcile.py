@@ -1,0 +1,86 @@
+"""RECONCILE: the latest status as it is, and nothing live after an end."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from croupier.master.core import calls
+from croupier.master.core.events import AgentReported
+from croupier.master.core.messages import AcknowledgeUpdate
+from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskState, TaskStatus
+from tests.harness.restarting import T1, Scene
+
+LIFE = (TaskState.STARTING, TaskState.RUNNING, TaskState.FAILED)
+
+
+class Away(Scene):
+    """`t1` has run and failed while its framework was away; the framework is back."""
+
+    def __init__(self, *states: TaskState) -> None:
+        super().__init__()
+        self.launch()
+        self.end_session(self.session)
+        common = (self.owner, T1, self.host_id)
+        self.statuses = tuple(
+            TaskStatus(*common, state, Source.EXECUTOR, sequence=number)
+            for number, state in enumerate(states or LIFE, 1)
+        )
+        if not states:
+            last = {"reason": Reason.EXECUTOR_TERMINATED, "message": "over 1GB", "signal": 9}
+            self.statuses = (*self.statuses[:-1], replace(self.statuses[-1], **last))  # type: ignore[arg-type]
+        self.send_again()
+        self.framework_back()
+
+    def send_again(self) -> None:
+        """The agent sends what was not acknowledged."""
+        self.do(AgentReported(self.host, self.statuses))
+
+    def reconcile(self, seq: int = 2) -> TaskStatus:
+        self.call(self.session, calls.Reconcile((T1,)), seq)
+        return self.told()[-1]
+
+
+def test_the_answer_is_the_true_status() -> None:
+    scene = Away()
+    assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
+    assert scene.told() == [replace(scene.statuses[-1], is_reconciled=True)]
+
+
+def test_nothing_live_is_told_after_an_end_in_one_session() -> None:
+    scene = Away()
+    scene.reconcile()
+    scene.send_again()
+    assert [status.state for status in scene.told()] == [TaskState.FAILED, TaskState.FAILED]
+    # Another session may have missed the end, and is told all in order.
+    scene.end_session(scene.session)
+    scene.framework_back()
+    scene.send_again()
+    assert [status.state for status in scene.told()] == list(LIFE)
+
+
+def test_an_end_that_was_reconciled_is_acknowledged_as_the_update_itself() -> None:
+    scene = Away()
+    scene.acknowledge(scene.reconcile().sequence, 3)
+    assert T1 not in scene.state.frameworks[scene.owner].tasks
+    message = AcknowledgeUpdate(scene.owner, T1, 3)
+    assert scene.sent[scene.host][-1] == message
+    told = len(scene.told())
+    scene.send_again()
+    assert len(scene.told()) == told
+    assert scene.sent[scene.host][-1] == message
+
+
+def test_what_comes_after_a_live_status_that_was_reconciled_is_told() -> None:
+    scene = Away(*LIFE[:2])
+    assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
+    scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 3)
+    assert [status.sequence for status in scene.told()] == [2, 3]
+
+
+def test_an_end_that_the_master_tells_keeps_its_number() -> None:
+    scene = Away(TaskState.STARTING)
+    scene.end_session(scene.host)
+    scene.agent_back(incomplete=True)
+    answer = scene.reconcile()
+    assert (answer.state, answer.reason) == (TaskState.GONE, Reason.AGENT_RESTARTED)
+    assert (answer.sequence, answer.is_reconciled) == (MASTER_SEQUENCE, True)
