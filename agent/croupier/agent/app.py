@@ -39,7 +39,6 @@ from croupier.rpc.address import Address
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
 from croupier.rpc.inbox import Inbox
-from croupier.rpc.loop_watch import LoopWatch
 from croupier.rpc.masters import Masters
 from croupier.rpc.version import croupier_version
 
@@ -82,7 +81,6 @@ class Agent:
         self._supervisor: Supervisor | None = None
         self._http: HttpServer | None = None
         self._driver: Driver | None = None
-        self._loop_watch: LoopWatch | None = None
         self.http_address = config.http
 
     async def start(self) -> None:
@@ -97,14 +95,13 @@ class Agent:
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
         metrics = Metrics(registry)
-        self._loop_watch = LoopWatch(registry)
-        self._loop_watch.start()
         checkpoint = await self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
-        self._http = HttpServer(registry, self._clock, self._waits_for, output.routes())
+        names = (config.hostname, config.http.host, *config.http_names)
+        self._http = HttpServer(registry, self._clock, self._waits_for, output.routes(), names)
         port = await self._http.start(config.http)
         self.http_address = Address(config.http.host, port)
         self.link = Link(
@@ -160,8 +157,6 @@ class Agent:
 
     async def stop(self) -> None:
         """Let go of everything; what still runs is left to the next agent on the work dir."""
-        if self._loop_watch is not None:
-            self._loop_watch.stop()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

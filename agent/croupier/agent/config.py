@@ -18,6 +18,7 @@ from croupier.model.ids import check_hostname
 from croupier.model.resources import NOTHING
 from croupier.rpc.address import Address, parse_addresses
 from croupier.rpc.cli import read_by
+from croupier.rpc.http_hosts import format_names, parse_names
 from croupier.rpc.logging import LogFormat, LogLevel
 
 Recovery = Literal["strict", "best-effort", "cleanup"]
@@ -58,6 +59,12 @@ class AgentConfig:
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5081)  # noqa: RUF009 - frozen
     """Where to serve /metrics, /healthz, /readyz and /output; port 0 is any free one."""
+
+    http_names: Annotated[
+        tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
+    ] = ()
+    """Further names, joined by commas, that HTTP requests may give this machine in their Host
+    header; its hostname and addresses are allowed anyway."""
 
     work_dir: Path = field(default_factory=_default_work_dir)
     """Where tasks have their sandboxes and the agent keeps its records."""

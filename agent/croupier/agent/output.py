@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
@@ -13,11 +14,14 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
+from croupier.rpc.http_connections import RETRY_AFTER_S
 
 CHUNK_BYTES = 64 * 1024
 # How soon a follower sees what is new, and that its task has ended.
 POLL_S = 0.05
 MAX_READERS = 256
+# One address has some of them; so there is room for others.
+READERS_PER_HOST = 192
 MAX_OFFSET = 2**62
 
 
@@ -27,7 +31,7 @@ class OutputRoutes:
     def __init__(self, sandboxes: Sandboxes, is_live: Callable[[Key], bool]) -> None:
         """`is_live` says whether a task may still print."""
         self._sandboxes, self._is_live = sandboxes, is_live
-        self._readers = 0
+        self._readers: Counter[str] = Counter()
 
     def routes(self) -> list[web.RouteDef]:
         """For the agent's HTTP server."""
@@ -37,7 +41,7 @@ class OutputRoutes:
         try:
             key, stream = _asked(request)
             offset, follow = _offset(request), request.query.get("follow", "0") == "1"
-            with self._a_reader():
+            with self._a_reader(request.remote or ""):
                 fd = await self._open(request, key, stream, follow)
                 try:
                     return await self._send(request, key, fd, offset, follow)
@@ -49,14 +53,19 @@ class OutputRoutes:
             return web.Response(text=f"{error}\n", status=404)
 
     @contextmanager
-    def _a_reader(self) -> Iterator[None]:
-        if self._readers >= MAX_READERS:
-            raise web.HTTPServiceUnavailable(text="too many readers\n")
-        self._readers += 1
+    def _a_reader(self, host: str) -> Iterator[None]:
+        if self._readers.total() >= MAX_READERS or self._readers[host] >= READERS_PER_HOST:
+            raise web.HTTPServiceUnavailable(
+                text="too many readers of output; try again later\n",
+                headers={"Retry-After": str(RETRY_AFTER_S)},
+            )
+        self._readers[host] += 1
         try:
             yield
         finally:
-            self._readers -= 1
+            self._readers[host] -= 1
+            if not self._readers[host]:
+                del self._readers[host]
 
     async def _open(self, request: web.Request, key: Key, stream: Stream, follow: bool) -> int:
         """A descriptor; one who follows a task waits until it is started."""

@@ -28,7 +28,6 @@ from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
-from croupier.rpc.loop_watch import LoopWatch
 from croupier.rpc.transport import bind, make_server
 from croupier.rpc.version import croupier_version
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
@@ -68,7 +67,6 @@ class Master:
         self._clock: Clock = clock or SystemClock()
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
-        self._loop_watch = LoopWatch(self._registry)
         self._server = make_server()
         self._http: HttpServer | None = None
         self._backing: Backing | None = None
@@ -92,7 +90,6 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
-        self._loop_watch.start()
         port = bind(self._server, self._config.listen)
         self.address = Address(self._config.listen.host, port)
         known_at = self._config.advertise or self.address
@@ -103,7 +100,9 @@ class Master:
         self._registry.register(EventLogCollector(seat.recorder))
         for collector in self._backing.collectors:
             self._registry.register(collector)
-        self._http = HttpServer(self._registry, self._clock, seat.waits_for)
+        addresses = (self._config.listen, self._config.http, known_at)
+        names = (*(address.host for address in addresses), *self._config.http_names)
+        self._http = HttpServer(self._registry, self._clock, seat.waits_for, names=names)
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
         self._leading = asyncio.create_task(self._lead(self._backing, seat), name="terms")
@@ -135,7 +134,6 @@ class Master:
 
     async def stop(self) -> None:
         """Tell every peer, end every stream, and let go of everything."""
-        self._loop_watch.stop()
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)

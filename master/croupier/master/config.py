@@ -19,6 +19,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
 from croupier.rpc.address import Address
 from croupier.rpc.cli import Seconds, read_by
+from croupier.rpc.http_hosts import format_names, parse_names
 from croupier.rpc.logging import LogFormat, LogLevel
 
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
@@ -98,6 +99,12 @@ class MasterConfig:
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5080)  # noqa: RUF009
     """Where to serve /metrics, /healthz and /readyz."""
+
+    http_names: Annotated[
+        tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
+    ] = ()
+    """Further names, joined by commas, that HTTP requests may give this machine in their Host
+    header; its hostname and addresses are allowed anyway."""
 
     store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(
         default_factory=lambda: StoreChoice(Path("croupier-master.db"))

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from croupier.model.errors import CroupierError
+from croupier.rpc.loop_errors import LoopErrors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
@@ -43,6 +44,7 @@ def run_daemon(name: str, main: Main) -> int:
 async def _run(main: Main) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
+    loop.set_exception_handler(LoopErrors())
 
     def on_signal(number: signal.Signals) -> None:
         stop.set()

@@ -1,9 +1,12 @@
-"""The small HTTP server beside each daemon: metrics, health, and what a daemon adds."""
+"""The small HTTP server beside each daemon: metrics, health, and what a daemon adds.
+
+Its connections are bounded (`http_connections`), and a request must name this machine
+(`http_hosts`).
+"""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry, disable_created_metrics
@@ -12,6 +15,9 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
 from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
+from croupier.rpc.http_connections import Connection, HttpConnections, HttpLimits
+from croupier.rpc.http_errors import error_logger
+from croupier.rpc.http_hosts import HttpHosts
 
 # When a series began is of no use to anybody here, and costs as much as the series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
@@ -20,6 +26,11 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 # 20 us a series.
 CACHE_S = 1.0
 SHUTDOWN_S = 1.0
+# How long the rest of a request is read that is answered already.
+LINGERING_S = 2.0
+MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class HttpServer:
@@ -31,11 +42,24 @@ class HttpServer:
         clock: Clock,
         ready: Callable[[], str | None],
         routes: Iterable[web.AbstractRouteDef] = (),
+        names: Iterable[str] = (),
+        limits: HttpLimits | None = None,
     ) -> None:
-        """`ready` returns what the daemon still waits for, or None when it is ready."""
+        """Make a server that does not listen yet.
+
+        Args:
+            registry: what `/metrics` shows.
+            clock: monotonic.
+            ready: returns what the daemon still waits for, or None when it is ready.
+            routes: the daemon's own.
+            names: what requests may call this machine, beside its hostname and addresses.
+            limits: of connections; None: the usual ones.
+        """
+        self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
+        self._connections: HttpConnections | None = None
         self._registry, self._clock, self._ready = registry, clock, ready
         self._rendered, self._rendered_at = b"", float("-inf")
-        app = web.Application()
+        app = web.Application(middlewares=[self._guard])
         app.add_routes(
             [
                 web.get("/metrics", self._get_metrics),
@@ -45,7 +69,14 @@ class HttpServer:
             ]
         )
         self._runner = web.AppRunner(
-            app, access_log=None, handle_signals=False, shutdown_timeout=SHUTDOWN_S
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=SHUTDOWN_S,
+            logger=error_logger(),
+            lingering_time=LINGERING_S,
+            # Ours, which also bounds what does not come whole, ends an idle connection first.
+            keepalive_timeout=2 * self._limits.idle_s,
         )
 
     async def start(self, address: Address) -> int:
@@ -55,18 +86,37 @@ class HttpServer:
             Unavailable: if the port is taken or the host is not this machine's.
         """
         await self._runner.setup()
-        site = web.TCPSite(self._runner, address.host, address.port)
+        assert self._runner.server is not None
+        connections = HttpConnections(self._runner.server, self._limits)
         try:
-            await site.start()
+            port = await connections.listen(address)
         except OSError as error:
             await self._runner.cleanup()
-            why = os.strerror(error.errno) if error.errno else str(error)
-            raise Unavailable(f"cannot listen on {address}: {why}") from error
-        return int(self._runner.addresses[0][1])
+            raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._connections = connections
+        return port
 
     async def stop(self) -> None:
         """Stop listening; waits at most a second for answers under way."""
+        if self._connections is not None:
+            self._connections.close()
         await self._runner.cleanup()
+        if self._connections is not None:
+            self._connections.end()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = None if request.transport is None else request.transport.get_protocol()
+        assert isinstance(connection, Connection | None)
+        if connection is not None:
+            connection.begin_request()
+        try:
+            if not self._hosts.allows(request.headers.get("Host")):
+                return web.Response(text=MISDIRECTED, status=421)
+            return await handler(request)
+        finally:
+            if connection is not None:
+                connection.end_request()
 
     async def _get_metrics(self, _: web.Request) -> web.Response:
         now = self._clock.now()

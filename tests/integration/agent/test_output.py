@@ -10,6 +10,7 @@ import aiohttp
 import pytest
 from yarl import URL
 
+from croupier.agent import output
 from croupier.model.task import TaskState
 from tests.harness.eventually import eventually
 from tests.harness.promtool import check_metrics
@@ -77,6 +78,26 @@ async def test_a_reader_that_leaves_is_let_go(
         response.close()
     async with asyncio.timeout(3):
         await serving.end()
+
+
+async def test_one_address_cannot_take_all_readers(
+    serving: Serving,
+    master: ScriptedMaster,
+    client: aiohttp.ClientSession,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "READERS_PER_HOST", 1)
+    master.launch(shell("t1", "echo; sleep 60"))
+    await master.state("t1", RUNNING)
+    path = f"/output/{F}/t1/stdout"
+    async with client.get(url(serving, path + "?follow=1")) as first:
+        assert first.status == 200
+        async with client.get(url(serving, path)) as second:
+            assert (second.status, second.headers["Retry-After"]) == (503, "5")
+            assert "too many readers" in await second.text()
+        other = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
+        async with aiohttp.ClientSession(connector=other) as elsewhere:
+            assert await get(elsewhere, serving, path) == (200, "\n")
 
 
 @pytest.mark.parametrize(

@@ -87,27 +87,16 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Updates up to and with each sequence have been handled.
-
-    Attributes:
-        more: whether the rest of the call follows under the same number; only the last part
-            has a verdict.
-    """
+    """Updates up to and with each sequence have been handled."""
 
     updates: tuple[tuple[AgentId, TaskId, int], ...]
-    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Tell me the state of these tasks, or of all if there are none.
-
-    Attributes:
-        more: as in `Acknowledge`.
-    """
+    """Tell me the state of these tasks, or of all if there are none."""
 
     task_ids: tuple[TaskId, ...]
-    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,12 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_rol
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
-from croupier.rpc.time_slice import sliced
 from croupier.rpc.wire_limits import check_count
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
 
 # An agent reports at most 200 updates at once; the others leave room for other agents.
-MAX_UPDATES = 1_000
+MAX_UPDATES = 10_000
 # On one agent, and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
@@ -37,8 +36,8 @@ MAX_WAITING = 100
 MAX_REFUSED = 1000
 
 
-async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
-    """The event for a report. The tasks of a REGISTER are read in slices.
+def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
+    """The event for a report.
 
     Raises:
         InvalidRequest: if an amount, attribute or status is malformed.
@@ -52,7 +51,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
         case "heartbeat":
             return Heard(session)
         case "register":
-            return await _register(session, wire.register)
+            return _register(session, wire.register)
         case "health":
             return _health(session, wire.health)
         case "goodbye":
@@ -61,7 +60,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             raise ProtocolViolation("a report that is empty or unknown")
 
 
-async def _register(session: SessionId, wire: pb.Register) -> Register:
+def _register(session: SessionId, wire: pb.Register) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     return Register(
         session,
@@ -70,7 +69,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         resources_from_wire(wire.resources),
         attributes_from_wire(wire.attributes),
         wire.http_address[:512],
-        tuple(await sliced(map(_task, wire.tasks))),
+        tuple(_task(task) for task in wire.tasks),
         wire.master_epoch,
         wire.incomplete,
         wire.cluster[:64],
