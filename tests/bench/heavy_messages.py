@@ -295,8 +295,9 @@ async def _send(name: str, address: str) -> None:
     streams = await _stand(channel, attack)
     polling = asyncio.create_task(_honest(honest, longest))
     await asyncio.sleep(QUIET_S)
+    print("ready", flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
     longest[0] = 0.0
-    print("began", flush=True)
     began = time.perf_counter()
     if attack.method == ROLES:
         try:
@@ -353,16 +354,19 @@ async def _measure(name: str, path: Path) -> dict[str, object]:
     await master.start()
     sender = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "tests.bench.heavy_messages", "--send", name, str(master.address),
-        stdout=asyncio.subprocess.PIPE,
+        stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE,
     )  # fmt: skip
     longest = [0.0]
     ticking = asyncio.create_task(_tick(longest))
+    assert sender.stdin is not None
     assert sender.stdout is not None
     try:
         await sender.stdout.readline()
         gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
+        await asyncio.sleep(0.01)
         before, longest[0] = _resident_mb(), 0.0
+        sender.stdin.write(b"go\n")
         told = json.loads(await sender.stdout.readline())
         grown = _resident_mb() - before
     finally:

@@ -39,6 +39,7 @@ from croupier.rpc.address import Address
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.loop_watch import LoopWatch
 from croupier.rpc.masters import Masters
 from croupier.rpc.version import croupier_version
 
@@ -81,6 +82,7 @@ class Agent:
         self._supervisor: Supervisor | None = None
         self._http: HttpServer | None = None
         self._driver: Driver | None = None
+        self._loop_watch: LoopWatch | None = None
         self.http_address = config.http
 
     async def start(self) -> None:
@@ -95,6 +97,8 @@ class Agent:
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
         metrics = Metrics(registry)
+        self._loop_watch = LoopWatch(registry)
+        self._loop_watch.start()
         checkpoint = await self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
@@ -157,6 +161,8 @@ class Agent:
 
     async def stop(self) -> None:
         """Let go of everything; what still runs is left to the next agent on the work dir."""
+        if self._loop_watch is not None:
+            self._loop_watch.stop()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)

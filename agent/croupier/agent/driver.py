@@ -92,7 +92,7 @@ class Watcher(Protocol):
         """So many bytes of records are durable, after so long."""
 
     def stepped(self, seconds: float) -> None:
-        """A turn was made; the loop stood still for it."""
+        """A turn was made, in so many seconds."""
 
 
 class Driver:

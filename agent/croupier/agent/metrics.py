@@ -73,7 +73,9 @@ class Metrics:
             registry=registry,
         )
         self._launch = seconds("agent_launch", "Time from the order to the running process.")
-        self._lag = seconds("loop_lag", "Time that a turn of the driver held up the loop.")
+        self._turn = seconds(
+            "agent_turn", "Time of a turn of the driver: a batch and what follows."
+        )
         for outcome in ("sent", "resent", "acknowledged"):
             self._updates.labels(outcome)
         for step in ("user", "sandbox", "exec"):
@@ -106,8 +108,8 @@ class Metrics:
         self._failures.labels(step).inc()
 
     def stepped(self, seconds: float) -> None:
-        """A turn was made; the loop stood still for it."""
-        self._lag.observe(seconds)
+        """A turn was made."""
+        self._turn.observe(seconds)
 
     def outdated(self, order: Outdated) -> None:
         """An order of an older run of its framework was refused."""

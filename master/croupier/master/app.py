@@ -28,6 +28,7 @@ from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
+from croupier.rpc.loop_watch import LoopWatch
 from croupier.rpc.transport import bind, make_server
 from croupier.rpc.version import croupier_version
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
@@ -67,6 +68,7 @@ class Master:
         self._clock: Clock = clock or SystemClock()
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
+        self._loop_watch = LoopWatch(self._registry)
         self._server = make_server()
         self._http: HttpServer | None = None
         self._backing: Backing | None = None
@@ -90,6 +92,7 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
+        self._loop_watch.start()
         port = bind(self._server, self._config.listen)
         self.address = Address(self._config.listen.host, port)
         known_at = self._config.advertise or self.address
@@ -134,6 +137,7 @@ class Master:
 
     async def stop(self) -> None:
         """Tell every peer, end every stream, and let go of everything."""
+        self._loop_watch.stop()
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)

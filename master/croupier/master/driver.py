@@ -11,21 +11,34 @@ from collections.abc import Callable
 from itertools import count
 from typing import Protocol, TypeVar, cast
 
-from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
+from croupier.master.core.effects import (
+    Answer,
+    Close,
+    Deposed,
+    Effect,
+    Happened,
+    Pause,
+    Save,
+    Send,
+)
 from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import steps
+from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
 from croupier.master.listening import Listening
 from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.time_slice import TimeSlice
 
 COALESCE_S = 0.020
-# About 10 ms of work: between slices everybody else has a turn.
+# About 10 ms of work, by what events cost.
 BATCH = 500
+# How long a batch may hold the loop before everybody else has a turn.
+SLICE_S = 0.010
 PASS_BUDGET = 1000
 ASK_TIMEOUT_S = 10.0
 T = TypeVar("T")
@@ -35,7 +48,7 @@ class Watcher(Protocol):
     """Who measures the driver at work; times are in seconds."""
 
     def stepped(self, seconds: float, events: int) -> None:
-        """A batch was decided; the loop stood still for it."""
+        """A batch was decided; others had turns meanwhile if it took long."""
 
     def allocated(self, seconds: float, waited_s: float) -> None:
         """A slice of a pass was made, so long after agents became unsettled."""
@@ -82,7 +95,8 @@ class Driver:
             leads: whether this master still leads; asked before anything is told.
         """
         self.state = state
-        self.inbox: Inbox[Event] = Inbox()
+        self.inbox: Inbox[Event] = Inbox(event_cost)
+        self._held = TimeSlice(SLICE_S)
         self._store, self._outside = store, outside
         self._watcher, self._clock = watcher, clock
         self._recorder: Recorder = recorder or NoRecorder()
@@ -138,13 +152,18 @@ class Driver:
         """
         while True:
             await self._wait()
-            effects = self._decide_batch()
+            self._held.begin()
+            effects = await self._decide_batch()
             if self._allocation_is_due():
-                effects += self._allocate()
+                effects += await self._allocate()
             await self._commit(effects)
             self._check_leading()
+            self._held.begin()
             for effect in effects:
                 self._perform(effect)
+                if self._held.is_over:
+                    await self._held.give_way()
+                    self._check_leading()
             self._recorder.flush(self.state)
 
     async def _wait(self) -> None:
@@ -166,24 +185,30 @@ class Driver:
         if not self._leads():
             raise FailedOver("this master cannot prove any more that it leads")
 
-    def _decide_batch(self) -> list[Effect]:
+    async def _decide_batch(self) -> list[Effect]:
         started = self._clock.now()
         effects: list[Effect] = []
         deadline = self.state.next_deadline()
         is_due = deadline is not None and deadline <= started
         if self._listening.is_over(started, len(self.inbox)) and is_due:
-            effects += self._step(TimePassed(), started)
+            effects += await self._step(TimePassed(), started)
         batch = self.inbox.take(BATCH)
         self._listening.took(len(batch))
         for event in batch:
-            effects += self._step(event, started)
+            effects += await self._step(event, started)
         if batch:
             self._watcher.stepped(self._clock.now() - started, len(batch))
         return effects
 
-    def _step(self, event: Event, now: float) -> list[Effect]:
+    async def _step(self, event: Event, now: float) -> list[Effect]:
+        """Decide an event, in slices: a step may be long, and the loop is not for it alone."""
+        effects: list[Effect] = []
         try:
-            effects = step(self.state, event, now)
+            for effect in steps(self.state, event, now):
+                if not isinstance(effect, Pause):
+                    effects.append(effect)
+                if self._held.is_over:
+                    await self._held.give_way()
         except Exception:
             # What broke the core is what a log is wanted for.
             self._recorder.decided(event, now, ())
@@ -200,10 +225,10 @@ class Driver:
             self._unsettled_at = now
         return not len(self.inbox) or now - self._unsettled_at >= COALESCE_S
 
-    def _allocate(self) -> list[Effect]:
+    async def _allocate(self) -> list[Effect]:
         assert self._unsettled_at is not None
         started = self._clock.now()
-        effects = self._step(AllocationDue(PASS_BUDGET), started)
+        effects = await self._step(AllocationDue(PASS_BUDGET), started)
         ended = self._clock.now()
         self._watcher.allocated(ended - started, started - self._unsettled_at)
         self._unsettled_at = ended if self.state.allocator.is_unsettled else None

@@ -55,12 +55,12 @@ class Metrics:
         self._hold = seconds("offer_hold", "How long offers were held.", _HOLD_SECONDS)
         self._allocation = seconds("allocation", "Time of one slice of an allocation pass.")
         self._wait = seconds("allocation_wait", "Time from a change to its allocation.")
-        self._lag = seconds("loop_lag", "Time that a batch of events held up the loop.")
+        self._batch = seconds("batch", "Time from the first decision of a batch to its last.")
         self._writes = seconds("registry_write", "Time of making records durable.")
 
     def stepped(self, seconds: float, events: int) -> None:
         """A batch was decided."""
-        self._lag.observe(seconds)
+        self._batch.observe(seconds)
         self._events.inc(events)
 
     def allocated(self, seconds: float, waited_s: float) -> None:

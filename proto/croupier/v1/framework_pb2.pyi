@@ -219,7 +219,10 @@ class FrameworkInfo(_message.Message):
     WEBUI_URL_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
-    """Empty on the first SUBSCRIBE of a framework's life."""
+    """Empty on the first SUBSCRIBE of a framework's life: ids are the master's to
+    give, and that of a removed framework is refused for ever. Any other id is
+    taken for that of a framework whose master has lost its store.
+    """
     name: _builtins.str
     failover_timeout_ms: _builtins.int
     """How long tasks run on without their framework before they are killed."""

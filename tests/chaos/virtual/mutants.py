@@ -19,7 +19,7 @@ from croupier.agent.core.events import Exited, Launch, Now, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.updates import Updates
 from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
-from croupier.master.core.effects import Effect
+from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
@@ -177,7 +177,7 @@ def _ends_what_is_missing(
     yield from _ON_MISSING(state, task, True, now)
 
 
-def _launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[Effect]:
+def _launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[Step]:
     yield from _SYNC(state, agent, replace(event, tasks=()), now)
 
 

@@ -18,13 +18,14 @@ from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
 from croupier.master.services.agent_views import view_agent
 from croupier.master.services.views import view_reasons
-from croupier.master.wire.from_agent import MAX_REFUSED, report_from_wire
+from croupier.master.wire.from_agent import MAX_REFUSED
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
 from croupier.v1 import agent_pb2 as pb
+from tests.harness.off_the_wire import report_from_wire
 from tests.harness.restarting import ALL, T1, Scene
 
 FULL = Problem("disk", "it is full")

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import pytest
+
+from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.actions import Deactivate, MarkGone, Reactivate
 from croupier.master.core.events import AgentTask, Heard, OperateAgent
-from croupier.master.core.messages import Updated
+from croupier.master.core.messages import KillTask, Updated
 from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
 from croupier.model.errors import Removed
-from croupier.model.ids import TaskId
-from croupier.model.task import TaskState
-from tests.harness.world import World, make_task
+from croupier.model.ids import AgentId, TaskId
+from croupier.model.task import TaskState, TaskStatus
+from tests.harness.world import CLUSTER, World, make_task
 
 
 def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
@@ -30,8 +34,49 @@ def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
     for record in world.saved:
         registry.apply(record)
     assert set(registry.frameworks) == set(ids[2:])
-    again = world.framework(framework_id=ids[4])
-    assert isinstance(world.closed[again], Removed)
+    for framework_id in ids:
+        again = world.framework(framework_id=framework_id)
+        assert isinstance(world.closed[again], Removed)
+
+
+@pytest.mark.parametrize("chosen", ["", "mine", "another-3-F7", f"{CLUSTER}-9-F1"])
+def test_a_removed_id_is_refused_however_many_were_removed_since(chosen: str) -> None:
+    world = World(state=State(f"{CLUSTER}-1", Settings(spent_frameworks=3), Allocator()))
+    session = world.framework(framework_id=chosen)
+    framework_id = world.framework_id(session)
+    world.call(session, calls.Teardown())
+    for number in range(8):
+        for other in ("", f"other-{number}"):
+            session = world.framework(framework_id=other)
+            if session not in world.closed:
+                world.call(session, calls.Teardown())
+    for _ in range(2):
+        again = world.framework(framework_id=framework_id)
+        assert isinstance(world.closed[again], Removed)
+        assert world.framework() not in world.closed
+        # Nor is it by an agent that has been away and still runs a task of it.
+        running = TaskStatus(
+            framework_id, TaskId("t1"), AgentId("a1"), TaskState.RUNNING, sequence=1
+        )
+        tasks = (AgentTask(framework_id, make_task("t1"), running),)
+        back = world.agent("cpus:1;mem:1GB", agent_id=running.agent_id, tasks=tasks)
+        killed = [each.task_id for each in world.sent[back] if isinstance(each, KillTask)]
+        assert killed == ["t1"]
+        world.report(back, framework_id, "t1", TaskState.KILLED, 2)
+        world.end_session(back)
+        world.restart()
+    remembered = list(world.state.removed)
+    assert len(remembered) <= 6
+
+
+def test_frameworks_of_a_lost_store_come_back_whatever_their_ids() -> None:
+    world = World(state=State(f"{CLUSTER}-1", Settings(), Allocator()))
+    for framework_id in ("mine", "another-3-F7", f"{CLUSTER}-1-F5"):
+        session = world.framework(framework_id=framework_id)
+        assert world.framework_id(session) == framework_id
+    world.call(session, calls.Teardown())
+    # A new framework gets an id that none ever had, not even one of its own making.
+    assert world.framework_id(world.framework()) == f"{CLUSTER}-1-F6"
 
 
 def test_ended_tasks_and_spent_ids_are_bounded() -> None:

@@ -11,6 +11,7 @@ from croupier.master.wire.from_operator import changes_from_wire
 from croupier.model.errors import InvalidRequest
 from croupier.rpc import resources_wire, task_wire
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
+from tests.harness.off_the_wire import call_from_wire, report_from_wire
 
 SESSION = SessionId(1)
 MANY = 100_000
@@ -56,7 +57,7 @@ def _named() -> list[framework_pb2.Call]:
 
 @pytest.mark.parametrize("number", range(len(_named())))
 def test_a_call_that_names_too_much_is_not_read(number: int) -> None:
-    call = from_framework.call_from_wire(SESSION, _named()[number]).call
+    call = call_from_wire(SESSION, _named()[number]).call
     assert isinstance(call, calls.Malformed)
     assert "more than" in str(call.error)
     assert len(call.task_ids) <= 1_000
@@ -65,10 +66,10 @@ def test_a_call_that_names_too_much_is_not_read(number: int) -> None:
 def test_an_agent_that_lists_too_much_is_not_read() -> None:
     updates = agent_pb2.StatusUpdates(statuses=[task_pb2.TaskStatus()] * MANY)
     with pytest.raises(InvalidRequest, match="updates in one report"):
-        from_agent.report_from_wire(SESSION, agent_pb2.Report(updates=updates))
+        report_from_wire(SESSION, agent_pb2.Report(updates=updates))
     register = agent_pb2.Register(tasks=[agent_pb2.AgentTask()] * (MANY + 1))
     with pytest.raises(InvalidRequest, match="tasks of one agent"):
-        from_agent.report_from_wire(SESSION, agent_pb2.Report(register=register))
+        report_from_wire(SESSION, agent_pb2.Report(register=register))
 
 
 def test_parts_of_a_role_are_counted() -> None:

@@ -121,7 +121,7 @@ def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
     world.call(session, calls.Teardown())
     for _ in range(3):
         world.call(world.framework(), calls.Teardown())
-    assert framework_id not in world.state.removed
+    assert framework_id not in list(world.state.removed)
     again = world.framework(framework_id=framework_id)
     assert isinstance(world.closed[again], Removed)
 

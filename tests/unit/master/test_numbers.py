@@ -21,12 +21,12 @@ from croupier.master.core.standing import stand
 from croupier.master.services import agent_views, views
 from croupier.master.sessions import AgentSession, FrameworkSession
 from croupier.master.store.records_json import decode, encode
-from croupier.master.wire.from_agent import report_from_wire
-from croupier.master.wire.from_framework import call_from_wire, subscribe_from_wire
+from croupier.master.wire.from_framework import subscribe_from_wire
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.task import MASTER_SEQUENCE, Source
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
+from tests.harness.off_the_wire import call_from_wire, report_from_wire
 from tests.harness.world import World
 
 EXTREMES = {

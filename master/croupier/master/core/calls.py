@@ -87,16 +87,27 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Updates up to and with each sequence have been handled."""
+    """Updates up to and with each sequence have been handled.
+
+    Attributes:
+        more: whether the rest of the call follows under the same number; only the last part
+            has a verdict.
+    """
 
     updates: tuple[tuple[AgentId, TaskId, int], ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Tell me the state of these tasks, or of all if there are none."""
+    """Tell me the state of these tasks, or of all if there are none.
+
+    Attributes:
+        more: as in `Acknowledge`.
+    """
 
     task_ids: tuple[TaskId, ...]
+    more: bool = False
 
 
 @dataclass(frozen=True, slots=True)

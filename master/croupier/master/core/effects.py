@@ -59,4 +59,16 @@ class Deposed:
     message: str
 
 
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """Nothing to do: a moment at which a long step may be interrupted, and then goes on.
+
+    Only the driver, which makes steps a slice at a time, ever sees one.
+    """
+
+
+PAUSE = Pause()
+
 Effect = Send | Close | Save | Answer | Happened | Deposed
+# What a handler yields.
+Step = Effect | Pause

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import NoReturn
 
 from croupier.master.core import calls
-from croupier.master.core.effects import Effect, Happened, Save, Send
+from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import LaunchTask, TaskVerdict
@@ -31,7 +31,7 @@ MAX_TASKS = 1_000
 
 def accept(
     state: State, framework: Framework, call: calls.Accept, seq: int, now: float
-) -> Generator[Effect, None, tuple[TaskVerdict, ...]]:
+) -> Generator[Step, None, tuple[TaskVerdict, ...]]:
     """Launch the call's tasks on its offers; `seq` is the call's number.
 
     Raises:
@@ -111,12 +111,13 @@ def _launch_all(
     tasks: Sequence[TaskInfo | calls.MalformedTask],
     seq: int,
     now: float,
-) -> Generator[Effect, None, tuple[tuple[TaskVerdict, ...], Resources]]:
+) -> Generator[Step, None, tuple[tuple[TaskVerdict, ...], Resources]]:
     left = NOTHING
     for offer in offers:
         left = left + offer.resources
     verdicts: list[TaskVerdict] = []
     for task in tasks:
+        yield PAUSE
         if isinstance(task, calls.MalformedTask):
             verdicts.append(TaskVerdict(task.task_id, InvalidRequest(task.message)))
             continue

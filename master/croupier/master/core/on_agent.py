@@ -9,7 +9,17 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.effects import Close, Deposed, Effect, Happened, Save, Send
+from croupier.master.core.effects import (
+    PAUSE,
+    Close,
+    Deposed,
+    Effect,
+    Happened,
+    Pause,
+    Save,
+    Send,
+    Step,
+)
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
 from croupier.master.core.facts import AgentJoined, AgentLeft, AgentUnhealthy, Joined
 from croupier.master.core.frameworks import FrameworkState
@@ -33,7 +43,7 @@ from croupier.model.resources import MAX_NAMES, sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
-def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
+def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Take in an agent: new, back again, or taking over from an older session."""
     if event.cluster == state.cluster and event.master_epoch > state.epoch:
         message = f"an agent has heard master {event.master_epoch}; this one is {state.epoch}"
@@ -47,7 +57,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Effect]:
             yield from disconnect(state, peer, "it registered twice", now)
         return
     try:
-        _check(state, event)
+        yield from _check(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
@@ -207,7 +217,8 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
         yield Save(ForgetAgent(forgotten))
 
 
-def _check(state: State, event: Register) -> None:
+def _check(state: State, event: Register) -> Iterator[Pause]:
+    """Refuse what cannot be taken in, before anything is changed. O(tasks)."""
     if event.agent_id:
         check_id("agent", event.agent_id)
     if event.agent_id in state.gone:
@@ -220,6 +231,7 @@ def _check(state: State, event: Register) -> None:
         raise InvalidRequest(f"the cluster would have more than {MAX_NAMES} kinds of resources")
     seen: set[tuple[str, str]] = set()
     for report in event.tasks:
+        yield PAUSE
         key = (report.framework_id, report.task.task_id)
         if key in seen:
             raise InvalidRequest(f"task {report.task.task_id} is listed twice")

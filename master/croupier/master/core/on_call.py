@@ -10,7 +10,7 @@ from collections.abc import Container, Generator, Iterator
 from typing import assert_never
 
 from croupier.master.core import calls, on_framework
-from croupier.master.core.effects import Close, Effect, Happened, Send
+from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, Step
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
@@ -39,16 +39,20 @@ MAX_REASON = 256
 MAX_NAMED = 10_000
 
 # A handler yields effects and returns the verdicts on tasks; it raises to refuse.
-Handling = Generator[Effect, None, tuple[TaskVerdict, ...]]
+Handling = Generator[Step, None, tuple[TaskVerdict, ...]]
 
 
-def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Effect]:
+def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     """Decide a call, or answer it again."""
     framework = state.peers.get(event.session)
     if not isinstance(framework, Framework):
         yield Close(event.session, ProtocolViolation("the first call must be SUBSCRIBE"))
         return
     framework.last_heard = now
+    if isinstance(event.call, calls.Acknowledge | calls.Reconcile) and event.call.more:
+        if event.seq > framework.last_seq:
+            yield from _decide(state, framework, event, now)
+        return
     if event.seq <= framework.last_seq:
         gone = Conflict(f"what call {event.seq} was answered is no longer known")
         yield Send(event.session, framework.verdicts.get(event.seq, Verdict(event.seq, gone)))
@@ -98,7 +102,7 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
     match call := event.call:
         case calls.Accept():
             return (yield from accept(state, framework, call, event.seq, now))
-        case calls.Acknowledge(updates):
+        case calls.Acknowledge(updates, _):
             _check_number(len(updates))
             for agent_id, task_id, sequence in updates:
                 yield from _on_acknowledged(state, framework, agent_id, task_id, sequence)
@@ -113,7 +117,7 @@ def _decide(state: State, framework: Framework, event: FrameworkCalled, now: flo
             state.allocator.revive(framework.framework_id, own_roles(roles, framework.roles))
         case calls.Kill(task_id, grace_ms):
             yield from _kill(state, framework, task_id, grace_ms, now)
-        case calls.Reconcile(task_ids):
+        case calls.Reconcile(task_ids, _):
             _check_number(len(task_ids))
             if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
                 raise InvalidRequest("a task id is too long")
@@ -196,10 +200,11 @@ def _last_told(task: Task) -> int:
 
 def _reconcile(
     state: State, framework: Framework, task_ids: tuple[TaskId, ...], now: float
-) -> Iterator[Effect]:
+) -> Iterator[Step]:
     assert framework.session is not None
     statuses = []
     for task_id in task_ids or list(framework.tasks):
+        yield PAUSE
         task = framework.tasks.get(task_id)
         if task is None:
             statuses.append(_unknown(framework, task_id))

@@ -161,7 +161,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
     )
     framework.is_stranger = True
-    if framework_id in state.removed:
+    if state.removed.refuses(framework_id):
         framework.move(FrameworkState.REMOVED)
         return framework
     until = now + framework.failover_timeout_s
@@ -185,8 +185,8 @@ def _check(state: State, event: Subscribe) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
         known = state.frameworks.get(event.framework_id)
-        ends = known is not None and known.state is FrameworkState.REMOVED
-        if ends or event.framework_id in state.removed:
+        spent = known is None and state.removed.refuses(event.framework_id)
+        if spent or (known is not None and known.state is FrameworkState.REMOVED):
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
         if known is not None and event.client_id in known.former:
             # It lost its stream before it could be told so.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.drains import wanted_kill
-from croupier.master.core.effects import Effect, Save, Send
+from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import KillTask
@@ -30,13 +30,14 @@ from croupier.master.core.tasks import Task
 from croupier.model.task import Reason, TaskState
 
 
-def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Effect]:
+def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
     """Bring the books in line with what an agent lists that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
     yield from _want_drained(agent)
     running: list[Task] = []
     for report in event.tasks:
+        yield PAUSE
         yield from _on_listed(state, agent, report, running, now)
     # All at once: what is free on the agent is a list of ranges, which each charge rewrites.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
@@ -45,6 +46,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Ef
     # Some may have been found.
     yield from _want_drained(agent)
     for task in agent.tasks.values():
+        yield PAUSE
         if task.kill is not None and not task.state.is_terminal:
             yield from order_kill(state, task, now)
 

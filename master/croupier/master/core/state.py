@@ -22,6 +22,7 @@ from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry, TaskRecord
+from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.deadlines import Deadlines
@@ -40,7 +41,7 @@ class State:
     Attributes:
         epoch: how many masters have led the cluster, this one included.
         peers: who speaks on each session.
-        removed: ids of frameworks that are gone for good; the oldest are forgotten.
+        removed: ids of frameworks that are gone for good.
         gone: ids of agents that an operator declared dead; the oldest are forgotten.
         unreachable: ids of agents that are; the oldest that nobody misses are forgotten.
         removals: when agents became unreachable lately, oldest first.
@@ -60,7 +61,7 @@ class State:
         self.frameworks: dict[FrameworkId, Framework] = {}
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
-        self.removed: OrderedDict[FrameworkId, None] = OrderedDict()
+        self.removed = RemovedIds(self.cluster, epoch, settings.spent_frameworks)
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
@@ -193,10 +194,11 @@ class State:
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
         """A new id, unique among all masters of this cluster."""
         while True:
-            self._counts[kind] += 1
-            made = f"{self.master_id}-{kind}{self._counts[kind]}"
             # A peer may have come with an id of its own making that looks like ours.
-            known = (self.agents, self.frameworks, self.removed, self.gone)
+            spent = self.removed.highest(self.epoch) if kind == "F" else 0
+            self._counts[kind] = max(self._counts[kind], spent) + 1
+            made = f"{self.master_id}-{kind}{self._counts[kind]}"
+            known = (self.agents, self.frameworks, self.gone)
             if not any(made in ids for ids in known):
                 return made
 
@@ -224,11 +226,8 @@ class State:
         return framework
 
     def spend_framework_id(self, framework_id: FrameworkId) -> FrameworkId | None:
-        """Remember that the id is spent; of very many the oldest is forgotten, and returned."""
-        self.removed[framework_id] = None
-        if len(self.removed) > self.settings.spent_frameworks:
-            return self.removed.popitem(last=False)[0]
-        return None
+        """Remember that the id is spent; return the one that is forgotten for it."""
+        return self.removed.add(framework_id)
 
     def spend_agent_id(self, agent_id: AgentId) -> AgentId | None:
         """Remember that the agent is gone; of very many the oldest is forgotten, and returned."""

@@ -17,7 +17,7 @@ from croupier.master.core import (
     on_roles,
     on_time,
 )
-from croupier.master.core.effects import Answer, Effect
+from croupier.master.core.effects import Answer, Effect, Pause, Step
 from croupier.master.core.events import (
     AgentHealth,
     AgentReported,
@@ -44,10 +44,15 @@ from croupier.model.errors import CroupierError
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
     """Apply one event at time `now` (monotonic seconds) and say what must happen, in order."""
-    return list(_handle(state, event, now))
+    return [effect for effect in steps(state, event, now) if not isinstance(effect, Pause)]
 
 
-def _handle(state: State, event: Event, now: float) -> Iterator[Effect]:
+def steps(state: State, event: Event, now: float) -> Iterator[Step]:
+    """Make one step a part at a time: as `step`, with what must happen as it is decided.
+
+    Whatever is yielded, the caller may do other things before it goes on, if they neither
+    change the state nor take it to be whole: it is, once all was yielded.
+    """
     match event:
         case FrameworkCalled():
             yield from on_call.on_call(state, event, now)

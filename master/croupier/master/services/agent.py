@@ -11,6 +11,7 @@ from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
 from croupier.master.wire.from_agent import report_from_wire
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
@@ -56,9 +57,12 @@ async def _serve(
     cluster = term.driver.state.cluster
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
+        held = TimeSlice()
         for report in request.reports:
+            if held.is_over:
+                await held.give_way()
             session.is_introduced |= report.HasField("register")
-            await inbox.put(report_from_wire(session.session_id, report))
+            await inbox.put(await report_from_wire(session.session_id, report))
 
     async def write(orders: list[pb.Order]) -> None:
         await context.write(

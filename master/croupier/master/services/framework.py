@@ -11,9 +11,10 @@ from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
 from croupier.master.term import Term
-from croupier.master.wire.from_framework import call_from_wire, subscribe_from_wire
+from croupier.master.wire.from_framework import call_from_wire, split, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
@@ -71,11 +72,15 @@ async def _put(
     inbox: Inbox[Event], session: SessionId, request: pb.FrameworkServiceConnectRequest
 ) -> None:
     await inbox.put(Heard(session, request.verdicts_seen))
+    held = TimeSlice()
     for call in request.calls:
+        if held.is_over:
+            await held.give_way()
         match call.WhichOneof("call"):
             case "heartbeat":
                 pass
             case "subscribe":
                 await inbox.put(subscribe_from_wire(session, call.subscribe))
             case _:
-                await inbox.put(call_from_wire(session, call))
+                for part in split(await call_from_wire(session, call)):
+                    await inbox.put(part)

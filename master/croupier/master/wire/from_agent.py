@@ -23,12 +23,13 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_rol
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
+from croupier.rpc.time_slice import sliced
 from croupier.rpc.wire_limits import check_count
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
 
 # An agent reports at most 200 updates at once; the others leave room for other agents.
-MAX_UPDATES = 10_000
+MAX_UPDATES = 1_000
 # On one agent, and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
@@ -36,8 +37,8 @@ MAX_WAITING = 100
 MAX_REFUSED = 1000
 
 
-def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
-    """The event for a report.
+async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
+    """The event for a report. The tasks of a REGISTER are read in slices.
 
     Raises:
         InvalidRequest: if an amount, attribute or status is malformed.
@@ -51,7 +52,7 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
         case "heartbeat":
             return Heard(session)
         case "register":
-            return _register(session, wire.register)
+            return await _register(session, wire.register)
         case "health":
             return _health(session, wire.health)
         case "goodbye":
@@ -60,7 +61,7 @@ def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             raise ProtocolViolation("a report that is empty or unknown")
 
 
-def _register(session: SessionId, wire: pb.Register) -> Register:
+async def _register(session: SessionId, wire: pb.Register) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     return Register(
         session,
@@ -69,7 +70,7 @@ def _register(session: SessionId, wire: pb.Register) -> Register:
         resources_from_wire(wire.resources),
         attributes_from_wire(wire.attributes),
         wire.http_address[:512],
-        tuple(_task(task) for task in wire.tasks),
+        tuple(await sliced(map(_task, wire.tasks))),
         wire.master_epoch,
         wire.incomplete,
         wire.cluster[:64],

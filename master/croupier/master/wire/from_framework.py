@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
+from typing import TypeVar
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
@@ -22,10 +24,16 @@ from croupier.model.ids import (
 )
 from croupier.model.task import TaskInfo
 from croupier.rpc.task_wire import demands_from_wire, task_from_wire
+from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
 from croupier.rpc.wire_limits import check_count
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
+
+# Of the tasks that a call names, as many at once: about 10 ms of the core's work.
+PART = 500
+
+T = TypeVar("T")
 
 
 def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
@@ -55,10 +63,11 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
     )
 
 
-def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
+async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     """The event for any call but SUBSCRIBE and HEARTBEAT.
 
-    A call that cannot be read is an event too: it gets its verdict like any other.
+    A call that cannot be read is an event too: it gets its verdict like any other. The tasks of
+    an ACCEPT are read in slices.
 
     Raises:
         ProtocolViolation: if it has no number.
@@ -69,11 +78,33 @@ def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     try:
         _check_counts(wire)
         _check_size(wire)
-        call = _call(name, wire)
+        call = await _accept(wire) if name == "accept" else _call(name, wire)
     except CroupierError as error:
         task_ids = tuple(TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS))
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
+
+
+def split(event: FrameworkCalled) -> Iterator[FrameworkCalled]:
+    """A call that names very many tasks, in parts that the core decides one by one.
+
+    Whatever other peers have to say comes in between.
+    """
+    call = event.call
+    if isinstance(call, calls.Acknowledge):
+        for updates, more in _parts(call.updates):
+            yield replace(event, call=calls.Acknowledge(updates, more))
+    elif isinstance(call, calls.Reconcile):
+        for task_ids, more in _parts(call.task_ids):
+            yield replace(event, call=calls.Reconcile(task_ids, more))
+    else:
+        yield event
+
+
+def _parts(named: tuple[T, ...]) -> Iterator[tuple[tuple[T, ...], bool]]:
+    """At least one part, and whether another follows."""
+    for start in range(0, len(named) or 1, PART):
+        yield named[start : start + PART], start + PART < len(named)
 
 
 def _check_counts(wire: pb.Call) -> None:
@@ -99,8 +130,6 @@ def _check_size(wire: pb.Call | pb.Subscribe) -> None:
 
 def _call(name: str, wire: pb.Call) -> calls.Call:
     match name:
-        case "accept":
-            return _accept(wire)
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -126,21 +155,27 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
                 )
             )
         case "reconcile":
-            return calls.Reconcile(tuple(TaskId(task_id) for task_id in wire.reconcile.task_ids))
+            task_ids = tuple(map(TaskId, wire.reconcile.task_ids))
+            if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
+                raise InvalidRequest("a task id is too long")
+            return calls.Reconcile(task_ids)
         case "teardown":
             return calls.Teardown()
         case _:
             raise InvalidRequest("the call is empty, or one that this master does not know")
 
 
-def _accept(wire: pb.Call) -> calls.Accept:
+async def _accept(wire: pb.Call) -> calls.Accept:
     """The ACCEPT. A task that cannot be read is refused by itself."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
             raise InvalidRequest("an operation that this master does not know; LAUNCH is")
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
+    held = TimeSlice()
     for place, task in enumerate(_tasks(wire)):
+        if held.is_over:
+            await held.give_way()
         try:
             tasks.append(task_from_wire(task))
         except InvalidRequest as error:

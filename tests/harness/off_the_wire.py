@@ -1,0 +1,32 @@
+"""Messages as the master's core gets them, in tests without a loop."""
+
+from __future__ import annotations
+
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import Event, FrameworkCalled
+from croupier.master.wire import from_agent, from_framework
+from croupier.v1 import agent_pb2, framework_pb2
+
+T = TypeVar("T")
+
+
+def call_from_wire(session: SessionId, wire: framework_pb2.Call) -> FrameworkCalled:
+    """A call, read without giving way to anything."""
+    return _at_once(from_framework.call_from_wire(session, wire))
+
+
+def report_from_wire(session: SessionId, wire: agent_pb2.Report) -> Event:
+    """A report, read without giving way to anything."""
+    return _at_once(from_agent.report_from_wire(session, wire))
+
+
+def _at_once(reading: Coroutine[object, None, T]) -> T:
+    while True:
+        try:
+            reading.send(None)
+        except StopIteration as done:
+            value: T = done.value
+            return value

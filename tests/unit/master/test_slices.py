@@ -1,0 +1,145 @@
+"""No event holds the loop: heavy ones are decided in parts, and batches are of a cost."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from croupier.master import driver as driver_module
+from croupier.master.core import calls
+from croupier.master.core.effects import Pause, Send, SessionId
+from croupier.master.core.events import AgentTask, Event, FrameworkCalled
+from croupier.master.core.messages import Updated, Verdict
+from croupier.master.core.step import steps
+from croupier.master.event_cost import event_cost
+from croupier.master.wire.from_framework import PART, split
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import TaskState, TaskStatus
+from croupier.rpc.time_slice import TimeSlice
+from croupier.v1 import framework_pb2
+from tests.harness.driven import Recorder, ended, make_driver, register, subscribe
+from tests.harness.eventually import eventually
+from tests.harness.off_the_wire import call_from_wire
+from tests.harness.world import World, make_task
+
+MANY = 2_000
+IDS = tuple(TaskId(f"t{number}") for number in range(MANY))
+UPDATES = tuple((AgentId("a"), task_id, 1) for task_id in IDS)
+
+
+def running(task_id: str) -> AgentTask:
+    status = TaskStatus(
+        FrameworkId("f"), TaskId(task_id), AgentId("a"), TaskState.RUNNING, sequence=1
+    )
+    return AgentTask(FrameworkId("f"), make_task(task_id, "cpus:1;mem:1GB"), status)
+
+
+def longest_stretch(world: World, event: Event) -> int:
+    """Tasks looked at between two moments at which the step may be interrupted, at most."""
+    parts = sum(isinstance(part, Pause | Send) for part in steps(world.state, event, world.now))
+    return MANY // parts
+
+
+def test_steps_over_many_tasks_can_be_interrupted() -> None:
+    world = World()
+    world.agent(f"cpus:{MANY};mem:{MANY}GB", agent_id="a", tasks=tuple(map(running, IDS)))
+    session = world.framework(framework_id="f")
+    for call in (calls.Reconcile(IDS), calls.Reconcile(()), calls.Acknowledge(UPDATES)):
+        seq = world.state.frameworks[FrameworkId("f")].last_seq + 1
+        assert longest_stretch(world, FrameworkCalled(session, seq, call)) <= 1
+    again = world.agent(f"cpus:{MANY};mem:{MANY}GB", agent_id="a", tasks=tuple(map(running, IDS)))
+    assert again not in world.closed
+
+
+def test_a_registration_can_be_interrupted() -> None:
+    world = World()
+    world.agent(f"cpus:{MANY};mem:{MANY}GB", agent_id="a", tasks=tuple(map(running, IDS)))
+    agent = world.state.agents[AgentId("a")]
+    event = register(99)
+    listed = tuple(map(running, IDS))
+    event = type(event)(SessionId(99), AgentId("a"), "h", agent.total, {}, "", listed)
+    assert longest_stretch(world, event) == 0
+    world.state.check()
+
+
+def test_what_names_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
+    world = World()
+    world.agent(f"cpus:{MANY};mem:{MANY}GB", agent_id="a", tasks=tuple(map(running, IDS)))
+    session = world.framework(framework_id="f")
+    world.sent[session].clear()
+    whole = FrameworkCalled(session, 1, calls.Reconcile(IDS))
+    parts = list(split(whole))
+    assert [event_cost(part) for part in parts] == [1 + PART // 2] * (MANY // PART)
+    for part in parts:
+        world.do(part)
+    told = world.sent[session]
+    verdicts = [message for message in told if isinstance(message, Verdict)]
+    assert verdicts == [Verdict(1)] == told[-1:]
+    named = [
+        each.task_id
+        for told_of in told
+        if isinstance(told_of, Updated)
+        for each in told_of.statuses
+    ]
+    assert named == list(IDS)
+    # Sent again, it is answered again and not done again.
+    world.sent[session].clear()
+    for part in parts:
+        world.do(part)
+    assert world.sent[session] == [Verdict(1)]
+
+
+def test_parts_say_the_same_as_the_whole() -> None:
+    few = FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES[:3]))
+    assert list(split(few)) == [few]
+    for nothing in (calls.Acknowledge(()), calls.Reconcile(()), calls.Suppress()):
+        event = FrameworkCalled(SessionId(1), 1, nothing)
+        assert list(split(event)) == [event]
+    parts = list(split(FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES))))
+    acknowledged = [part.call for part in parts if isinstance(part.call, calls.Acknowledge)]
+    assert [part.more for part in acknowledged] == [True] * (len(parts) - 1) + [False]
+    assert tuple(each for part in acknowledged for each in part.updates) == UPDATES
+
+
+async def test_others_have_turns_while_a_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    ticks = count()
+    recorder = Recorder()
+    driver = make_driver(recorder)
+    # A clock by which a slice is over after each effect.
+    driver._held = TimeSlice(1, lambda: next(ticks))
+    turns = 0
+
+    async def others() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    beside = asyncio.create_task(others())
+    await driver.inbox.put(register(1))
+    await driver.inbox.put(subscribe(2))
+    await driver.inbox.put(FrameworkCalled(SessionId(2), 1, calls.Reconcile(IDS)))
+    deciding = asyncio.create_task(driver.run())
+    await eventually(lambda: Verdict(1) in recorder.said)
+    assert turns > MANY
+    await ended(deciding)
+    await ended(beside)
+
+
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_batch_of_heavy_events_is_short(number: int) -> None:
+    driver = make_driver(Recorder())
+    for _ in range(number):
+        driver.inbox.put_now(FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES)))
+    assert len(driver.inbox.take(driver_module.BATCH)) == 1
+
+
+def test_every_call_has_a_cost() -> None:
+    empty = framework_pb2.Call(seq=1, accept=framework_pb2.Accept())
+    assert event_cost(call_from_wire(SessionId(1), empty)) == 1
+    accept = calls.Accept((), (make_task("t"),) * 100)
+    assert event_cost(FrameworkCalled(SessionId(1), 1, accept)) == 401
+    demand = calls.UpdateDemand(())
+    assert event_cost(FrameworkCalled(SessionId(1), 1, demand)) == 1

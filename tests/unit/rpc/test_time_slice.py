@@ -1,0 +1,67 @@
+"""Long work gives others a turn each slice; a queue counts the cost of what waits in it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from croupier.rpc.inbox import LIMIT, Inbox
+from croupier.rpc.time_slice import TimeSlice, sliced
+
+
+async def test_a_slice_ends_by_the_clock_and_begins_anew_after_a_turn() -> None:
+    clock = count()
+    held = TimeSlice(3, lambda: next(clock))
+    assert [held.is_over for _ in range(4)] == [False, False, True, True]
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "another")
+    await held.give_way()
+    assert turns == ["another"]
+    assert not held.is_over
+
+
+async def test_a_long_list_is_made_between_the_turns_of_others() -> None:
+    turns = 0
+    done = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+
+    def slow(number: int) -> int:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.002
+        while loop.time() < until:
+            pass
+        return number
+
+    made = await sliced(map(slow, range(20)))
+    done = True
+    await running
+    assert made == list(range(20))
+    # 40 ms of work in slices of 5 ms.
+    assert turns >= 4
+
+
+async def test_a_batch_is_of_a_cost_and_a_heavy_event_is_one_of_its_own() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    for cost in (100, 400, 1, 700, 300, 200):
+        await inbox.put(cost)
+    assert [inbox.take(500) for _ in range(4)] == [[100, 400], [1], [700], [300, 200]]
+    assert inbox.take(500) == []
+
+
+async def test_few_heavy_events_hold_back_who_writes() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    await inbox.put(LIMIT - 1)
+    await inbox.put(5)
+    late = asyncio.create_task(inbox.put(1))
+    await asyncio.sleep(0)
+    assert not late.done()
+    inbox.take(1)
+    await asyncio.wait_for(late, 5)
+    assert len(inbox) == 2
