@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -108,6 +109,27 @@ def test_a_killed_agent_comes_back_to_its_tasks_and_local_ends_everything(tmp_pa
         assert holds(lambda: json.loads(local.croupier("agents", "--json").stdout) != [])
         assert before
         assert sleepers(local) == before
+        assert local.end() == 0
+    assert holds(lambda: not local.leftovers())
+
+
+def test_a_run_goes_on_when_master_and_agent_are_killed(tmp_path: Path) -> None:
+    script = "for n in $(seq 40); do echo line $n; sleep 0.1; done; exit 3"
+    with running_local(tmp_path, "--agents", "1") as local:
+        process = subprocess.Popen(
+            [str(local.bin_dir / "croupier"), "run", "--master", local.master, "--", "sh", "-c",
+             script],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, stdin=subprocess.DEVNULL, text=True,
+        )  # fmt: skip
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        for daemon in (b"croupier.agent", b"croupier.master"):
+            for pid in local.leftovers():
+                if daemon in cmdline(pid):
+                    os.kill(pid, signal.SIGKILL)
+        out, err = process.communicate(timeout=60)
+        assert process.returncode == 3, err
+        assert (first + out).splitlines() == [f"line {number}" for number in range(1, 41)]
         assert local.end() == 0
     assert holds(lambda: not local.leftovers())
 

@@ -18,6 +18,7 @@ class TaskOutputs:
     Attributes:
         breaks: how often to cut the connection, halfway, for a task and stream.
         open_ended: tasks that still run: their streams do not end.
+        status: the HTTP status of every answer.
         most: the largest number of connections that were open at once.
     """
 
@@ -26,6 +27,7 @@ class TaskOutputs:
         self.breaks: Counter[tuple[str, str]] = Counter()
         self.open_ended: set[str] = set()
         self.knows_all = True
+        self.status = 200
         self.asked: list[str] = []
         self.now = self.most = 0
         self.address = ""
@@ -41,6 +43,8 @@ class TaskOutputs:
             self.now -= 1
 
     async def _serve(self, request: web.Request, key: tuple[str, str]) -> web.StreamResponse:
+        if self.status != 200:
+            return web.Response(status=self.status)
         if key not in self.texts and not self.knows_all:
             return web.Response(status=404)
         offset = int(request.query.get("offset", "0"))

@@ -28,6 +28,8 @@ JsonFlag = Annotated[
 JsonObjectFlag = Annotated[
     bool, Parameter(name="--json", negative="", help="Print JSON for programs.")
 ]
+TimeoutFlag = Annotated[float | None, read_by(parse_duration, name="--timeout")]
+WaitFlag = Annotated[float | None, read_by(parse_duration, name="--wait-for-resources")]
 GraceFlag = Annotated[float | None, read_by(parse_duration, name="--grace")]
 
 
@@ -194,6 +196,8 @@ def run(
     shell: Annotated[bool, Parameter(negative="")] = False,
     name: str = "",
     user: str = "",
+    timeout: TimeoutFlag = None,
+    wait_for_resources: WaitFlag = None,
     master: MasterFlag = LOCAL,
 ) -> int:
     """Run a command on the cluster, with its output here: croupier run -- CMD...
@@ -201,7 +205,7 @@ def run(
     The command has nothing on its standard input.
     Exits with the command's exit code, or 128 + N if signal N ended it; 127 if the program is not
     found and 126 if it cannot be run on the agent; of several tasks, with the first that is not
-    0. Ctrl-C ends the tasks.
+    0; 124 if --timeout or --wait-for-resources is over. Ctrl-C ends the tasks.
 
     Parameters
     ----------
@@ -227,9 +231,15 @@ def run(
         For people; the command itself if not given.
     user
         The account to run as; needs agents that run as root.
+    timeout
+        End the tasks if they are not done after this, such as 10m; without it there is no limit.
+    wait_for_resources
+        Give up, and end the tasks, if tasks wait for resources or for the master and none can be
+        started for this time, such as 5m; without it there is no limit.
     """
     from croupier.ctl.run.command import run_job
     from croupier.ctl.run.job import Job, make_unit, parse_environment
+    from croupier.ctl.run.limits import Limits
 
     job = Job(
         words=command,
@@ -241,7 +251,7 @@ def run(
         user=user,
         environment=parse_environment(env or ()),
     )
-    return run_job(job, master)
+    return run_job(job, master, Limits(timeout, wait_for_resources))
 
 
 @app.command
@@ -260,6 +270,8 @@ def local(
 ) -> int:
     """Run a master and agents on this machine until Ctrl-C.
 
+    A daemon that ends is started again, on the same ports and files.
+
     Parameters
     ----------
     master_flags
@@ -277,8 +289,8 @@ def local(
     http_port
         Where the master serves metrics and health; 0 for any free port.
     work_dir
-        Where state, logs and output are kept; a directory that is removed at the end if
-        not given.
+        Where state, logs and output are kept; if not given a directory that is removed at the
+        end, but for the logs if a daemon has failed.
     role_weights
         Such as ads=2,web=1.
     policy

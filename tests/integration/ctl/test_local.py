@@ -9,7 +9,7 @@ import socket
 import sys
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,7 @@ import pytest
 from croupier.ctl.local.children import descendants
 from croupier.ctl.signals import SAME_WISH_S
 from croupier.rpc.transport import free_addresses
-from tests.harness.command import croupier, environment
+from tests.harness.command import croupier, ended, environment, started
 from tests.harness.eventually import eventually
 
 
@@ -126,15 +126,49 @@ async def test_an_orphan_that_ends_is_reaped(tmp_path: Path) -> None:
         await eventually(lambda: not alive([orphan]), what="reaped")
 
 
-async def test_the_end_of_the_master_ends_all(tmp_path: Path) -> None:
+async def test_a_master_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
     async with cluster(tmp_path, "good") as process:
         await welcomed(process, tmp_path)
-        family = descendants(process.pid)
-        os.kill(child(process, "master"), signal.SIGKILL)
-        _, err = await asyncio.wait_for(process.communicate(), 15)
-        assert process.returncode == 1
-    assert "master" in err.decode()
-    assert alive(family) == []
+        pid, agent = child(process, "master"), child(process, "good")
+        command = Path(f"/proc/{pid}/cmdline").read_text()
+        os.kill(pid, signal.SIGKILL)
+        line = await line_with(process, "croupier local: ")
+        assert f"master (pid {pid}) was killed by SIGKILL" in line
+        assert line.endswith("; it is started again\n")
+        await eventually(lambda: pid not in descendants(process.pid), what="reaped")
+
+        def again() -> bool:
+            with suppress(AssertionError):
+                return Path(f"/proc/{child(process, 'master')}/cmdline").read_text() == command
+            return False
+
+        await eventually(again, what="another master")
+        assert child(process, "good") == agent, "the agents are left alone"
+        process.send_signal(signal.SIGINT)
+        await asyncio.wait_for(process.communicate(), 15)
+        assert process.returncode == 0
+
+
+async def test_the_logs_of_what_went_wrong_are_kept(tmp_path: Path) -> None:
+    words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
+    done = await croupier(*words, "--", "--nosuch", TMPDIR=str(tmp_path))
+    assert done.code == 1
+    (kept,) = tmp_path.iterdir()
+    assert f"croupier local: the logs are kept in {kept}\n" in done.err
+    assert "--nosuch" in (kept / "master.log").read_text()
+    assert {each.suffix for each in kept.iterdir()} == {".log"}, "and nothing else is"
+
+
+async def test_logs_of_a_good_end_are_removed(tmp_path: Path) -> None:
+    words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
+    async with started(*words, TMPDIR=str(tmp_path)) as process:
+        assert process.stdout is not None
+        line = await asyncio.wait_for(process.stdout.readline(), 30)
+        assert line.startswith(b"Croupier is ready")
+        process.send_signal(signal.SIGINT)
+        done = await ended(process)
+    assert (done.code, done.err) == (0, "")
+    assert list(tmp_path.iterdir()) == []
 
 
 async def test_what_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) -> None:

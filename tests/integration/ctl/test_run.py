@@ -12,8 +12,8 @@ from croupier.ctl.signals import SAME_WISH_S
 from croupier.model.errors import Conflict, InvalidRequest, Removed
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.testing import FakeMaster
+from croupier.v1 import framework_pb2, resources_pb2
 from croupier.v1 import operator_pb2 as pb
-from croupier.v1 import resources_pb2
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
 from tests.harness.command import Ended, croupier, ended, started
 from tests.harness.eventually import eventually
@@ -180,6 +180,55 @@ async def test_a_stream_that_ends_before_its_task_is_read_on(
         assert await asyncio.wait_for(run.stdout.readline(), 20) == b"after\n"
         await master.update("run-0", TaskState.FINISHED, exit_code=0)
         assert await ended(run) == Ended(0, "", "")
+
+
+def agents_at(*addresses: str) -> pb.ListAgentsResponse:
+    """What the master says of agents a1, a2 and so on."""
+    return pb.ListAgentsResponse(
+        agents=[
+            pb.AgentView(
+                agent=framework_pb2.AgentDescription(agent_id=f"a{number}", http_address=address),
+                state="connected",
+            )
+            for number, address in enumerate(addresses, start=1)
+        ]
+    )
+
+
+async def test_an_agent_that_returns_on_another_port_is_read_on(master: Master) -> None:
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        async with serving_outputs() as before:
+            before.texts = {("run-0", "stdout"): b"before\n"}
+            before.open_ended = {"run-0"}
+            master.offer("cpus:1;mem:1GB", http_address=before.address)
+            await master.update("run-0", TaskState.RUNNING)
+            assert run.stdout is not None
+            assert await asyncio.wait_for(run.stdout.readline(), 20) == b"before\n"
+        async with serving_outputs() as after:
+            after.texts = {("run-0", "stdout"): b"before\nafter\n"}
+            master.operator.answers[pb.ListAgentsRequest] = agents_at(after.address)
+            assert await asyncio.wait_for(run.stdout.readline(), 20) == b"after\n"
+            await master.update("run-0", TaskState.FAILED, exit_code=3)
+            assert await ended(run) == Ended(3, "", "")
+            assert "/output/F1/run-0/stdout?follow=1&offset=7" in after.asked
+
+
+async def test_what_an_agent_cannot_serve_is_told_and_changes_no_exit_code(
+    master: Master, agent: TaskOutputs
+) -> None:
+    agent.status = 503
+    master.operator.answers[pb.ListAgentsRequest] = agents_at(agent.address)
+    async with started("run", "--master", master.address, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await play(master, agent)
+        await eventually(lambda: len(agent.asked) > 6, timeout_s=20)
+        agent.status = 404
+        done = await ended(run)
+    assert (done.code, done.out) == (0, "")
+    assert "run-0: stdout may be cut short: the agent knows no such output" in done.err
+    assert "run-0: stderr may be cut short" in done.err
 
 
 async def test_output_that_cannot_be_had_is_told(master: Master) -> None:
@@ -381,3 +430,42 @@ async def test_no_command_is_a_usage_error() -> None:
     assert done.err.startswith(
         "croupier: no command is given (example: croupier run -- echo hello)"
     )
+
+
+async def test_a_run_that_takes_too_long_is_ended(master: Master, agent: TaskOutputs) -> None:
+    words = ("--timeout", "1s", "--master", master.address)
+    async with started("run", *words, "--", "x") as run:
+        await master.subscribed()
+        master.offer("cpus:1;mem:1GB", http_address=agent.address)
+        await master.update("run-0", TaskState.RUNNING)
+        await master.next_call("accept")
+        call = await master.next_call("kill")
+        assert call.task_ids == ("run-0",)
+        await master.update("run-0", TaskState.KILLED, signal=15)
+        done = await ended(run)
+    told = "croupier run: not done after 1 s (--timeout); the tasks are ended\n"
+    assert done == Ended(124, "", told)
+
+
+async def test_a_run_that_waits_too_long_for_resources_ends(master: Master) -> None:
+    words = ("--wait-for-resources", "500ms", "--master", master.address)
+    async with started("run", *words, "--", "x") as run:
+        await master.subscribed()
+        done = await ended(run)
+    line = "croupier run: no task could be started for 0.5 s (--wait-for-resources)\n"
+    assert (done.code, done.out) == (124, "")
+    assert done.err.endswith(line)
+
+
+async def test_a_run_without_a_master_ends_in_time() -> None:
+    words = ("--wait-for-resources", "500ms", "--master", "127.0.0.1:9")
+    done = await croupier("run", *words, "--", "x")
+    assert done.code == 124
+    assert "no task could be started" in done.err
+
+
+@pytest.mark.parametrize("flag", ["--timeout", "--wait-for-resources"])
+async def test_a_limit_of_time_is_more_than_nothing(flag: str) -> None:
+    done = await croupier("run", flag, "0", "--", "x")
+    assert (done.code, done.out) == (2, "")
+    assert f"{flag} must be more than 0" in done.err

@@ -1,7 +1,7 @@
 """The life of a local cluster: brought up, watched, taken down, nothing left.
 
 Rule: agents end before the master, so that they can say goodbye; what has not ended 10 s
-after it was asked to is killed. An agent that dies is started again, for its tasks run on.
+after it was asked to is killed. A daemon that dies is started again, as it was: tasks run on.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from croupier.rpc.daemon import PARENT_VARIABLE
 
 READY_S = 30.0
 STOP_S = 10.0
-# Before an agent that died is started again, at first and at most.
+# Before a daemon that died is started again, at first and at most.
 RESTART_S = 0.2
 MAX_RESTART_S = 30.0
 _POLL_S = 0.05
@@ -39,6 +39,12 @@ class Cluster:
         """Make ready to start `plan`."""
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._started: list[Child] = []
+        self._has_crashed = self._is_slow = False
+
+    @property
+    def has_failed(self) -> bool:
+        """Whether a daemon ended unasked, with an error, or had to be killed."""
+        return self._has_crashed or self._is_slow or any(child.status for child in self._started)
 
     @property
     def logs(self) -> list[Path]:
@@ -64,29 +70,25 @@ class Cluster:
             waiting = f"{missing} of {len(self._plan.agents)} agents are not registered"
             raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
 
-    async def watch(self) -> Child:
-        """Report each agent that ends, and start it again; return the master once it has ended.
+    async def watch(self) -> None:
+        """Report each daemon that ends, and start it again, until cancelled.
 
         Raises:
-            OSError: if an agent cannot be started again.
+            OSError: if one cannot be started again.
         """
-        master = self._started[0]
-        ended = asyncio.create_task(master.ended.wait())
+        daemons = (self._plan.master, *self._plan.agents)
         keepers = [
-            asyncio.create_task(self._keep(number, agent))
-            for number, agent in enumerate(self._plan.agents, start=1)
+            asyncio.create_task(self._keep(number, daemon)) for number, daemon in enumerate(daemons)
         ]
         try:
-            await asyncio.wait((ended, *keepers), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait(keepers, return_when=asyncio.FIRST_COMPLETED)
             for keeper in keepers:
                 if keeper.done():
                     keeper.result()
-            report(_obituary(master))
-            return master
         finally:
-            for task in (ended, *keepers):
-                task.cancel()
-            await asyncio.gather(ended, *keepers, return_exceptions=True)
+            for keeper in keepers:
+                keeper.cancel()
+            await asyncio.gather(*keepers, return_exceptions=True)
 
     async def take_down(self, hurry: Coroutine[Any, Any, None]) -> None:
         """Ask the agents, and then the master, to stop; `hurry` cuts the wait for them short."""
@@ -98,6 +100,7 @@ class Cluster:
             )
             if not (stopping.done() or hurried.done()):
                 slow = ", ".join(child.name for child in self._started if not child.ended.is_set())
+                self._is_slow = True
                 report(f"killing what did not stop within {STOP_S:g} s: {slow}")
         finally:
             stopping.cancel()
@@ -112,18 +115,19 @@ class Cluster:
             for child in group:
                 await child.ended.wait()
 
-    async def _keep(self, number: int, agent: Daemon) -> None:
-        """Start an agent again whenever it has ended, later and later if it does so soon."""
+    async def _keep(self, number: int, daemon: Daemon) -> None:
+        """Start a daemon again whenever it has ended, later and later if it does so soon."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(RESTART_S, MAX_RESTART_S, random.Random())
         while True:
             child, began = self._started[number], loop.time()
             await child.ended.wait()
+            self._has_crashed = True
             report(f"{_obituary(child)}; it is started again")
             if loop.time() - began > MAX_RESTART_S:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())
-            self._started[number] = self._launch(agent)
+            self._started[number] = self._launch(daemon)
 
     def _start(self, daemon: Daemon) -> None:
         self._started.append(self._launch(daemon))

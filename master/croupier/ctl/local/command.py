@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,7 @@ class Place:
 
 
 def run_local(wishes: Wishes, place: Place) -> int:
-    """Run a cluster until a signal ends it (exit code 0) or its master dies (1).
+    """Run a cluster until a signal ends it (exit code 0).
 
     Raises:
         Unavailable: if a port is taken, or the cluster does not come up.
@@ -39,9 +40,10 @@ def run_local(wishes: Wishes, place: Place) -> int:
     """
     master_port = port_to_use("--master-port", place.master_port)
     http_port = port_to_use("--http-port", place.http_port)
-    with _directory(place.work_dir) as directory:
+    with _work_dir(place.work_dir) as work_dir:
+        directory = work_dir.path
         plan = make_plan(wishes, this_machine(directory), directory, master_port, http_port)
-        return asyncio.run(live(plan, place, directory))
+        return asyncio.run(live(plan, place, directory, work_dir.keep_logs))
 
 
 def welcome(plan: Plan, directory: Path, passes: bool) -> str:
@@ -53,7 +55,7 @@ Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each w
 
   master   {plan.master_address}
   metrics  http://{plan.http_address}/metrics
-  files    {directory}{" (removed at the end)" if passes else ""}
+  files    {directory}{" (removed at the end; the logs stay if a daemon fails)" if passes else ""}
 
 Try in another terminal:
 
@@ -64,8 +66,12 @@ Try in another terminal:
 Ctrl-C ends everything."""
 
 
-async def live(plan: Plan, place: Place, directory: Path) -> int:
-    """Start `plan`, and stay until a signal (0) or the end of the master (1).
+async def live(
+    plan: Plan, place: Place, directory: Path, keep_logs: Callable[[], None] = lambda: None
+) -> int:
+    """Start `plan`, and stay until a signal; the exit code.
+
+    `keep_logs` is called if a daemon has crashed or ended with an error.
 
     Raises:
         Unavailable: if the cluster does not come up.
@@ -78,12 +84,16 @@ async def live(plan: Plan, place: Place, directory: Path) -> int:
     ending = asyncio.create_task(signals.asked())
     try:
         await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
-        return living.result() if living.done() else 0
+        if living.done():
+            living.result()
+        return 0
     finally:
         for task in (living, ending):
             task.cancel()
         await asyncio.gather(living, ending, return_exceptions=True)
         await cluster.take_down(signals.hurried())
+        if cluster.has_failed:
+            keep_logs()
         left = await children.end_all()
         if left:
             report(f"could not kill {', '.join(map(str, left))}")
@@ -93,23 +103,48 @@ async def live(plan: Plan, place: Place, directory: Path) -> int:
         signals.close()
 
 
-async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) -> int:
+async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) -> None:
     await cluster.bring_up()
     print(welcome(plan, directory, passes=place.work_dir is None), flush=True)
     await cluster.watch()
-    return 1
+
+
+class WorkDir:
+    """Where the cluster's files are."""
+
+    def __init__(self, path: Path) -> None:
+        """Of this path; nothing is kept of a temporary one unless that is said."""
+        self.path, self.keeps_logs = path, False
+
+    def keep_logs(self) -> None:
+        """Remove all but the logs at the end."""
+        self.keeps_logs = True
 
 
 @contextmanager
-def _directory(wanted: Path | None) -> Iterator[Path]:
+def _work_dir(wanted: Path | None) -> Iterator[WorkDir]:
     if wanted is None:
-        with tempfile.TemporaryDirectory(
-            prefix="croupier-local-", ignore_cleanup_errors=True
-        ) as made:
-            yield Path(made)
+        made = WorkDir(Path(tempfile.mkdtemp(prefix="croupier-local-")))
+        try:
+            yield made
+        finally:
+            _clear(made)
         return
     try:
         wanted.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise InvalidRequest(f"--work-dir {wanted}: {error.strerror}") from None
-    yield wanted.resolve()
+    yield WorkDir(wanted.resolve())
+
+
+def _clear(made: WorkDir) -> None:
+    """Remove a temporary directory; of one whose logs are kept all the rest."""
+    if not made.keeps_logs:
+        shutil.rmtree(made.path, ignore_errors=True)
+        return
+    for each in made.path.iterdir():
+        if each.is_dir() and not each.is_symlink():
+            shutil.rmtree(each, ignore_errors=True)
+        elif each.suffix != ".log":
+            each.unlink(missing_ok=True)
+    report(f"the logs are kept in {made.path}")

@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from croupier.ctl.connection import Refused
+from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
+from croupier.ctl.run.limits import TIMED_OUT, Limits, limit_over
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.run.progress import SIGNAL_BASE
@@ -28,8 +30,10 @@ KILL_S: Final = 8.0
 T = TypeVar("T")
 
 
-def run_job(job: Job, target: Target) -> int:
-    """Run `job` to its end; its exit code, or 128 + N if signal N ended us.
+def run_job(job: Job, target: Target, limits: Limits) -> int:
+    """Run `job` to its end.
+
+    Its exit code, 124 if a limit is over, or 128 + N if signal N ended us.
 
     Raises:
         CroupierError: if the master refuses it, or throws it out.
@@ -38,18 +42,19 @@ def run_job(job: Job, target: Target) -> int:
     # `_tell` reports to the user what matters of the session.
     logging.getLogger("croupier.sdk").disabled = True
     try:
-        return asyncio.run(_run(job, target))
+        return asyncio.run(_run(job, target, limits))
     except InvalidRequest as error:
         # The command line is checked: the master has refused what it says.
         raise Refused(str(error)) from None
 
 
-async def _run(job: Job, target: Target) -> int:
+async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
-        async with Outputs(printer, _tell) as outputs:
-            launcher = Launcher(job, target, outputs, _tell)
-            return await Run(job, target, launcher, outputs).to_the_end()
+        addresses = Addresses(target)
+        async with Outputs(printer, addresses, _tell) as outputs:
+            launcher = Launcher(job, target, outputs, addresses, _tell)
+            return await Run(job, target, launcher, outputs).to_the_end(limits)
     finally:
         printer.close()
 
@@ -64,13 +69,14 @@ class Run:
         self._tasks: list[asyncio.Task[Any]] = []
         self._signals = EndSignals()
 
-    async def to_the_end(self) -> int:
-        """Run until the job has ended, or a signal or an error ends it; the exit code."""
+    async def to_the_end(self, limits: Limits) -> int:
+        """Run until the job has ended, or a signal, a limit or an error ends it; the exit code."""
         session = self._own(self._launcher.run())
         telling = self._own(Watch(self._job, self._launcher, self._target, _tell).run())
         interrupt = self._own(self._signals.asked())
+        limit = self._own(limit_over(limits, self._launcher))
         try:
-            await self._first(session, telling, interrupt, self._launcher.over)
+            await self._first(session, telling, interrupt, limit, self._launcher.over)
             if interrupt.done():
                 await self._interrupted()
                 return SIGNAL_BASE + interrupt.result()
@@ -79,9 +85,17 @@ class Run:
                     ended.result()
             if session.done():
                 raise Unavailable("the session with the master ended")
-            await self._first(interrupt, self._own(self._outputs.drained()))
+            if limit.done() and not self._launcher.over.done():
+                _tell(limit.result())
+                await self._interrupted()
+                return TIMED_OUT
+            drained = self._own(self._outputs.drained())
+            await self._first(interrupt, limit, drained)
             if interrupt.done():
                 return SIGNAL_BASE + interrupt.result()
+            if not drained.done():
+                _tell(limit.result())
+                return TIMED_OUT
             return self._launcher.progress.exit_code
         except OutputClosed:
             return SIGNAL_BASE + signal.SIGPIPE

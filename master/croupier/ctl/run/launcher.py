@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
+from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.progress import Copy, Progress
@@ -16,6 +17,7 @@ from croupier.sdk import (
     Framework,
     NotFound,
     Offer,
+    Reason,
     TaskState,
     TaskStatus,
     TaskVerdict,
@@ -34,7 +36,12 @@ class Launcher(Framework):
     """Launches the copies of one job. `over` is done once all have ended, or one cannot be."""
 
     def __init__(
-        self, job: Job, target: Target, outputs: Outputs, complain: Callable[[str], None]
+        self,
+        job: Job,
+        target: Target,
+        outputs: Outputs,
+        addresses: Addresses,
+        complain: Callable[[str], None],
     ) -> None:
         """Run `job` on the master at `target`; `complain` of what the user should know."""
         super().__init__(
@@ -46,7 +53,8 @@ class Launcher(Framework):
             demand_count=job.count,
         )
         self._job, self._outputs, self._complain = job, outputs, complain
-        self._addresses: dict[str, str] = {}
+        self._addresses = addresses
+        self._agents: dict[str, str] = {}
         self.progress = Progress(job.count)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.launched_at = 0.0
@@ -85,8 +93,9 @@ class Launcher(Framework):
         if not copies:
             await self._decline(offer)
             return False
+        self._addresses.learn(offer.agent_id, offer.http_address)
         for copy in copies:
-            self._addresses[copy.task_id] = offer.http_address
+            self._agents[copy.task_id] = offer.agent_id
         tasks = [self._job.task(copy.task_id) for copy in copies]
         refuse_s = 0.0 if self.progress.pending else 5.0
         try:
@@ -121,13 +130,15 @@ class Launcher(Framework):
         if copy is None:
             return
         if status.state in _HAS_RUN:
-            address = self._addresses[status.task_id]
-            self._outputs.follow(copy.index, address, status.framework_id, status.task_id)
+            agent_id = self._agents[status.task_id]
+            self._outputs.follow(copy.index, agent_id, status.framework_id, status.task_id)
         complaint = self.progress.on_status(status)
         if complaint:
             self._complain(complaint)
         if self.progress.find(status.task_id) is None:
-            self._outputs.on_ended(status.task_id)
+            has_run = status.exit_code is not None or status.signal is not None
+            is_launched = status.reason is not Reason.CONTAINER_LAUNCH_FAILED
+            self._outputs.on_ended(status.task_id, has_run=has_run and is_launched)
             if status.state in (TaskState.DROPPED, TaskState.UNKNOWN):
                 await self._ask_again()
         self._settle()

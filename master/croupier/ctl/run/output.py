@@ -1,19 +1,23 @@
 """Reading what tasks write, from the HTTP servers of their agents.
 
-Rule: every byte is shown once. A connection that breaks is made again from where it broke;
-a stream is over when it ended cleanly and the task is known to have ended.
+Rule: every byte is shown once. A connection that breaks is made again from where it broke, at
+the agent's new address if it has one; a stream is over when it ended cleanly and the task is
+known to have ended. Output that cannot be had is reported, and changes no exit code.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable
 from contextlib import suppress
+from dataclasses import dataclass, field
 from typing import Final, Self
 
 import aiohttp
 
+from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.printer import Printer, Sink, Stream
 from croupier.rpc.backoff import Backoff
 
@@ -24,22 +28,60 @@ CONNECT_S: Final = 5.0
 SILENCE_S: Final = 30.0
 # A stream may end a little before the master tells that the task has.
 LAG_S: Final = 2.0
-LAST_TRIES: Final = 6
-# An agent knows a task's output from its start on: what it does not know soon after the
-# end, as of a task that never started, will not come.
+# How long output is still tried for once its task has ended: agents restart meanwhile.
+LAST_S: Final = 20.0
+# An agent that answers knows a task's output from its start on: what it does not know soon
+# after the end will not come.
 LAST_LOOKS: Final = 2
 CHUNK_BYTES: Final = 64 * 1024
+
+
+@dataclass(slots=True)
+class Followed:
+    """A task whose output is read.
+
+    Attributes:
+        has_run: False if the task is known to have written nothing.
+        until: when to give up what cannot be read, once it has ended.
+    """
+
+    agent_id: str
+    framework_id: str
+    task_id: str
+    ended: asyncio.Event = field(default_factory=asyncio.Event)
+    has_run: bool = True
+    until: float = math.inf
+
+    def url(self, address: str, stream: Stream) -> str:
+        """Where the agent at `address` serves a stream of it."""
+        return f"http://{address}/output/{self.framework_id}/{self.task_id}/{stream}"
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Why a stream was not read to its end.
+
+    Attributes:
+        is_broken: the connection stood, and broke.
+        is_unknown: the agent answers that it has no such output.
+    """
+
+    text: str
+    is_broken: bool = False
+    is_unknown: bool = False
 
 
 class Outputs:
     """The output of all tasks. `async with` ends what still reads."""
 
-    def __init__(self, printer: Printer, complain: Callable[[str], None]) -> None:
+    def __init__(
+        self, printer: Printer, addresses: Addresses, complain: Callable[[str], None]
+    ) -> None:
         """Show output by `printer`; `complain` of what cannot be read."""
-        self._printer, self._complain = printer, complain
+        self._printer, self._addresses, self._complain = printer, addresses, complain
         self._opening = asyncio.Semaphore(OPENING)
         self._http: aiohttp.ClientSession | None = None
-        self._ended: dict[str, asyncio.Event] = {}
+        self._followed: dict[str, Followed] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -65,26 +107,32 @@ class Outputs:
         if self._http is not None:
             await self._http.close()
 
-    def follow(self, index: int, http_address: str, framework_id: str, task_id: str) -> None:
+    def follow(self, index: int, agent_id: str, framework_id: str, task_id: str) -> None:
         """Show what the task writes, from its beginning to its end; once for each task."""
-        if task_id in self._ended:
+        if task_id in self._followed:
             return
-        self._ended[task_id] = asyncio.Event()
-        if not http_address:
+        followed = Followed(agent_id, framework_id, task_id)
+        self._followed[task_id] = followed
+        if not self._addresses.of(agent_id):
             self._complain(f"{task_id}: its agent serves no output")
             return
         streams: tuple[Stream, ...] = ("stdout", "stderr")
         for stream in streams:
-            url = f"http://{http_address}/output/{framework_id}/{task_id}/{stream}"
-            reader = self._read(url, task_id, stream, self._printer.sink(index, stream))
+            reader = self._read(followed, stream, self._printer.sink(index, stream))
             task = asyncio.create_task(reader)
             self._reading.add(task)
             task.add_done_callback(self._on_read)
 
-    def on_ended(self, task_id: str) -> None:
-        """The task has ended: its streams end once they are read to their end."""
-        if task_id in self._ended:
-            self._ended[task_id].set()
+    def on_ended(self, task_id: str, *, has_run: bool) -> None:
+        """The task has ended: its streams end once they are read to their end.
+
+        A task that has not run wrote nothing, so nothing of it is missed.
+        """
+        followed = self._followed.get(task_id)
+        if followed is not None and not followed.ended.is_set():
+            followed.has_run = has_run
+            followed.until = asyncio.get_running_loop().time() + LAST_S
+            followed.ended.set()
 
     async def drained(self) -> None:
         """Wait until all that is followed is shown; `failed` tells if that cannot be."""
@@ -97,15 +145,13 @@ class Outputs:
         if error is not None and not self.failed.done():
             self.failed.set_exception(error)
 
-    async def _read(self, url: str, task_id: str, stream: Stream, sink: Sink) -> None:
-        ended = self._ended[task_id]
-        backoff = Backoff(0.1, 2.0, random.Random())
-        offset = tries = 0
+    async def _read(self, followed: Followed, stream: Stream, sink: Sink) -> None:
+        ended, backoff = followed.ended, Backoff(0.1, 2.0, random.Random())
+        offset = looks = 0
         while True:
-            if ended.is_set():
-                tries += 1
-            before = offset
-            offset, problem = await self._read_some(url, offset, sink)
+            looks += ended.is_set()
+            before, address = offset, self._addresses.of(followed.agent_id)
+            offset, problem = await self._read_some(followed.url(address, stream), offset, sink)
             if offset > before:
                 backoff.reset()
             if problem is None:
@@ -113,28 +159,48 @@ class Outputs:
                     await asyncio.wait_for(ended.wait(), LAG_S)
                 if ended.is_set():
                     break
-            elif tries >= (LAST_LOOKS if problem == NOT_FOUND else LAST_TRIES):
-                if offset or problem != NOT_FOUND:
-                    self._complain(f"{task_id}: {stream} may be cut short: {problem}")
+                continue
+            if not problem.is_broken:
+                await self._addresses.ask_again()
+            if self._addresses.of(followed.agent_id) != address:
+                looks = 0
+                backoff.reset()
+            elif ended.is_set() and self._is_hopeless(followed, problem, looks):
+                if offset or followed.has_run or not problem.is_unknown:
+                    told = f"{followed.task_id}: {stream} may be cut short"
+                    self._complain(f"{told}: {self._words(followed, problem)}")
                 break
-            else:
-                await asyncio.sleep(backoff.next_s())
+            await asyncio.sleep(backoff.next_s())
         await sink.finish()
 
-    async def _read_some(self, url: str, offset: int, sink: Sink) -> tuple[int, str | None]:
+    def _is_hopeless(self, followed: Followed, problem: Problem, looks: int) -> bool:
+        """Whether more output of a task that has ended is not to be expected."""
+        if problem.is_unknown and looks >= LAST_LOOKS:
+            return True
+        is_gone = self._addresses.is_gone(followed.agent_id)
+        return is_gone or asyncio.get_running_loop().time() >= followed.until
+
+    def _words(self, followed: Followed, problem: Problem) -> str:
+        is_gone = self._addresses.is_gone(followed.agent_id)
+        return problem.text + ("; the agent has left the cluster" if is_gone else "")
+
+    async def _read_some(self, url: str, offset: int, sink: Sink) -> tuple[int, Problem | None]:
         """Read on from `offset`; where that ended, and what broke it off if it did not end."""
         try:
             response = await self._opened(url, offset)
         except (aiohttp.ClientError, OSError) as error:
-            return offset, f"cannot reach {url.split('/')[2]}: {_words(error)}"
+            return offset, Problem(f"cannot reach {url.split('/')[2]}: {_reason(error)}")
         try:
+            if response.status == 404:
+                return offset, Problem("the agent knows no such output", is_unknown=True)
             if response.status != 200:
-                return offset, NOT_FOUND if response.status == 404 else f"HTTP {response.status}"
+                return offset, Problem(f"HTTP {response.status}")
             while True:
                 try:
                     chunk = await response.content.read(CHUNK_BYTES)
                 except (aiohttp.ClientError, OSError) as error:
-                    return offset, f"the connection broke: {_words(error)}"
+                    text = f"the connection broke: {_reason(error)}"
+                    return offset, Problem(text, is_broken=True)
                 if not chunk:
                     return offset, None
                 await sink.write(chunk)
@@ -148,9 +214,6 @@ class Outputs:
             return await self._http.get(url, params={"follow": "1", "offset": str(offset)})
 
 
-def _words(error: Exception) -> str:
+def _reason(error: Exception) -> str:
     """What the error says; its kind if it says nothing, as a timeout does."""
     return str(error) or type(error).__name__
-
-
-NOT_FOUND: Final = "the agent knows no such output"

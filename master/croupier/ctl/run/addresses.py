@@ -1,0 +1,59 @@
+"""Where agents serve output: as their offers say, and as the master says later.
+
+Rule: an agent that restarts may listen elsewhere. All readers together ask the master at most
+once in a second.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import suppress
+from typing import Final
+
+from croupier.ctl.connection import connected
+from croupier.ctl.pages import all_agents
+from croupier.ctl.target import Target
+from croupier.model.errors import CroupierError
+
+ASK_S: Final = 1.0
+
+
+class Addresses:
+    """HOST:PORT of the HTTP server of each agent, by agent id."""
+
+    def __init__(self, target: Target) -> None:
+        """Ask the master at `target`."""
+        self._target = target
+        self._known: dict[str, str] = {}
+        self._gone: set[str] = set()
+        self._asking = asyncio.Lock()
+        self._asked_at = float("-inf")
+
+    def learn(self, agent_id: str, address: str) -> None:
+        """Remember what an offer of the agent says."""
+        self._known[agent_id] = address
+
+    def of(self, agent_id: str) -> str:
+        """The latest address that is known; empty if the agent serves none."""
+        return self._known.get(agent_id, "")
+
+    def is_gone(self, agent_id: str) -> bool:
+        """Whether the master did not know the agent when it was asked last."""
+        return agent_id in self._gone
+
+    async def ask_again(self) -> None:
+        """Ask the master for the addresses of all agents; if it cannot be reached, keep them."""
+        loop = asyncio.get_running_loop()
+        async with self._asking:
+            if loop.time() - self._asked_at < ASK_S:
+                return
+            with suppress(CroupierError):
+                await self._ask()
+            self._asked_at = loop.time()
+
+    async def _ask(self) -> None:
+        async with connected(self._target) as master:
+            listed = {each.agent.agent_id: each.agent for each in await all_agents(master)}
+        self._gone = set(self._known) - set(listed)
+        for agent_id in set(self._known) & set(listed):
+            self._known[agent_id] = listed[agent_id].http_address

@@ -1,0 +1,53 @@
+"""How long a run may take, and how long it may wait for resources."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.ctl.run.launcher import Launcher
+from croupier.model.errors import InvalidRequest
+
+# As timeout(1) exits.
+TIMED_OUT: Final = 124
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """In seconds; None is no limit.
+
+    Attributes:
+        whole_s: for the whole run.
+        waiting_s: for a time in which tasks wait to be started and none is.
+    """
+
+    whole_s: float | None = None
+    waiting_s: float | None = None
+
+    def __post_init__(self) -> None:
+        for flag, limit in (("timeout", self.whole_s), ("wait-for-resources", self.waiting_s)):
+            if limit is not None and not limit > 0:
+                raise InvalidRequest(f"--{flag} must be more than 0")
+
+
+async def limit_over(limits: Limits, launcher: Launcher) -> str:
+    """Wait until a limit is over; says which. Never returns if there is none."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while True:
+        now = loop.time()
+        whole = begun + _or_never(limits.whole_s)
+        waiting = max(begun, launcher.launched_at) + _or_never(limits.waiting_s)
+        if now >= whole:
+            return f"not done after {limits.whole_s:g} s (--timeout); the tasks are ended"
+        if launcher.progress.pending and now >= waiting:
+            return f"no task could be started for {limits.waiting_s:g} s (--wait-for-resources)"
+        # What waits may be started meanwhile, and wait again.
+        due = min(whole, max(waiting, now + 0.1))
+        await asyncio.sleep(min(due - now, 3600.0))
+
+
+def _or_never(limit: float | None) -> float:
+    return math.inf if limit is None else limit
