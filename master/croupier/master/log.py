@@ -14,6 +14,7 @@ from croupier.master.core.facts import (
     AgentJoined,
     AgentLeft,
     AgentOperated,
+    AgentRefused,
     AgentUnhealthy,
     CallAnswered,
     Fact,
@@ -41,7 +42,7 @@ def log_fact(fact: Fact) -> None:
             _log.info(name, **said)
         case PreemptionBegun() | PreemptionEnded() | AgentOperated() | AgentDrained():
             _log.info(name, **said)
-        case AgentUnhealthy():
+        case AgentUnhealthy() | AgentRefused():
             _log.warning(name, **said)
         case AgentHealthy() | FrameworkTornDown():
             _log.info(name, **said)

@@ -6,13 +6,19 @@ What is counted when it happens is a counter or a histogram; what stands at a mo
 
 from __future__ import annotations
 
+import time
+from zlib import crc32
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
 from croupier.master.log import log_fact
+from croupier.rpc.repeats import Repeats
 
 # Roles are made up by frameworks: more than these are left out of the metrics.
 MAX_ROLES = 1000
+# Of refusals of agents so many are logged in so many seconds.
+REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
 _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -32,6 +38,10 @@ class Metrics:
 
         self._registrations = counter("agent_registrations", "Agents that registered.", "kind")
         self._removals = counter("agent_removals", "Agents that were lost.", "reason")
+        self._refused = counter(
+            "agents_refused", "Registrations refused for kinds of resources that have no room."
+        )
+        self._refusals = Repeats(REFUSED_AGAIN_S)
         self._operations = counter(
             "agent_operations", "What operators had done with agents.", "action"
         )
@@ -79,7 +89,8 @@ class Metrics:
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""
-        log_fact(fact)
+        if not isinstance(fact, facts.AgentRefused) or self._is_news(fact):
+            log_fact(fact)
         match fact:
             case facts.OfferMade():
                 self._offers.labels("sent").inc()
@@ -97,10 +108,17 @@ class Metrics:
             case _:
                 self._happened_seldom(fact)
 
+    def _is_news(self, fact: facts.AgentRefused) -> bool:
+        """Return whether to log a refusal: agents ask again, and anyone can make up hostnames."""
+        group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
+        return self._refusals.is_due(group, time.monotonic())
+
     def _happened_seldom(self, fact: facts.Fact) -> None:
         match fact:
             case facts.AgentJoined():
                 self._registrations.labels(fact.kind).inc()
+            case facts.AgentRefused():
+                self._refused.inc()
             case facts.AgentLeft():
                 self._removals.labels(fact.why).inc()
             case facts.AgentOperated():

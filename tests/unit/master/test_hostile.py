@@ -167,14 +167,6 @@ def test_a_number_from_the_past_that_is_not_known_is_no_success() -> None:
     assert isinstance(world.call(session, calls.Revive(), seq=1).error, Conflict)
 
 
-def test_kinds_of_resources_are_bounded_in_the_whole_cluster() -> None:
-    world = World()
-    first = ";".join(f"a{number}:1" for number in range(60))
-    assert world.agent(first) not in world.closed
-    second = world.agent(";".join(f"b{number}:1" for number in range(60)))
-    assert "kinds of resources" in str(world.closed[second])
-
-
 def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")

@@ -57,6 +57,15 @@ class AgentDrained:
 
 
 @dataclass(frozen=True, slots=True)
+class AgentRefused:
+    """An agent was not taken in for its kinds of resources, and why."""
+
+    agent_id: AgentId
+    hostname: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class AgentUnhealthy:
     """An agent says that it cannot launch tasks, and why; it is not offered."""
 
@@ -216,6 +225,7 @@ Fact = (
     | AgentLeft
     | AgentOperated
     | AgentDrained
+    | AgentRefused
     | AgentUnhealthy
     | AgentHealthy
     | FrameworkJoined

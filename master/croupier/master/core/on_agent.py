@@ -21,13 +21,14 @@ from croupier.master.core.effects import (
     Step,
 )
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
-from croupier.master.core.facts import AgentJoined, AgentLeft, AgentUnhealthy, Joined
+from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, AgentUnhealthy, Joined
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, tell
 from croupier.master.core.records import ForgetAgent
+from croupier.master.core.resource_kinds import refused_kinds, too_many_kinds
 from croupier.master.core.state import State
 from croupier.model.errors import (
     CroupierError,
@@ -39,7 +40,7 @@ from croupier.model.errors import (
 )
 from croupier.model.health import problems_text
 from croupier.model.ids import AgentId, check_hostname, check_id
-from croupier.model.resources import MAX_NAMES, sum_of
+from croupier.model.resources import sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
@@ -60,6 +61,12 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         yield from _check(state, event)
     except CroupierError as refusal:
         yield Close(event.session, refusal)
+        return
+    new_kinds = refused_kinds(state, event)
+    if new_kinds:
+        conflict = too_many_kinds(new_kinds)
+        yield Close(event.session, conflict)
+        yield Happened(AgentRefused(event.agent_id, event.hostname, str(conflict)))
         return
     agent = state.agents.get(event.agent_id)
     kind: Joined = "again" if agent else "new"
@@ -226,9 +233,6 @@ def _check(state: State, event: Register) -> Iterator[Pause]:
     check_hostname(event.hostname)
     if not event.total:
         raise InvalidRequest("the agent has no resources")
-    names = state.allocator.resource_names | set(event.total.scalars)
-    if len(names) > MAX_NAMES:
-        raise InvalidRequest(f"the cluster would have more than {MAX_NAMES} kinds of resources")
     seen: set[tuple[str, str]] = set()
     for report in event.tasks:
         yield PAUSE

@@ -1,0 +1,74 @@
+"""Kinds of resources are bounded in the whole cluster, and each agent answers for its own."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from croupier.master.core.facts import AgentRefused
+from croupier.master.metrics import REFUSALS_AT_ONCE, Metrics
+from croupier.master.services.views import view_master
+from croupier.model.errors import Conflict
+from croupier.model.ids import AgentId
+from croupier.rpc.resources_wire import resources_from_wire
+from tests.harness.world import World
+
+PLAIN = "cpus:4;mem:4GB"
+
+
+def invented(count: int, prefix: str = "a") -> str:
+    kinds = (f"{prefix}{number}:1" for number in range(count))
+    return ";".join((PLAIN, *kinds))
+
+
+def test_agents_with_kinds_that_are_known_are_never_refused() -> None:
+    world = World()
+    world.agent(invented(59), "full")
+    for number, resources in enumerate(
+        (PLAIN, invented(59), invented(7), PLAIN + ";gpus:1;disk:1GB;ports:[1-9]")
+    ):
+        session = world.agent(resources, f"h{number}")
+        assert session in world.state.peers, resources
+
+
+def test_an_agent_with_a_new_kind_is_refused_alone_and_the_operator_told() -> None:
+    world = World()
+    world.agent(invented(59), "full")
+    late = world.agent(PLAIN + ";fpgas:1;tpus:2", "late", agent_id="A7")
+    error = world.closed[late]
+    assert isinstance(error, Conflict)
+    assert "at most 64 kinds of resources, and no room for fpgas, tpus," in str(error)
+    assert AgentRefused(AgentId("A7"), "late", str(error)) in world.facts
+    assert world.agent(PLAIN, "late") in world.state.peers
+
+
+def test_kinds_of_an_agent_that_is_gone_make_room() -> None:
+    world = World()
+    full = world.agent(invented(59), "full")
+    world.end_session(full)
+    assert world.agent(PLAIN + ";fpgas:1") not in world.state.peers
+    world.pass_time(76.0)
+    assert world.agent(PLAIN + ";fpgas:1") in world.state.peers
+
+
+def test_an_agent_that_comes_again_does_not_stand_in_its_own_way() -> None:
+    world = World()
+    first = world.agent_id(world.agent(invented(59)))
+    assert world.agent(invented(59, "b"), agent_id=first) in world.state.peers
+
+
+@pytest.mark.parametrize("more", ["x:[1-2]", "x:{a,b}"])
+def test_ranges_and_sets_count_too(more: str) -> None:
+    world = World()
+    world.agent(invented(59) + ";ports:[1-9]")
+    assert world.agent(f"{PLAIN};{more}") not in world.state.peers
+    assert world.agent(PLAIN + ";gpus:1;disk:1GB") in world.state.peers
+    told = resources_from_wire(view_master(world.state, 0.0).total)
+    assert len({*told.scalars, "ports"}) == 64
+
+
+def test_refusals_are_logged_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+    metrics = Metrics(CollectorRegistry())
+    for number in range(1000):
+        metrics.happened(AgentRefused(AgentId(""), f"h{number}", "why"))
+    assert 1 <= capsys.readouterr().out.count("agent_refused") <= REFUSALS_AT_ONCE
