@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from fractions import Fraction
 
 from croupier.master.allocator.starvation import PreemptionRules
@@ -35,12 +36,15 @@ from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
+# Stories hold offers for longer than frameworks usually may.
+LEASES = Settings(max_offer_lease_s=60.0)
+
 
 class Story:
     """One scenario under way."""
 
     def __init__(self) -> None:
-        self.world = World()
+        self.world = World(settings=LEASES)
         self._out: list[str] = []
         self._sessions: dict[str, SessionId] = {}
         self._names: dict[str, str] = {}
@@ -74,7 +78,8 @@ class Story:
     # Commands.
 
     def _do_weights(self, plain: list[str], options: dict[str, str]) -> None:
-        self.world = World({role: int(weight) * 1000 for role, weight in options.items()})
+        weights = {role: int(weight) * 1000 for role, weight in options.items()}
+        self.world = World(weights, LEASES)
         self._spy(self.world)
 
     def _do_preemption(self, plain: list[str], options: dict[str, str]) -> None:
@@ -84,7 +89,7 @@ class Story:
             guarantee_timeout_s=float(options.get("guarantee", 15)),
             grace_s=float(options.get("grace", 30)),
         )
-        self.world = World(settings=Settings(preemption=rules))
+        self.world = World(settings=replace(LEASES, preemption=rules))
         self._spy(self.world)
 
     def _do_role(self, plain: list[str], options: dict[str, str]) -> None:

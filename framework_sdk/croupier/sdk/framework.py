@@ -77,7 +77,8 @@ class Framework:
                 nobody needs goes to others; None asks for whole remainders.
             demand_count: how many of those are wanted; None is without end.
             constraints: what agents must be like, if there is a demand.
-            offer_lease_s: how long offers may be held; None is the master's default, 10 s.
+            offer_lease_s: how long offers may be held; None is the master's default, 10 s. The
+                master bounds it (`--max-offer-lease`, 15 s); see `Offer.expires_at`.
             roles: several, at most 32, in place of `role`. Each offer is of one of them.
             demands: several shapes, at most 64, in place of `demand`; each may name a role, and
                 is of the first if it does not. A role without one is offered nothing.

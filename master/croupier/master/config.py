@@ -22,6 +22,10 @@ from croupier.rpc.cli import Seconds, read_by
 from croupier.rpc.http_hosts import format_names, parse_names
 from croupier.rpc.logging import LogFormat, LogLevel
 
+# Of an offer: the longest that operators may set, and the longest unless they do.
+LONGEST_LEASE_S = 3600.0
+DEFAULT_MAX_LEASE_S = 15.0
+
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
 AgentOrder = Literal["arrival", "random", "pack", "spread"]
 
@@ -161,7 +165,11 @@ class MasterConfig:
     """Tasks that have run for less than this, such as 1m, are not asked for."""
 
     offer_lease: Seconds = 10.0
-    """How long a framework may hold an offer, such as 10s, unless it asks for up to 60s."""
+    """How long a framework may hold an offer if it asks for no other lease, such as 10s."""
+
+    max_offer_lease: Seconds | None = None
+    """The longest that any framework may hold an offer; one that asks for more gets this. 15s
+    unless given, or --offer-lease if that is longer."""
 
     heartbeat: Seconds = 15.0
     """How often sessions say that they are there, such as 15s."""
@@ -202,8 +210,12 @@ class MasterConfig:
                 )
         if not 2 <= self.lease <= 60:
             raise InvalidRequest("--lease must be between 2 and 60 seconds")
-        if not 0.1 <= self.offer_lease <= 60:
-            raise InvalidRequest("--offer-lease must be between 0.1 and 60 seconds")
+        if not 0.1 <= self.offer_lease <= LONGEST_LEASE_S:
+            raise InvalidRequest("--offer-lease must be between 0.1 seconds and an hour")
+        if not self.offer_lease <= self.longest_lease_s <= LONGEST_LEASE_S:
+            raise InvalidRequest(
+                "--max-offer-lease must be at least --offer-lease, and at most an hour"
+            )
         if not 0.1 <= self.heartbeat <= 300:
             raise InvalidRequest("--heartbeat must be between 0.1 and 300 seconds")
         if not 2 * self.heartbeat <= self.agent_timeout <= 86400:
@@ -222,6 +234,13 @@ class MasterConfig:
             raise InvalidRequest("--agent-removals must be between 1 and 1,000,000")
         self._preemption()
 
+    @property
+    def longest_lease_s(self) -> float:
+        """The longest that any framework may hold an offer."""
+        if self.max_offer_lease is not None:
+            return self.max_offer_lease
+        return max(self.offer_lease, DEFAULT_MAX_LEASE_S)
+
     def settings(self) -> Settings:
         """The numbers that the core goes by."""
         return Settings(
@@ -230,6 +249,7 @@ class MasterConfig:
             return_timeout_s=self.agent_return_timeout,
             removals=self.agent_removals,
             offer_lease_s=self.offer_lease,
+            max_offer_lease_s=self.longest_lease_s,
             preemption=self._preemption(),
         )
 

@@ -269,7 +269,9 @@ class Subscribe(_message.Message):
     client_id: _builtins.str
     """New for each run of the framework's program: call numbers start again."""
     offer_lease_ms: _builtins.int
-    """How long an offer may be held. 0: the master's default (10 s); at most 60 s."""
+    """How long an offer may be held. 0: the master's default (10 s). A framework
+    that asks for more than the master allows (15 s) gets that; each offer says its lease.
+    """
     suppressed: _builtins.bool
     """In all roles."""
     @_builtins.property

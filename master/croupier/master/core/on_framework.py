@@ -198,9 +198,8 @@ def _check(state: State, event: Subscribe) -> None:
     own_roles(event.suppressed_roles, event.roles)
     if not 0 <= event.failover_timeout_s <= MAX_FAILOVER_TIMEOUT_S:
         raise InvalidRequest("the failover timeout must be between 0 and 365 days")
-    if not 0 <= event.offer_lease_s <= state.settings.max_offer_lease_s:
-        most = state.settings.max_offer_lease_s
-        raise InvalidRequest(f"an offer's lease is at most {most:.0f} s")
+    if event.offer_lease_s < 0:
+        raise InvalidRequest("an offer's lease must not be negative")
 
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
@@ -212,7 +211,8 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
         state.allocator.set_roles(framework.framework_id, event.roles)
     framework.name, framework.failover_timeout_s = event.name, event.failover_timeout_s
     framework.hostname, framework.webui_url = event.hostname, event.webui_url
-    framework.offer_lease_s = event.offer_lease_s or state.settings.offer_lease_s
+    lease_s = event.offer_lease_s or state.settings.offer_lease_s
+    framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
         yield from forget_all(framework, framework.begin_run(event.client_id))

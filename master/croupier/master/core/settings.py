@@ -23,8 +23,8 @@ class Settings:
         removals: how many agents at most become unreachable within `removal_window_s`, so
             that a master which is cut off itself does not write off its cluster.
         return_timeout_s: how long a restarted master waits for an agent it knew.
-        offer_lease_s: how long an offer may be held, unless the framework asks for more.
-        max_offer_lease_s: the most it may ask for.
+        offer_lease_s: how long an offer may be held, unless the framework asks otherwise.
+        max_offer_lease_s: the longest that any framework may hold an offer.
         refuse_s: how long a refusal holds that does not say; also for an expired offer.
         completed_tasks: how many ended tasks are kept to be looked at.
         spent_ids: how many ended task ids are remembered for each framework, so that
@@ -47,7 +47,7 @@ class Settings:
     removal_window_s: float = 60.0
     return_timeout_s: float = 600.0
     offer_lease_s: float = 10.0
-    max_offer_lease_s: float = 60.0
+    max_offer_lease_s: float = 15.0
     refuse_s: float = 5.0
     completed_tasks: int = 10_000
     spent_ids: int = 100_000
