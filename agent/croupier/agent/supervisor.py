@@ -327,6 +327,10 @@ class Supervisor:
                 self._tries[running.run] = again
                 return
             record = RunRecord()
+        if not (running.pid or running.failed) and record.task is not None:
+            # It was killed before it could say so to the agent too.
+            running.pid = record.task.pid
+            self._report(Started(key, running.pid))
         if not running.failed and record.end is not None and running.pid:
             self._note_end(Exited(key, record.end.exit_code, record.end.signal))
         elif not running.failed:

@@ -15,7 +15,7 @@ from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running, running_as
 from tests.harness.scripted_master import F, ScriptedMaster, program, shell
-from tests.integration.agent.conftest import Serving, Start
+from tests.integration.agent.conftest import RESOURCES, Serving, Start
 
 RUNNING, FINISHED, FAILED = TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED
 KILLED, GONE = TaskState.KILLED, TaskState.GONE
@@ -138,6 +138,27 @@ async def test_a_task_whose_shim_is_killed_too_is_ended_and_told(
     assert end.reason == Reason.EXECUTOR_TERMINATED
     assert not end.HasField("exit_code")
     assert not running_as(f"sleep {seconds}")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can have processes of its own only")
+async def test_a_task_that_kills_everything_is_told_of_when_the_agent_is_back(
+    master: ScriptedMaster, tmp_path: Path
+) -> None:
+    agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
+    # In a world of its own, in which the first process, a shell, is spared by `kill -1`.
+    words = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
+    agent.prefix = (*words, "/bin/sh", "-c", 'while :; do "$@"; sleep 0.1; done', "sh")
+    agent.start()
+    try:
+        await master.agent()
+        master.launch(shell("t1", "kill -KILL -1"))
+        end = await master.state("t1", FAILED)
+        assert end.reason == Reason.EXECUTOR_TERMINATED
+        assert len(master.sessions) > 1
+        master.launch(shell("t2", "exit 3"))
+        assert (await master.state("t2", FAILED)).exit_code == 3
+    finally:
+        agent.end()
 
 
 async def test_tasks_of_before_a_reboot_are_gone_unless_their_end_is_known(

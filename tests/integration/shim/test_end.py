@@ -10,7 +10,7 @@ from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
 
 import pytest
 
-from croupier.agent.core.events import Exited
+from croupier.agent.core.events import Exited, Started
 from croupier.agent.shim import run_file
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
@@ -145,6 +145,19 @@ async def test_a_shim_that_was_killed_takes_its_task_along(ward: Ward) -> None:
     assert await ward.ended("t1") == Exited(key("t1"), unknown=True)
     assert [is_running(pid) for pid in pids] == [False] * len(pids)
     assert written(ward, "t1").end is None
+
+
+async def test_a_shim_that_is_killed_before_it_can_tell_the_agent_has_started_its_task(
+    ward: Ward, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Its news are lost, as when it is killed between the writing and the telling.
+    monkeypatch.setattr(ward.supervisor, "_on_start", lambda key, start: None)
+    ward.shell("t1", "sleep 60")
+    path = ward.runs / "t1"
+    await eventually(lambda: b"task " in path.read_bytes())
+    os.kill(ward.shim_of("t1"), SIGKILL)
+    assert await ward.ended("t1") == Exited(key("t1"), unknown=True)
+    assert [type(report) for report in ward.reports] == [Started, Exited]
 
 
 async def test_the_end_waits_for_what_is_swept(ward: Ward) -> None:
