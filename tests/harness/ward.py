@@ -43,7 +43,7 @@ class Ward:
         account: Account | None = None,
     ) -> None:
         """Ask for a task."""
-        with self.sandboxes.create(key(name), account) as sandbox:
+        with self.sandboxes.create(key(name), account, again=True) as sandbox:
             self.supervisor.spawn(key(name), name, argv, environment, sandbox, account)
 
     def shell(self, name: str, line: str) -> None:

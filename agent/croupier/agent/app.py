@@ -24,6 +24,7 @@ from croupier.agent.launcher import Launcher
 from croupier.agent.leftovers import check_used, clean_up, unknown_runs
 from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
+from croupier.agent.oom_score import lower_own
 from croupier.agent.output import OutputRoutes
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.sandbox import Sandboxes
@@ -294,6 +295,7 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
         check_used(config.work_dir)
         await clean_up(config.work_dir)
         return
+    lower_own()
     agent = Agent(config)
     try:
         await agent.start()

@@ -6,10 +6,12 @@ import os
 import pwd
 import signal
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from croupier.agent import oom_score
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, Source, TaskState
 from tests.harness.agent_process import AgentProcess
@@ -158,6 +160,22 @@ async def test_what_does_not_fit_is_dropped(serving: Serving, master: ScriptedMa
     master.launch(shell("t1", "sleep 60", "cpus:3"), shell("t2", "true", "cpus:2"))
     dropped = await master.state("t2", DROPPED)
     assert dropped.message.startswith("it takes cpus:2, but the agent has cpus:1;")
+
+
+async def test_the_agent_is_the_last_that_the_kernel_ends_when_memory_is_short(
+    process: AgentProcess, master: ScriptedMaster
+) -> None:
+    may = subprocess.run(
+        ["/bin/sh", "-c", f"echo {oom_score.OWN} > /proc/self/oom_score_adj"],
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    own = int(Path("/proc/self/oom_score_adj").read_text())
+    agent = int(Path(f"/proc/{process.pid}/oom_score_adj").read_text())
+    assert agent == (own if may.returncode else oom_score.OWN)
+    master.launch(program("t1", "sleep", "60"))
+    pid = (await master.state("t1", RUNNING)).pid
+    assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) >= 500
 
 
 async def test_the_environment_is_clean_and_holds_ports(

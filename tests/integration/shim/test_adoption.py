@@ -65,7 +65,10 @@ async def test_a_task_outlives_its_agent_and_its_end_is_told_to_the_next(
 
 
 async def test_an_adopted_task_is_ended_as_any_other(ward: Ward, doomed: Doomed) -> None:
-    doomed(2, "setsid sleep 60 & echo $! > deep; trap '' TERM; sleep 60; sleep 60")
+    line = "setsid sleep 60 & echo $! > deep; trap '' TERM; echo $$ > ready; sleep 60; sleep 60"
+    doomed(2, line)
+    for name in ("t0", "t1"):
+        await ward.pid_in(name, "ready")
     for name, number in (("t0", SIGTERM), ("t1", SIGKILL)):
         adopted = ward.adopt(name)
         assert isinstance(adopted, Adopted)

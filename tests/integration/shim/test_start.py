@@ -165,6 +165,17 @@ async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
     assert (ward.home("t1") / "mine").stat().st_uid == pwd.getpwnam("nobody").pw_uid
 
 
+@pytest.mark.parametrize("user", ["", pytest.param("nobody", marks=AS_ROOT)])
+async def test_the_kernel_ends_it_before_the_agent_when_memory_is_short(
+    ward: Ward, user: str
+) -> None:
+    ward.spawn("t1", "sleep", "60", account=find_account(user))
+    pid = await ward.started("t1")
+    own = _oom_score_adj(os.getpid())
+    assert _oom_score_adj(pid) == max(500, own)
+    assert _oom_score_adj(ward.shim_of("t1")) == own
+
+
 @AS_ROOT
 async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path) -> None:
     program = tmp_path / "mine"
@@ -192,6 +203,10 @@ async def test_a_task_can_be_ended_while_it_starts(ward: Ward, number: int) -> N
         assert await ward.ended(f"t{at}") == Exited(key(f"t{at}"), signal=number)
         kinds = [type(each) for each in ward.reports if each.key == key(f"t{at}")]
         assert kinds == [Started, Exited]
+
+
+def _oom_score_adj(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/oom_score_adj").read_text())
 
 
 def _umask() -> int:

@@ -26,6 +26,7 @@ PREFIX = b"T."
 RUN_FILE, NEWS, FIRST_UNKNOWN = 3, 4, 5
 SHIM_LINE, TASK_LINE, END_LINE = 64, 128, 192
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
+OOM_SCORE_ADJ = 500
 SWEEP_S = 10.0
 _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
 
@@ -97,6 +98,17 @@ def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
     return first or errno.ENOENT
 
 
+def raise_oom_score() -> None:
+    """In the child: have the kernel choose the task, and not the agent, when memory is short."""
+    try:
+        fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return
+    if int(os.read(fd, 16) or b"0") < OOM_SCORE_ADJ:
+        attempt(os.pwrite, fd, b"%d" % OOM_SCORE_ADJ, 0)
+    os.close(fd)
+
+
 def become(
     shim: int,
     directory: str,
@@ -109,6 +121,7 @@ def become(
     try:
         os.setsid()
         os.chdir(directory)
+        raise_oom_score()
         step = "user"
         if account is not None:
             uid, gid, groups = account

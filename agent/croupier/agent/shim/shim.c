@@ -45,6 +45,7 @@
 #define PROTOCOL "croupier-shim 1"
 #define PREFIX_LENGTH 2 /* of "T." */
 #define MAX_GROUPS 65536
+#define OOM_SCORE_ADJ 500 /* of the task: the kernel ends it before the agent */
 #define SWEEP_S 10 /* what cannot be killed within that is stuck in the kernel */
 
 enum { RUN_FILE = 3, NEWS = 4, FIRST_UNKNOWN = 5 };
@@ -169,6 +170,22 @@ static void execute(char **argv) {
     errno = first_errno != 0 ? first_errno : ENOENT;
 }
 
+/* In the child: have the kernel choose the task, and not the agent, when memory is short.
+ * Anybody may raise the score, and nobody below root may lower what root has set. */
+static void raise_oom_score(void) {
+    char text[16] = "";
+    int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);
+    if (fd < 0) {
+        return;
+    }
+    if (read(fd, text, sizeof text - 1) > 0 && atoi(text) < OOM_SCORE_ADJ) {
+        int length = snprintf(text, sizeof text, "%d", OOM_SCORE_ADJ);
+        /* A kernel that refuses leaves things as they were. */
+        (void)!pwrite(fd, text, (size_t)length, 0);
+    }
+    close(fd);
+}
+
 /* In the child: become the task. It must not touch this process's memory beyond `fail`. */
 static void become(pid_t shim, const char *directory, int other_account, char **argv) {
     sigset_t none;
@@ -176,6 +193,7 @@ static void become(pid_t shim, const char *directory, int other_account, char **
     if (chdir(directory) != 0) {
         fail("sandbox");
     }
+    raise_oom_score(); /* before setuid, which takes the file away */
     if (other_account && (setgroups(account.count, account.groups) != 0 ||
                           setgid(account.gid) != 0 || setuid(account.uid) != 0)) {
         fail("user");

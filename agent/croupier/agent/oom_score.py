@@ -1,0 +1,28 @@
+"""Whom the kernel ends when memory is short: tasks, and not the agent that watches them.
+
+The shim raises the score of each task (shim.c); that needs no right. To lower its own score the
+agent needs CAP_SYS_RESOURCE, which root has. Its shims inherit the score.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import structlog
+
+_log = structlog.get_logger("croupier.agent")
+
+_FILE = Path("/proc/self/oom_score_adj")
+# Of the agent and of shims. -1000 would spare them whatever they take.
+OWN = -900
+
+
+def lower_own() -> bool:
+    """Have the kernel end this process after all others; whether the kernel agrees."""
+    try:
+        if int(_FILE.read_text()) > OWN:
+            _FILE.write_text(str(OWN))
+    except (OSError, ValueError) as error:
+        _log.info("oom_score_not_lowered", error=str(error))
+        return False
+    return True
