@@ -110,7 +110,7 @@ class Agent:
         port = await self._http.start(config.http)
         self.http_address = Address(config.http.host, port)
         self.link = Link(
-            Masters(config.master),
+            Masters(config.master, only_loopback=not config.insecure),
             self._identity(),
             self._inbox,
             Waits(self._rng),

@@ -93,7 +93,8 @@ class AgentConfig:
     """The name that the agent goes by."""
 
     insecure: bool = False
-    """Listen beyond this machine without encryption or authentication."""
+    """Listen beyond this machine, and obey a master on another, without encryption or
+    authentication."""
 
     log_format: LogFormat = "auto"
     """text, json, or auto: text on a terminal."""
@@ -106,6 +107,12 @@ class AgentConfig:
             raise InvalidRequest(
                 f"{self.http} can be reached from other machines, and nothing would be"
                 " encrypted or authenticated; give --insecure to accept that"
+            )
+        remote = [address for address in self.master if not address.is_loopback]
+        if remote and self.recover != "cleanup" and not self.insecure:
+            raise InvalidRequest(
+                f"the master at {remote[0]} is on another machine, and nothing would be encrypted"
+                " or authenticated; give --insecure to accept that"
             )
         if not self.master:
             raise InvalidRequest("--master names no master")

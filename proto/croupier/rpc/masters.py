@@ -18,9 +18,13 @@ MAX_HOPS = 3
 class Masters:
     """The masters of one cluster, as far as they are known; at least one."""
 
-    def __init__(self, addresses: Sequence[Address]) -> None:
-        """Begin with the first of `addresses`; a leader that is none of them is followed too."""
+    def __init__(self, addresses: Sequence[Address], *, only_loopback: bool = False) -> None:
+        """Begin with the first of `addresses`; a leader that is none of them is followed too.
+
+        With `only_loopback` not to another machine.
+        """
         assert addresses
+        self._only_loopback = only_loopback
         self._list = cycle(addresses)
         self._current: Address | None = None
         self._leader: Address | None = None
@@ -43,7 +47,8 @@ class Masters:
             return False
         leader = _address(error.leader)
         is_dead, self._dead = leader == self._dead, None
-        if leader is None or leader == self._current or is_dead or self._hops >= MAX_HOPS:
+        is_followed = leader is not None and (leader.is_loopback or not self._only_loopback)
+        if not is_followed or leader == self._current or is_dead or self._hops >= MAX_HOPS:
             self._hops = 0
             return False
         self._hops += 1

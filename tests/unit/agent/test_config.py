@@ -20,8 +20,13 @@ def test_the_defaults_stay_on_this_machine() -> None:
     ("values", "message"),
     [
         ({"http": Address("0.0.0.0", 5081)}, "give --insecure to accept that"),
+        ({"master": (Address("10.0.0.1", 5050),)}, "10.0.0.1:5050 is on another machine"),
+        (
+            {"master": (Address("localhost", 1), Address("m2", 1))},
+            "the master at m2:1 is on another",
+        ),
         ({"master": ()}, "--master names no master"),
-        ({"master": (Address("a", 0),)}, "port 0 cannot be connected to"),
+        ({"master": (Address("localhost", 0),)}, "port 0 cannot be connected to"),
         ({"hostname": ""}, "--hostname: a hostname has 1 to 255 printable characters"),
         ({"hostname": "a\nb"}, "--hostname"),
         ({"hostname": "a" * 256}, "--hostname"),
@@ -34,3 +39,6 @@ def test_bad_values_are_refused(values: dict[str, Any], message: str) -> None:
 
 def test_beyond_loopback_is_a_choice() -> None:
     assert AgentConfig(http=Address("0.0.0.0", 5081), insecure=True).insecure
+    assert AgentConfig(master=(Address("m1", 5050),), insecure=True).insecure
+    # It connects to none.
+    assert AgentConfig(master=(Address("m1", 5050),), recover="cleanup").master

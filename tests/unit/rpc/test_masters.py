@@ -77,3 +77,13 @@ def test_a_leader_that_names_itself_or_nonsense_is_no_hint() -> None:
     assert not masters.failed(not_leader(A))
     assert not masters.failed(NotLeader("?", "nonsense"))
     assert not masters.failed(NotLeader("?", "x:99999999"))
+
+
+def test_a_leader_on_another_machine_is_not_followed_from_loopback_only() -> None:
+    here, there = Address("127.0.0.1", 1), Address("localhost", 2)
+    masters = Masters([here], only_loopback=True)
+    assert masters.next() == here
+    assert not masters.failed(not_leader(D))
+    assert masters.next() == here
+    assert masters.failed(not_leader(there))
+    assert masters.next() == there
