@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 from croupier.ctl.connection import connected
 from croupier.ctl.lookup import agent_id_of, framework_called
@@ -18,16 +18,15 @@ from croupier.ctl.views import View, framework_view, reason_view, role_view
 from croupier.v1 import operator_pb2 as pb
 
 # What to do, by the master's word for the cause. `{role}` is the role whose limit or guarantee
-# it was, or else the framework's own.
+# it is.
 _ADVICE = {
     "filtered": "its own refusals: it can revive, or refuse for a shorter time",
-    "does not fit": "ask for less at once, wait for tasks to end, or add larger agents",
+    "does not fit": "ask for less at once, or add agents that have as much",
     "below the minimum useful amount": "declare a demand to be offered as little as that",
     "constraint": "loosen the demand's constraints, or add agents that meet them",
     "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
     "guarantee": "it is owed first: croupier quota get {role}",
-    "outranked": "others hold less of what is their due; more weight: "
-    "croupier weights set {role} ...",
+    "in use": "wait for tasks to end, or add agents",
     "earmarked": "it was freed for another framework; what that leaves is dealt again",
     "scarce": "a demand that names the scarce resource is dealt these agents",
     "suppressed": "the framework asked for no offers: it has to revive",
@@ -63,6 +62,7 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
         "framework": framework_view(answer.framework),
         "roles": [role_view(role) for role in answer.roles],
         "reasons": [reason_view(reason) for reason in answer.reasons],
+        "policy": answer.policy,
     }
     if as_json:
         print(json.dumps(told, indent=2))
@@ -72,12 +72,12 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
 
 
 def why_lines(told: View, agent: str) -> Iterator[str]:
-    """What a person is told; `agent` is what he asked about, or empty."""
+    """What a person is told; `agent` is the agent in question, or empty."""
     yield from _framework_lines(told["framework"])
     for role in told["roles"]:
         yield f"role {role['role']}: {', '.join(_role_parts(role))}"
     yield ""
-    yield from _reason_lines(told["reasons"], agent, told["framework"]["roles"])
+    yield from _reason_lines(told, agent)
 
 
 def _framework_lines(framework: View) -> Iterator[str]:
@@ -113,7 +113,8 @@ def _role_parts(role: View) -> Iterator[str]:
         yield f"preemption {preemption_text(role['preemption'])}"
 
 
-def _reason_lines(reasons: Sequence[View], agent: str, roles: Sequence[str]) -> Iterator[str]:
+def _reason_lines(told: View, agent: str) -> Iterator[str]:
+    reasons, roles = told["reasons"], told["framework"]["roles"]
     if not reasons:
         yield "Nothing has kept it from more since it was last dealt to."
         return
@@ -122,9 +123,34 @@ def _reason_lines(reasons: Sequence[View], agent: str, roles: Sequence[str]) -> 
         role = f" in role {reason['role']}" if len(roles) > 1 else ""
         agents = "" if agent or not reason["agents"] else f", {_many(reason['agents'], 'agent')}"
         yield f"  {reason['cause']}{role}{agents}: {reason['detail']}"
-        advice = _ADVICE.get(reason["cause"])
+        advice = _advice(reason, told["policy"])
         if advice:
-            yield f"    -> {advice.format(role=reason['about_role'] or reason['role'])}"
+            yield f"    -> {advice}"
+
+
+def _advice(reason: View, policy: str) -> str:
+    """What a person can do about it; empty if nothing is known."""
+    own, about = reason["role"], reason["about_role"] or reason["role"]
+    if reason["cause"] != "outranked":
+        return _ADVICE.get(reason["cause"], "").format(role=about)
+    if policy == "fifo":
+        return "first come, first served (--policy fifo): it gets what those before it cannot use"
+    mine = _parting(own, about)
+    if not mine:
+        return "frameworks within one role share it alike: a role of its own may have more weight"
+    more = f"more weight: croupier weights set {mine} ..."
+    if policy == "random":
+        return f"turns are drawn by lot (--policy random), in proportion to weights; {more}"
+    return f"others hold less of what is their due; {more}"
+
+
+def _parting(own: str, other: str) -> str:
+    """The role at or above `own` whose weight counts against `other`; empty if there is none."""
+    mine, theirs = own.split("/"), other.split("/")
+    common = 0
+    while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
+        common += 1
+    return "/".join(mine[: common + 1]) if common < len(mine) else ""
 
 
 def _share_text(view: View) -> str:

@@ -1133,6 +1133,9 @@ class ExplainResponse(_message.Message):
     REASONS_FIELD_NUMBER: _builtins.int
     FRAMEWORK_FIELD_NUMBER: _builtins.int
     ROLES_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    policy: _builtins.str
+    """`--policy` of the master."""
     @_builtins.property
     def reasons(self) -> _containers.RepeatedCompositeFieldContainer[Global___PassedOver]:
         """The latest first."""
@@ -1149,10 +1152,11 @@ class ExplainResponse(_message.Message):
         reasons: _abc.Iterable[Global___PassedOver] | None = ...,
         framework: Global___FrameworkView | None = ...,
         roles: _abc.Iterable[Global___RoleView] | None = ...,
+        policy: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework", "policy", b"policy", "reasons", b"reasons", "roles", b"roles"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from croupier.ctl.views import framework_view, reason_view, role_view
 from croupier.ctl.why import why_lines
 from croupier.model.demand import Demand
@@ -45,11 +47,12 @@ LIMIT = pb.PassedOver(
 ODD = pb.PassedOver(cause="new to us", agents=1, role="ads/prod", detail="agent a1: who knows")
 
 
-def told(*reasons: pb.PassedOver, agent: str = "") -> list[str]:
+def told(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[str]:
     view = {
         "framework": framework_view(FRAMEWORK),
         "roles": [role_view(ADS), role_view(PROD)],
         "reasons": [reason_view(reason) for reason in reasons],
+        "policy": policy,
     }
     return list(why_lines(view, agent))
 
@@ -84,3 +87,39 @@ def test_of_one_agent() -> None:
 
 def test_nothing_keeps_it() -> None:
     assert told()[-1] == "Nothing has kept it from more since it was last dealt to."
+
+
+@pytest.mark.parametrize(
+    ("own", "rival", "weighed"),
+    [
+        ("b", "a", "b"),
+        ("ads/prod", "web", "ads"),
+        ("ads/prod", "ads/test", "ads/prod"),
+        ("ads/prod/x", "ads/test/y", "ads/prod"),
+    ],
+)
+def test_more_weight_is_for_the_framework_that_asks(own: str, rival: str, weighed: str) -> None:
+    reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
+    line = told(reason)[-1]
+    assert line.endswith(f"more weight: croupier weights set {weighed} ...")
+    assert f"croupier weights set {weighed} ..." in told(reason, policy="random")[-1]
+
+
+@pytest.mark.parametrize(("own", "rival"), [("a", "a"), ("a", "a/b"), ("*", "*")])
+def test_no_weight_tells_frameworks_of_one_role_apart(own: str, rival: str) -> None:
+    reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
+    assert told(reason)[-1] == (
+        "    -> frameworks within one role share it alike: a role of its own may have more weight"
+    )
+
+
+def test_first_come_first_served_has_no_weights() -> None:
+    reason = pb.PassedOver(cause="outranked", role="b", about_role="a", detail="x")
+    line = told(reason, policy="fifo")[-1]
+    assert "first come, first served" in line
+    assert "weight" not in line
+
+
+def test_room_that_is_in_use_needs_no_larger_agents() -> None:
+    reason = pb.PassedOver(cause="in use", role="b", agents=2, detail="x")
+    assert told(reason)[-1] == "    -> wait for tasks to end, or add agents"

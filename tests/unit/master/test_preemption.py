@@ -15,6 +15,7 @@ from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.services.views import view_reasons
 from croupier.model.ids import AgentId, TaskId
 from croupier.model.task import TaskState
 from tests.harness.world import World, make_task
@@ -118,3 +119,48 @@ def test_a_look_ends_in_time_however_many_starve_in_vain() -> None:
             made = 0
             pass_time(world, 1.0)
             assert made < 10 * EFFORT
+
+
+def told_of_preemption(world: World, name: str) -> list[str]:
+    """What `why` says of room that is made for the framework of this name."""
+    (framework_id,) = [f for f, known in world.state.frameworks.items() if known.name == name]
+    answer = view_reasons(world.state, framework_id, AgentId(""), world.now)
+    assert answer.policy == "drf"
+    return [each.detail for each in answer.reasons if each.cause == "preemption"]
+
+
+def test_why_tells_whether_and_when_room_is_made() -> None:
+    world = World(settings=HURRY)
+    world.agent("cpus:4;mem:4GB")
+    session = world.framework("early", "cpus:1;mem:1MB", name="early")
+    world.accept(session, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(4)))
+    world.framework("late", "cpus:1;mem:1MB", name="late")
+    pass_time(world, 2.0)
+    (line,) = told_of_preemption(world, "late")
+    assert line.startswith("it has been below 0.8 of its entitlement for ")
+    assert "tasks of others are asked to end for it in " in line
+    assert told_of_preemption(world, "early") == [
+        "it has at least 0.8 of its entitlement: no room is made for it"
+    ]
+    pass_time(world, 10.0)
+    assert told_of_preemption(world, "late") == [], "room is being made, and that is told"
+
+
+def test_why_tells_that_no_victim_is_found() -> None:
+    world = World(settings=HURRY)
+    world.agent("cpus:1;mem:4GB")
+    session = world.framework("early", "cpus:1;mem:1MB", name="early")
+    world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
+    world.framework("late", "cpus:1;mem:1MB", name="late")
+    pass_time(world, 10.0)
+    (line,) = told_of_preemption(world, "late")
+    assert "nothing can be taken back for it now" in line
+
+
+def test_why_says_nothing_of_preemption_where_there_is_none() -> None:
+    world = World()
+    world.agent("cpus:1;mem:4GB")
+    session = world.framework("early", "cpus:1;mem:1MB", name="early")
+    world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
+    world.framework("late", "cpus:1;mem:1MB", name="late")
+    assert told_of_preemption(world, "late") == []

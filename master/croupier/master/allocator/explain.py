@@ -5,11 +5,12 @@ from __future__ import annotations
 from itertools import takewhile
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.look import Look
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
-from croupier.master.allocator.refusals import AtLimit, KeptFor, TakenBy
+from croupier.master.allocator.refusals import AtLimit, KeptFor
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
@@ -78,16 +79,19 @@ def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     """Nothing kept the leaf from any agent but that others came first."""
     others = [taker for taker in tree.takers if taker[0] is not leaf]
     before = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
-    place = f"{before} stand before it" if before else "it is next"
-    mine = (
-        f"it is entitled to {float(tree.entitlement(leaf)):.3f} of the cluster and has"
-        f" {float(tree.share_of(leaf)):.3f}; {place}"
-    )
+    mine = f"{before} stand before it" if before else "it is next"
+    if tree.policy.name == "drf":
+        # Under other policies no entitlement decides.
+        entitled, has = float(tree.entitlement(leaf)), float(tree.share_of(leaf))
+        mine = f"it is entitled to {entitled:.3f} of the cluster and has {has:.3f}; {mine}"
     if not others:
-        return PassedOver(Cause.OUTRANKED, agents, f"nothing is free; {mine}", leaf.role)
-    taken = TakenBy(*others[-1], dict(leaf.held), tree.totals)
-    cause = Cause.GUARANTEE if taken.needs else Cause.OUTRANKED
-    return PassedOver(cause, agents, f"{taken.briefly}; {mine}", leaf.role, taken.role)
+        return PassedOver(Cause.IN_USE, agents, f"nothing is free; {mine}", leaf.role)
+    taker, needs, _ = others[-1]
+    guaranteed = guaranteed_node(taker) if needs else None
+    cause = Cause.GUARANTEE if needs else Cause.OUTRANKED
+    role = taker.role if guaranteed is None else guaranteed.role
+    told = f"{taker_text(taker, needs=needs, verb=' was dealt to last')}; {mine}"
+    return PassedOver(cause, agents, told, leaf.role, role)
 
 
 def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:

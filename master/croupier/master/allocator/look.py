@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits, refusals
+from croupier.master.allocator.comparison import taken_by
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause
@@ -179,12 +180,14 @@ class Look:
         self, leaf: Leaf, want: Want, units: int, least: int, room: Resources
     ) -> Refusal:
         unit = want.demand.unit
+        could_fit = unit.units_within(self._agent.total, least) >= least
+        cause = Cause.IN_USE if could_fit else Cause.DOES_NOT_FIT
         if least > 1 and units:
-            return self._misfit(leaf, refusals.TooFew(unit, units, least), Cause.DOES_NOT_FIT, unit)
+            return self._misfit(leaf, refusals.TooFew(unit, units, least), cause, unit)
         if self._rules.hold_s > 0 and self._could_be_dealt(leaf, want, least):
             self._starved.append((leaf, unit))
-        shortage = refusals.Shortage(unit, room, self._agent.total)
-        return self._misfit(leaf, shortage, Cause.DOES_NOT_FIT, unit)
+        shortage = refusals.Shortage(unit, least, room, self._agent.total)
+        return self._misfit(leaf, shortage, cause, unit)
 
     def _could_be_dealt(self, leaf: Leaf, want: Want, least: int) -> bool:
         """Whether the leaf would be dealt the units that do not fit, if the agent were empty."""
@@ -219,7 +222,7 @@ class Look:
             self._is_kept = True
             return Cause.EARMARKED, refusals.EarmarkedFor(mark.leaf, mark.amount)
         if self._taker is not None and self._taker[0] is not leaf and enough(self._agent.free):
-            taken = refusals.TakenBy(*self._taker, dict(leaf.held), self._tree.totals)
+            taken = taken_by(self._taker, leaf, self._tree.policy.name, self._tree.totals)
             return (Cause.GUARANTEE if taken.needs else Cause.OUTRANKED), taken
         return cause, why
 

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 
 from croupier.master.allocator.allocator import Allocator
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pool import Earmark
+from croupier.master.allocator.pool import Earmark, PooledAgent
 from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
 from croupier.master.allocator.preemption import Holdings as KnownHoldings
-from croupier.master.allocator.standing import Standings
+from croupier.master.allocator.standing import Standings, may_preempt
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -94,6 +94,20 @@ class Preemptor:
                     known.forget(victim.leaf)
                 plans.append(found)
         return plans
+
+    def tell(self, leaf: Leaf, now: float) -> str | None:
+        """Whether and when room is made for a framework that waits; None without preemption."""
+        if not self.is_possible or not leaf.is_willing:
+            return None
+        if not may_preempt(leaf, self.rules.is_on):
+            return f"off for role {leaf.role}: no room is made for it"
+        if any(each.earmark is not None and each.earmark.leaf is leaf for each in self._kept()):
+            return None
+        self._tree.refresh()
+        return self._starvation.tell(self._standings(), leaf, now)
+
+    def _kept(self) -> Iterable[PooledAgent]:
+        return self._pool.earmarked.values()
 
     def declined(self, framework_id: FrameworkId, role: Role, now: float) -> None:
         """The framework did not want what it was offered: it does not starve for a while."""

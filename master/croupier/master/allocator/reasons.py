@@ -13,6 +13,7 @@ class Cause(Enum):
 
     FILTERED = "filtered"
     DOES_NOT_FIT = "does not fit"
+    IN_USE = "in use"
     NOT_USEFUL = "below the minimum useful amount"
     CONSTRAINT = "constraint"
     LIMIT = "limit"
@@ -31,6 +32,7 @@ class Cause(Enum):
     DEACTIVATED = "agent is deactivated"
     UNHEALTHY = "agent is unhealthy"
     MAKING_ROOM = "room is being made"
+    PREEMPTION = "preemption"
     ELIGIBLE = "eligible"
 
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from croupier.master.allocator.node import Amounts, Leaf, Pool
-from croupier.master.allocator.share import Totals
+from croupier.master.allocator.node import Leaf, Pool
 from croupier.model.attributes import Constraint
 from croupier.model.resources import Resources
-from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
 
 
@@ -19,16 +17,49 @@ def free_text(left: Resources) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """The unit does not fit in what is free."""
+    """So many units do not fit in what is free."""
 
     unit: Resources
+    least: int
     left: Resources
     total: Resources
 
     def __str__(self) -> str:
-        if not self.unit.units_within(self.total, 1):
-            return f"needs {self.unit}, but the agent has only {self.total} in all"
-        return f"needs {self.unit}, but {free_text(self.left)}"
+        whole = self._short(self.total)
+        if whole:
+            return f"needs {self._units}, but the agent has only {', '.join(whole)} in all"
+        free = self._short(self.left)
+        if not free:
+            return f"needs {self._units}, but {free_text(self.left)}"
+        return f"needs {self._units}, but only {', '.join(free)} is free"
+
+    @property
+    def _units(self) -> str:
+        return f"{self.least} units of <{self.unit}>" if self.least > 1 else str(self.unit)
+
+    def _short(self, room: Resources) -> list[str]:
+        """The amounts in `room` of the resources of which it has too little."""
+        names = (*self.unit.scalars, *self.unit.ranges, *self.unit.sets)
+        return [_amount(room, name) for name in names if self._is_short(name, room)]
+
+    def _is_short(self, name: str, room: Resources) -> bool:
+        unit = self.unit
+        alone = Resources(
+            {n: milli for n, milli in unit.scalars.items() if n == name},
+            {n: ranges for n, ranges in unit.ranges.items() if n == name},
+            {n: items for n, items in unit.sets.items() if n == name},
+        )
+        return alone.units_within(room, self.least) < self.least
+
+
+def _amount(room: Resources, name: str) -> str:
+    """How much of one resource there is, such as `cpus:0.5`; also if that is nothing."""
+    part = Resources(
+        {n: milli for n, milli in room.scalars.items() if n == name},
+        {n: ranges for n, ranges in room.ranges.items() if n == name},
+        {n: items for n, items in room.sets.items() if n == name},
+    )
+    return str(part) or f"{name}:0"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,50 +173,3 @@ class FullOffer:
 
     def __str__(self) -> str:
         return f"it is offered {self.most} units of it, the most that it takes at once"
-
-
-@dataclass(frozen=True, slots=True)
-class TakenBy:
-    """It was dealt to somebody who came first.
-
-    Attributes:
-        needs: whether the taker was below a guarantee.
-        theirs: what the taker held before.
-        mine: what who was passed over held at that time.
-    """
-
-    taker: Leaf
-    needs: bool
-    theirs: Amounts
-    mine: Amounts
-    totals: Totals
-
-    @property
-    def role(self) -> str:
-        """The role of who took it."""
-        return self.taker.role
-
-    @property
-    def briefly(self) -> str:
-        """Who took it, without a comparison: who asks may have come since."""
-        had = float(self.totals.share(self.theirs))
-        return f"{self._who} was dealt to last, when its share was {had:.3f}{self._need}"
-
-    @property
-    def _who(self) -> str:
-        return f"{self.taker.framework_id} in role {self.role}"
-
-    @property
-    def _need(self) -> str:
-        if self.needs:
-            for node in self.taker.path:
-                if isinstance(node, Pool) and any(node.settings.guarantee.values()):
-                    promised = format_amounts(node.settings.guarantee)
-                    return f", below the guarantee of {node.role} ({promised})"
-        return ""
-
-    def __str__(self) -> str:
-        if self.needs:
-            return f"went to {self._who}{self._need}"
-        theirs, mine = float(self.totals.share(self.theirs)), float(self.totals.share(self.mine))
-        return f"went to {self._who}, whose share was {theirs:.3f}; its own was {mine:.3f}"

@@ -114,6 +114,29 @@ class Starvation:
         starving.sort(key=lambda each: (not each.by_guarantee, _order(each), each.leaf.arrival))
         return starving
 
+    def tell(self, standings: Standings, leaf: Leaf, now: float) -> str:
+        """Whether and when room is made for the leaf, in words."""
+        if not leaf.wants:
+            return "it declares no demand, so no room is made for it"
+        excused = self._excused.get(leaf, now) - now
+        if excused > 0:
+            return f"it declined an offer: no room is made for it for another {excused:.0f} s"
+        if not self.is_below(standings, leaf):
+            least = float(self._rules.tolerance)
+            return f"it has at least {least:g} of its entitlement: no room is made for it"
+        rules, by_guarantee = self._rules, _needs(standings, leaf)
+        timeout = rules.guarantee_timeout_s if by_guarantee else rules.fair_timeout_s
+        since = self._since.get(leaf, now)
+        due = since + timeout - now
+        what = "a guarantee" if by_guarantee else f"{float(rules.tolerance):g} of its entitlement"
+        so_far = f"it has been below {what} for {now - since:.0f} s"
+        if due > 0:
+            return f"{so_far}: tasks of others are asked to end for it in {due:.0f} s"
+        return (
+            f"{so_far}, and nothing can be taken back for it now: every candidate would leave"
+            " its owner below its own entitlement or guarantee, or free no room that fits"
+        )
+
     def is_below(self, standings: Standings, leaf: Leaf) -> bool:
         """Whether the leaf has less than it should, demand aside."""
         return _needs(standings, leaf) or below(

@@ -33,6 +33,8 @@ from croupier.model.resources import NOTHING
 WORK_IN_A_VISIT = 500
 # Leaves passed over, that cannot use the agent as was found before, which are as much.
 PASSED_OVER_PER_WORK = 200
+# Causes for which an agent is left alone, if nobody is skipped.
+_IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 
 class Visit(Look):
@@ -157,7 +159,7 @@ class Visit(Look):
             self._choices[leaf] = self._choice
             return True
         self._out.add(leaf)
-        if not self._rules.skips and cause in (Cause.DOES_NOT_FIT, Cause.OUTRANKED):
+        if not self._rules.skips and cause in _IN_THE_WAY:
             self._is_closed = True
         return False
 

@@ -114,6 +114,7 @@ def view_reasons(
     return pb.ExplainResponse(
         reasons=map(_reason, _reasons(state, framework, agent_id, now)),
         framework=view_framework(state, framework, now),
+        policy=state.allocator.tree.policy.name,
         roles=[
             view_role(stand_role(state, role, tasks[role]))
             for role in in_tree_order(_roles_of(state, framework))
@@ -127,19 +128,33 @@ def _reasons(
     framework_id, roles = framework.framework_id, framework.roles
     if not agent_id:
         told = state.allocator.explain(framework_id, None, now)
-        return [*told, *all_withheld(state, roles[0])]
+        return [*told, *all_withheld(state, roles[0]), *_preemption(state, told, framework, now)]
     why = withheld(state.agents[agent_id])
     if why is None:
-        return state.allocator.explain(framework_id, agent_id, now)
+        told = state.allocator.explain(framework_id, agent_id, now)
+        return [*told, *_preemption(state, told, framework, now)]
     cause, detail = why
     return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
+
+
+def _preemption(
+    state: State, told: Iterable[PassedOver], framework: Framework, now: float
+) -> Iterable[PassedOver]:
+    """Whether and when room is made for the framework, for each of its roles that waits."""
+    waiting = {passed.role for passed in told if passed.cause is not Cause.ELIGIBLE}
+    leaves = state.allocator.tree.leaves
+    for role in framework.roles:
+        leaf = leaves.get((framework.framework_id, role))
+        text = None if leaf is None else state.preemptor.tell(leaf, now)
+        if text is not None and role in waiting:
+            yield PassedOver(Cause.PREEMPTION, 0, text, role)
 
 
 def _reason(passed: PassedOver) -> pb.PassedOver:
     wire = pb.PassedOver(
         cause=passed.cause.value, agents=passed.agents, detail=passed.detail, role=passed.role
     )
-    if passed.cause in _ABOUT_A_ROLE:
+    if passed.cause in _ABOUT_A_ROLE and passed.about:
         wire.about_role = passed.about
     elif passed.about:
         wire.about_agent_id = passed.about

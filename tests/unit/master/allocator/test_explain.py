@@ -5,9 +5,11 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause, PassedOver, Rules
+from croupier.master.allocator.policies import NAMES, make
 from croupier.master.allocator.pool import Earmark
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
 from tests.harness.dealing import Dealing, amount, role_of, want
 
 F = FrameworkId("f")
@@ -161,8 +163,8 @@ def test_others_came_first() -> None:
     case = told(dealing)
     assert (case.cause, case.about) == (Cause.OUTRANKED, "g")
     assert case.detail == (
-        "g in role g was dealt to last, when its share was 0.000; it is entitled to 0.500"
-        " of the cluster and has 0.600; 1 stand before it"
+        "g in role g was dealt to last; it is entitled to 0.500 of the cluster and has 0.600;"
+        " 1 stand before it"
     )
 
 
@@ -174,7 +176,7 @@ def test_others_came_first_to_an_agent_that_was_looked_at() -> None:
     assert dealing.takers() == ["g"]
     assert told(dealing).cause is Cause.OUTRANKED
     assert told(dealing).detail == (
-        "agent m: went to g in role g, whose share was 0.000; its own was 0.000"
+        "agent m: went to g in role g; share of role g 0.000, of role f 0.000"
     )
 
 
@@ -232,7 +234,7 @@ def test_its_offer_is_as_large_as_it_takes() -> None:
     dealing.agent("m", "cpus:4")
     dealing.deal()
     dealing.allocator.tree.refresh()
-    assert told(dealing).cause is Cause.OUTRANKED
+    assert told(dealing).cause is Cause.IN_USE
 
 
 def test_alone_and_all_in_use_nothing_is_free() -> None:
@@ -274,3 +276,87 @@ def test_what_is_known_does_not_grow_with_agents() -> None:
     (leaf,) = dealing.allocator.tree.leaves.values()
     assert len(leaf.reasons._cases) == 1
     assert told(dealing).agents == 300
+
+
+def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
+    """What is told of `f`, which holds 2 of 9 cpus, when 2 of 3 go to `g`, which holds 4."""
+    dealing = Dealing(make(policy, 1), roles=roles)
+    dealing.framework("g", want("cpus:2"))
+    dealing.agent("old", "cpus:4")
+    dealing.fill()
+    dealing.demand("g")
+    dealing.allocator.suppress(FrameworkId("g"))
+    dealing.framework("f", want("cpus:2"))
+    dealing.agent("new", "cpus:2")
+    dealing.fill()
+    dealing.allocator.revive(FrameworkId("g"))
+    dealing.demand("g", want("cpus:2"))
+    dealing.agent("m", "cpus:3")
+    assert dealing.takers() == ["g"]
+    return told(dealing)
+
+
+def test_weights_are_part_of_what_is_compared() -> None:
+    case = beaten(g=role_of(4))
+    assert (case.cause, case.role, case.about) == (Cause.OUTRANKED, "f", "g")
+    assert case.detail == (
+        "agent m: went to g in role g; share over weight of role g 0.111 (weight 4),"
+        " of role f 0.222 (weight 1)"
+    )
+
+
+def test_first_come_first_served_compares_no_shares() -> None:
+    case = beaten("fifo")
+    assert case.detail == "agent m: went to g in role g, which came first"
+
+
+def test_other_measures_are_named() -> None:
+    assert beaten("slots", g=role_of(4)).detail == (
+        "agent m: went to g in role g; number of slots over weight of role g 0.500 (weight 4),"
+        " of role f 1.000 (weight 1)"
+    )
+    assert "number of cpus over weight of role g 1.000" in (
+        beaten("single-resource", g=role_of(4)).detail
+    )
+
+
+@pytest.mark.parametrize("policy", [name for name in NAMES if name != "drf"])
+def test_no_entitlement_is_told_where_none_decides(policy: str) -> None:
+    dealing = Dealing(make(policy, 1))
+    dealing.framework("f", want("cpus:1"))
+    dealing.agent("big", "cpus:6")
+    dealing.fill()
+    case = told(dealing)
+    assert case.cause is Cause.IN_USE
+    assert case.detail == "nothing is free; it is next"
+
+
+def test_what_is_in_use_is_no_matter_of_size() -> None:
+    dealing = Dealing()
+    dealing.framework("g", want("cpus:3"))
+    dealing.agent("m", "cpus:3;mem:4GB")
+    dealing.fill()
+    dealing.framework("f", want("cpus:2;mem:1GB"))
+    assert dealing.deal() == []
+    case = told(dealing)
+    assert (case.cause, case.agents) == (Cause.IN_USE, 1)
+    assert case.detail == "agent m: needs cpus:2;mem:1GB, but only cpus:0 is free"
+
+
+def test_only_what_is_short_is_named() -> None:
+    dealing = Dealing()
+    dealing.framework("f", want("cpus:2;mem:8GB;ports:2"))
+    dealing.agent("m", "cpus:3;mem:4GB;ports:[1-1]")
+    assert dealing.deal() == []
+    assert told(dealing).detail == (
+        "agent m: needs cpus:2;mem:8GB;ports:2, but the agent has only mem:4GB, ports:[1] in all"
+    )
+
+
+def test_the_guarantee_that_came_first_is_named_with_its_role() -> None:
+    dealing = Dealing(roles={"top": role_of(guarantee="cpus:4")})
+    dealing.framework("f", want("cpus:1"))
+    dealing.framework("g", want("cpus:1"), roles=["top/below"])
+    dealing.agent("m", "cpus:4")
+    dealing.deal()
+    assert (told(dealing).cause, told(dealing).about) == (Cause.GUARANTEE, "top")

@@ -1,0 +1,158 @@
+"""Who was dealt to before another, and why the policy had it so; in words when somebody asks.
+
+Rule: what is compared is what the policy compares, of the two nodes at which the paths of the
+frameworks part: the frameworks themselves within one role, else roles with their weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fractions import Fraction
+
+from croupier.master.allocator.node import Amounts, Leaf, Node, Pool, Taker, add_amounts
+from croupier.master.allocator.share import Totals
+from croupier.model.roles import RoleSettings, format_amounts
+from croupier.model.scalar import MILLI, format_milli
+
+# Why one comes before another under policies that compare no amounts.
+_WITHOUT_AMOUNTS: Mapping[str, str] = {
+    "fifo": "which came first",
+    "random": "which drew the earlier turn",
+}
+_MEASURE: Mapping[str, str] = {
+    "asset": "sum of shares",
+    "single-resource": "number of cpus",
+    "slots": "number of slots",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Side:
+    """One of two nodes as it was when the policy chose between them."""
+
+    name: str
+    held: Amounts
+    slots: int
+    settings: RoleSettings
+
+    def measure(self, policy: str, totals: Totals) -> Fraction:
+        """What the policy compares, over the weights of the node."""
+        weight = Fraction(self.settings.weight, MILLI)
+        match policy:
+            case "asset":
+                shares = (totals.share({name: milli}) for name, milli in self.held.items())
+                return sum(shares, Fraction(0)) / weight
+            case "single-resource":
+                return Fraction(self.held.get("cpus", 0), MILLI) / weight
+            case "slots":
+                return Fraction(self.slots) / weight
+            case _:
+                return totals.share(self.held, self.settings.resource_weights) / weight
+
+    @property
+    def is_weighted(self) -> bool:
+        """Whether its weight makes a difference."""
+        return self.settings.weight != MILLI or bool(self.settings.resource_weights)
+
+
+@dataclass(frozen=True, slots=True)
+class TakenBy:
+    """It was dealt to a framework that came first.
+
+    Attributes:
+        needs: whether the taker was below a guarantee.
+    """
+
+    taker: Leaf
+    needs: bool
+    theirs: Side
+    mine: Side
+    policy: str
+    totals: Totals
+
+    @property
+    def role(self) -> str:
+        """The role of the taker, or the role whose guarantee it was below."""
+        guaranteed = guaranteed_node(self.taker) if self.needs else None
+        return self.taker.role if guaranteed is None else guaranteed.role
+
+    def __str__(self) -> str:
+        went = f"went to {taker_text(self.taker, needs=self.needs)}"
+        if self.needs:
+            return went
+        if self.policy in _WITHOUT_AMOUNTS:
+            return f"{went}, {_WITHOUT_AMOUNTS[self.policy]}"
+        return f"{went}; {self._compared}"
+
+    @property
+    def _compared(self) -> str:
+        measure = _MEASURE.get(self.policy, "share")
+        if not (self.theirs.is_weighted or self.mine.is_weighted):
+            return f"{measure} of {self._side(self.theirs)}, of {self._side(self.mine)}"
+        measure += " over weight"
+        return (
+            f"{measure} of {self._side(self.theirs)} (weight {_weight(self.theirs)}),"
+            f" of {self._side(self.mine)} (weight {_weight(self.mine)})"
+        )
+
+    def _side(self, side: Side) -> str:
+        return f"{side.name} {float(side.measure(self.policy, self.totals)):.3f}"
+
+
+def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
+    """What to say to `leaf` of a deal to `taker` just before. O(depth + resources held)."""
+    other, needs, before = taker
+    theirs, mine = _parting(other, leaf)
+    held = dict(theirs.held)
+    if isinstance(theirs, Leaf):
+        held = before
+    else:
+        add_amounts(held, other.held, -1)
+        add_amounts(held, before, 1)
+    return TakenBy(
+        other,
+        needs,
+        Side(_name(theirs), held, max(theirs.slots - 1, 0), theirs.settings),
+        Side(_name(mine), dict(mine.held), mine.slots, mine.settings),
+        policy,
+        totals,
+    )
+
+
+def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
+    """The framework and its role, what it did, and the guarantee it was below if it `needs`."""
+    who = f"{taker.framework_id} in role {taker.role}{verb}"
+    guaranteed = guaranteed_node(taker) if needs else None
+    if guaranteed is None:
+        return who
+    promised = format_amounts(guaranteed.settings.guarantee)
+    return f"{who}, below the guarantee of {guaranteed.role} ({promised})"
+
+
+def guaranteed_node(leaf: Leaf) -> Pool | None:
+    """The nearest role at or above it that has a guarantee."""
+    for node in leaf.path:
+        if isinstance(node, Pool) and any(node.settings.guarantee.values()):
+            return node
+    return None
+
+
+def _parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
+    """The nodes of the two that have one parent."""
+    for mine, theirs in zip(reversed(one.path), reversed(other.path), strict=False):
+        if mine is not theirs:
+            return mine, theirs
+    return one, other
+
+
+def _name(node: Node) -> str:
+    return f"role {node.role}" if isinstance(node, Pool) else node.name
+
+
+def _weight(side: Side) -> str:
+    weight = format_milli(side.settings.weight)
+    by_resource = [
+        f"{name} x {format_milli(milli)}" for name, milli in side.settings.resource_weights.items()
+    ]
+    return ", ".join([weight, *by_resource])
