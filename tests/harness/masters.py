@@ -136,6 +136,7 @@ class RawAgent:
         self._stream: Any = AgentServiceStub(self._channel).Connect()
         self._orders: list[agent_pb2.Order] = []
         self.epochs: set[int] = set()
+        self.heard = agent_pb2.AgentServiceConnectResponse()
         self.agent_id = ""
 
     async def __aenter__(self) -> Self:
@@ -158,6 +159,17 @@ class RawAgent:
         self.agent_id = (await self.next("registered")).registered.agent_id
         return self.agent_id
 
+    @property
+    def claim(self) -> dict[str, Any]:
+        """The fields of REGISTER by which an agent says what it has heard of masters."""
+        heard = self.heard
+        return {
+            "agent_id": self.agent_id,
+            "cluster": heard.cluster,
+            "master_epoch": heard.master_epoch,
+            "position": heard.position,
+        }
+
     async def next(self, kind: str) -> agent_pb2.Order:
         """The next order of this kind; others that come first are kept for later."""
         async with asyncio.timeout(DEADLINE_S):
@@ -167,4 +179,5 @@ class RawAgent:
                         return self._orders.pop(index)
                 message = await read_batch(self._stream)
                 self.epochs.add(message.master_epoch)
+                self.heard = message
                 self._orders.extend(message.orders)

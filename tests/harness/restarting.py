@@ -5,7 +5,7 @@ from __future__ import annotations
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentTask, Register
+from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.records import TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -32,7 +32,13 @@ class Scene(World):
         verdict = self.accept(self.session, *(tasks or (make_task("t1"),)))
         assert verdict.error is None
 
-    def agent_back(self, *states: TaskState, waiting: int = 0, incomplete: bool = False) -> None:
+    def agent_back(
+        self,
+        *states: TaskState,
+        waiting: int = 0,
+        incomplete: bool = False,
+        claim: Claim = Claim.KNOWN,
+    ) -> None:
         """The agent registers, with `t1` if `states` are its updates, the last unacknowledged."""
         tasks: tuple[AgentTask, ...] = ()
         if states:
@@ -46,7 +52,14 @@ class Scene(World):
         self.host = SessionId(next(self._sessions))
         total = Resources.parse(ALL)
         event = Register(
-            self.host, self.host_id, "host", total, {}, tasks=tasks, incomplete=incomplete
+            self.host,
+            self.host_id,
+            "host",
+            total,
+            {},
+            tasks=tasks,
+            incomplete=incomplete,
+            claim=claim,
         )
         self.do(event)
 

@@ -19,6 +19,7 @@ from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.health_check import HealthCheck
+from croupier.agent.heard import NewestMaster
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.leftovers import check_used, clean_up, unknown_runs
@@ -114,7 +115,7 @@ class Agent:
             self._identity(),
             self._inbox,
             Waits(self._rng),
-            (self.state.cluster, self.state.master_epoch),
+            NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
         )
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)

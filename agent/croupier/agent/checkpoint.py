@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from croupier.agent.core.on_health import DISK_FULL
-from croupier.agent.core.records import Record, forgets, place_of
+from croupier.agent.core.records import PositionRecord, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete
 from croupier.agent.log_mark import NAME as MARK_NAME
 from croupier.agent.log_mark import LastLine, LogMark
@@ -185,7 +185,7 @@ class Checkpoint:
             Unavailable: if that cannot be done: what has become of them is not known, and
                 the agent must end.
         """
-        batch, self._lazy = [*self._lazy, *records], []
+        batch, self._lazy = _with_one_position([*self._lazy, *records]), []
         if not batch:
             return 0
         loop = asyncio.get_running_loop()
@@ -357,6 +357,16 @@ class Checkpoint:
             pending.append(text)
         _write(fd, b"".join(pending))
         return kept, lines, size, text
+
+
+def _with_one_position(batch: list[Record]) -> list[Record]:
+    """`batch` with the newest of its positions in the place of the first: it is known by then."""
+    positions = [record for record in batch if isinstance(record, PositionRecord)]
+    if len(positions) < 2:
+        return batch
+    first = batch.index(positions[0])
+    rest = [record for record in batch[first:] if not isinstance(record, PositionRecord)]
+    return [*batch[:first], positions[-1], *rest]
 
 
 def clear(directory: Path) -> None:

@@ -25,6 +25,7 @@ from croupier.agent.core.events import (
     Removed,
 )
 from croupier.agent.core.state import AgentState
+from croupier.agent.heard import NewestMaster
 from croupier.agent.wire import (
     Identity,
     Refused,
@@ -37,6 +38,7 @@ from croupier.agent.wire import (
 )
 from croupier.model import errors
 from croupier.model.errors import (
+    Conflict,
     CroupierError,
     FailedOver,
     NotLeader,
@@ -60,6 +62,9 @@ from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 
 Call = grpc.aio.StreamStreamCall[pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse]
+
+# What a master says that does not lead, or takes no more sessions.
+_SAID_BY_ANYBODY = (framework_pb2.ERROR_CODE_NOT_LEADER, framework_pb2.ERROR_CODE_UNAVAILABLE)
 
 _log = structlog.get_logger("croupier.agent")
 
@@ -106,15 +111,15 @@ class Link:
         identity: Identity,
         inbox: Inbox[Event],
         waits: Waits,
-        heard: tuple[str, int] = ("", 0),
+        newest: NewestMaster | None = None,
     ) -> None:
         """Feed `inbox`; nothing happens before `run`.
 
-        `heard` is the cluster and the epoch of the newest master so far.
+        `newest` is the newest master that was heard so far.
         """
         self._masters, self._waits = masters, waits
         self._identity, self._inbox = identity, inbox
-        self._cluster, self._master_epoch = heard
+        self._newest = newest or NewestMaster()
         self._numbers = count(1)
         self._session = 0
         self._outbox: Outbox[pb.Report] = _closed()
@@ -161,12 +166,16 @@ class Link:
         name = "master_lost" if self._was_registered else "master_unreachable"
         if isinstance(error, NotLeader):
             name = "master_follows"
+        elif isinstance(error, Conflict):
+            name = "master_refused"
         kind = type(error).__name__
         now = asyncio.get_running_loop().time()
         if name != "master_lost" and not self._repeats.is_due((name, address, kind), now):
             return
+        # A master of another cluster does not become right by waiting.
+        level = logging.ERROR if isinstance(error, Conflict) else logging.WARNING
         _log.log(
-            logging.INFO if name == "master_follows" else logging.WARNING,
+            logging.INFO if name == "master_follows" else level,
             name,
             master=str(address),
             error=str(error),
@@ -258,7 +267,7 @@ class Link:
         try:
             async with asyncio.timeout(JOIN_S) as limit:
                 async for message in _messages(call):
-                    self._on_epoch(message)
+                    self._hear(message)
                     for order in message.orders:
                         if order.HasField("registered"):
                             silence_s = self._on_registered(order.registered, log)
@@ -270,26 +279,23 @@ class Link:
         if not self._leaving:
             raise Unavailable("the master has hung up")
 
-    def _on_epoch(self, message: pb.AgentServiceConnectResponse) -> None:
+    def _hear(self, message: pb.AgentServiceConnectResponse) -> None:
         """Look at who speaks, before what is said.
 
         Raises:
-            NotLeader: if it says so itself.
-            Unavailable: if it is an older master than one that was heard before.
+            Unavailable: if it says itself that it does not serve.
+            CroupierError: if it is not to be obeyed, as `NewestMaster.hear` says.
         """
-        epoch, cluster = message.master_epoch, message.cluster
-        is_other = bool(cluster) and cluster != self._cluster
-        if not is_other and epoch < self._master_epoch:
+        newest = self._newest
+        try:
+            if not newest.hear(message):
+                return
+        except Unavailable:
             for order in message.orders:
-                if order.error.code == framework_pb2.ERROR_CODE_NOT_LEADER:
-                    raise error_from_wire(order.error)
-            newest = self._master_epoch
-            raise Unavailable(f"this master is of epoch {epoch}, and {newest} was heard before")
-        if is_other or epoch > self._master_epoch:
-            if is_other and self._cluster:
-                _log.warning("cluster_is_another", cluster=cluster, before=self._cluster)
-            self._cluster, self._master_epoch = cluster, epoch
-            self._inbox.put_now(Heard(epoch, cluster))
+                if order.error.code in _SAID_BY_ANYBODY:
+                    raise error_from_wire(order.error) from None
+            raise
+        self._inbox.put_now(Heard(newest.epoch, newest.cluster, newest.position))
 
     def _on_registered(self, registered: pb.Registered, log: structlog.stdlib.BoundLogger) -> float:
         """Begin to beat; how long the master may be silent from now on."""

@@ -12,7 +12,9 @@ from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
+from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
+from croupier.rpc.position_wire import position_to_wire
 from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
 from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
@@ -54,6 +56,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
         cluster=state.cluster,
         incomplete=state.incomplete,
         problems=_problems(state.health.problems),
+        position=position_to_wire(state.position) if state.position else None,
     )
     if register.ByteSize() > SLIM_BYTES:
         for task in register.tasks:
@@ -100,7 +103,7 @@ def order_from_wire(order: pb.Order) -> Event:
                 FrameworkId(launch.framework_id),
                 task_from_wire(launch.task),
                 check_role(launch.role or DEFAULT_ROLE),
-                launch.framework_epoch,
+                check_epoch(launch.framework_epoch),
             )
         case "acknowledge":
             ack = order.acknowledge
@@ -119,7 +122,7 @@ def _kill_from_wire(kill: pb.KillTask) -> Kill:
         TaskId(kill.task_id),
         min(kill.kill_policy.grace_ms, MAX_GRACE_MS) if kill.HasField("kill_policy") else None,
         _REASONS.get(kill.reason, Reason.NONE),
-        kill.framework_epoch,
+        check_epoch(kill.framework_epoch),
     )
 
 

@@ -24,6 +24,7 @@ from croupier.master.session_limits import SessionLimits
 from croupier.master.term import Term
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
+from croupier.model.store_position import StorePosition
 from croupier.rpc.address import Address
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.clock import SystemClock
@@ -74,6 +75,7 @@ class Master:
         self._backing: Backing | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._first_term = asyncio.Event()
+        self._overtaken_by: StorePosition | None = None
         self.address = config.listen
         self.http_address = config.http
 
@@ -172,8 +174,13 @@ class Master:
             error = await self._lead_once(backing, seat)
             why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
             self._metrics.term_ended(why)
-            if not backing.is_shared:
-                raise _alone(error)
+            if isinstance(error, Overtaken):
+                # Whether the store is an old copy shows when the next term reads it.
+                self._overtaken_by = error.position
+                if not backing.is_shared:
+                    continue
+            elif not backing.is_shared:
+                raise error
             await _resign(backing.election)
             if self._clock.now() - won_at > RETRY_CAP_S:
                 backoff.reset()
@@ -201,11 +208,13 @@ class Master:
             self._clock,
             lambda: election.is_won,
             self._limits,
+            self._overtaken_by,
         )
 
         def leave(ended: asyncio.Task[None]) -> None:
             # In the same turn of the loop, whatever else is due in it.
-            if backing.is_shared and not ended.cancelled():
+            is_overtaken = term.overtaken_by is not None
+            if (backing.is_shared or is_overtaken) and not ended.cancelled():
                 seat.leave()
                 term.depose(seat.refusal())
 
@@ -225,7 +234,7 @@ class Master:
                 # Though the master be told to stop just now.
                 seat.leave()
                 await term.end(Unavailable("the master is stopping"))
-        return _why_over(serving, lost)
+        return _why_over(serving, lost, term)
 
     async def _begin_and_serve(self, term: Term, election: Election, seat: Seat) -> None:
         await term.begin()
@@ -257,22 +266,25 @@ async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:
         await master.stop()
 
 
-def _alone(error: CroupierError) -> CroupierError:
-    """What ended the only master there should be."""
-    if not isinstance(error, FailedOver):
-        return error
-    return FailedOver(
-        f"{error}: another master serves these agents, or this one's store is an old copy"
-    )
+class Overtaken(FailedOver):
+    """An agent has proven a position that the store of the term does not know."""
+
+    def __init__(self, message: str, position: StorePosition) -> None:
+        """Say so."""
+        super().__init__(message)
+        self.position = position
 
 
-def _why_over(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
+def _why_over(serving: asyncio.Task[None], lost: asyncio.Task[None], term: Term) -> CroupierError:
     """Why a term is over, if that is no reason not to begin another.
 
     Raises:
         Exception: if it is.
     """
     if not serving.cancelled() and (error := serving.exception()) is not None:
+        overtaken_by = term.overtaken_by
+        if isinstance(error, FailedOver) and overtaken_by is not None:
+            return Overtaken(str(error), overtaken_by)
         if isinstance(error, FailedOver | Unavailable):
             return error
         raise error

@@ -46,7 +46,9 @@ def open_backing(config: MasterConfig, address: Address) -> Backing:
     path = config.store.path
 
     def open_store() -> Store:
-        return MemoryStore() if path is None else SqliteStore(path)
+        if path is None:
+            return MemoryStore()
+        return SqliteStore(path, may_begin_anew=config.recover == "new-cluster")
 
     election = SoleElection(address)
     return Backing(election, open_store, election.close, is_shared=False)

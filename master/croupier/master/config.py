@@ -28,6 +28,7 @@ DEFAULT_MAX_LEASE_S = 15.0
 
 PolicyName = Literal["drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random"]
 AgentOrder = Literal["arrival", "random", "pack", "spread"]
+Recovery = Literal["strict", "old-store", "new-cluster"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +116,11 @@ class MasterConfig:
     )
     """What outlives the master: sqlite:PATH, or memory for a trial; for several masters
     etcd://HOST:PORT,HOST:PORT/PREFIX."""
+
+    recover: Recovery = "strict"
+    """What to do about a store that was lost or replaced by an older copy: strict refuses it.
+    old-store goes on with the older copy, and gives up what was committed after it. new-cluster
+    begins a new cluster where there was one."""
 
     advertise: Annotated[Address | None, read_by(Address.parse)] = None
     """Where other machines find this master, of several; else where it listens."""

@@ -28,7 +28,7 @@ from croupier.master.core.step import steps
 from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
 from croupier.master.listening import Listening
-from croupier.master.store import Store
+from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.rpc.inbox import Inbox
@@ -76,7 +76,7 @@ class Driver:
     def __init__(
         self,
         state: State,
-        store: Store,
+        store: Committing,
         outside: Outside,
         watcher: Watcher,
         clock: Clock,

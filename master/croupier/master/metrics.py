@@ -39,7 +39,7 @@ class Metrics:
         self._registrations = counter("agent_registrations", "Agents that registered.", "kind")
         self._removals = counter("agent_removals", "Agents that were lost.", "reason")
         self._refused = counter(
-            "agents_refused", "Registrations refused for kinds of resources that have no room."
+            "agents_refused", "Registrations refused for what the agent offers or has heard."
         )
         self._refusals = Repeats(REFUSED_AGAIN_S)
         self._operations = counter(

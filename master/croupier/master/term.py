@@ -9,23 +9,31 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
+from dataclasses import replace
+from typing import NoReturn
 
 import structlog
 
 from croupier.master.config import MasterConfig
+from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
 from croupier.master.driver import Driver, Watcher
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
+from croupier.master.lineage import Lineage, Names, next_record, refusal
 from croupier.master.recovery import Recovery
 from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
 from croupier.master.store import Store
 from croupier.model.clock import Clock
-from croupier.model.errors import CroupierError
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.store_position import StorePosition
 from croupier.rpc.version import croupier_version
+
+# How often a store is looked at that nothing is written to.
+CHECK_STORE_S = 5.0
 
 _log = structlog.get_logger("croupier.master")
 
@@ -50,13 +58,26 @@ class Term:
         clock: Clock,
         leads: Callable[[], bool],
         limits: SessionLimits | None = None,
+        overtaken_by: StorePosition | None = None,
     ) -> None:
-        """Nothing is opened before `begin`; `leads` tells whether this master still leads."""
+        """Nothing is opened before `begin`.
+
+        Args:
+            config: of the master.
+            store: of this term.
+            watcher: is told how long things take.
+            clock: monotonic.
+            leads: tells whether this master still leads.
+            limits: of its sessions.
+            overtaken_by: a proven position that an earlier term did not know.
+        """
         self._config, self._store = config, store
         self._watcher, self._clock, self._leads = watcher, clock, leads
+        self._overtaken_by = overtaken_by
         self._driver: Driver | None = None
         self.epoch, self.began_s = 0, 0.0
         self.recovery: Recovery | None = None
+        self._lineage: Lineage | None = None
         self.sessions = Sessions(limits)
         self.recorder: FileRecorder | None = None
 
@@ -66,19 +87,32 @@ class Term:
         assert self._driver is not None
         return self._driver
 
+    @property
+    def lineage(self) -> Lineage:
+        """The history of the store; there is one once the term has begun."""
+        assert self._lineage is not None
+        return self._lineage
+
+    @property
+    def overtaken_by(self) -> StorePosition | None:
+        """A proven position that the store does not know; None: no agent has said one."""
+        return None if self._lineage is None else self._lineage.overtaken_by
+
     async def begin(self) -> None:
         """Take over: read what the store holds, and make the new epoch durable.
 
         Raises:
-            InvalidRequest: if the store holds what cannot be read.
+            InvalidRequest: if the store holds what cannot be read, or is an old copy.
             Unavailable: if the store cannot be reached, or the event log cannot be kept.
             FailedOver: if another master leads.
         """
         started = self._clock.now()
         registry = await self._store.load()
-        before = registry.master or MasterRecord(secrets.token_hex(3), 0)
-        record = MasterRecord(before.cluster, before.epoch + 1)
+        given_up = await self._given_up(registry.master)
+        names = Names(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
+        record = next_record(registry.master, self._store.commits, names, given_up)
         await self._store.commit([record])
+        self._lineage = Lineage(record, lambda: self._store.commits)
         now = self._clock.now()
         self.epoch = record.epoch
         self.recorder = self._open_log(registry, record.master_id, now)
@@ -105,6 +139,29 @@ class Term:
             took_s=round(self.began_s, 3),
         )
 
+    async def _given_up(self, before: MasterRecord | None) -> StorePosition | None:
+        """The furthest position beyond this store that is given up; None: there is none.
+
+        Raises:
+            InvalidRequest: if there is one, and the operator has not said to go on.
+        """
+        lineage = Lineage(before or MasterRecord("", 0), lambda: self._store.commits)
+        claims = {
+            "an agent": self._overtaken_by,
+            "the file that names its cluster": self._store.marked,
+        }
+        given_up: StorePosition | None = None
+        for who, claim in claims.items():
+            if claim is None or lineage.place(claim) is Claim.KNOWN:
+                continue
+            if self._config.recover != "old-store":
+                await self._store.mark(claim)
+                raise InvalidRequest(refusal(str(self._config.store), claim, lineage, who))
+            _log.warning("old_store_accepted", given_up=str(claim), store=str(lineage))
+            if given_up is None or claim.rank > given_up.rank:
+                given_up = claim
+        return given_up
+
     async def serve(self) -> None:
         """Decide until cancelled.
 
@@ -117,6 +174,7 @@ class Term:
         tasks = {
             asyncio.create_task(self.driver.run(), name="driver"),
             asyncio.create_task(self.sessions.beat(self._config.heartbeat), name="heartbeats"),
+            asyncio.create_task(self._watch_store(), name="store"),
             recovering,
         }
         try:
@@ -130,6 +188,16 @@ class Term:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _watch_store(self) -> NoReturn:
+        """Look for as long as the term lasts whether the store is still in its place.
+
+        Raises:
+            Unavailable: if it is not.
+        """
+        while True:
+            await asyncio.sleep(CHECK_STORE_S)
+            await self._store.check()
 
     def depose(self, error: CroupierError) -> None:
         """Say nothing more to anybody but `error`, from this moment on."""
@@ -172,7 +240,14 @@ class Term:
             seed=0,
             rules=config.rules(),
             roles=config.weights.settings(),
-            registry=registry,
+            registry=_without_secret(registry),
         )
         writer = Writer(config.event_log.expanduser(), config.event_log_files)
         return FileRecorder(writer, config.event_log_size.bytes, head, self._clock)
+
+
+def _without_secret(registry: Registry) -> Registry:
+    """For a log: who has the secret can say what this cluster's masters have not."""
+    if registry.master is None:
+        return registry
+    return replace(registry, master=replace(registry.master, secret=""))

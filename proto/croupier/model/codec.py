@@ -2,6 +2,7 @@
 
 Rule: what is decoded is built by the constructors of the types that were asked for, which
 check it; a document can name no type that was not. So a hostile one does no more than fail.
+Errors name types and fields and quote no values: a document may hold what nobody should read.
 
 Known are atoms, ids, enums, literals, tuples, frozen sets, mappings, dataclasses, unions,
 `Resources`, `Fraction` and the tree of errors. In a dataclass the fields that have their
@@ -135,7 +136,7 @@ class Codec:
             given = _of(dict, told)
             if not required <= given.keys() <= forms.keys():
                 wrong = sorted(required - given.keys()) or sorted(given.keys() - forms.keys())
-                raise Undecodable(f"{cls.__name__}: {wrong[0][:80]!r} is missing or unknown")
+                raise Undecodable(f"{cls.__name__}: {_named(wrong[0])} is missing or unknown")
             return cls(**{name: forms[name].decode(each) for name, each in given.items()})
 
         return Form(encode, decode)
@@ -166,7 +167,7 @@ class Codec:
             given = dict(_of(dict, told))
             kind = given.pop(KIND, None)
             if not isinstance(kind, str) or kind not in decoders:
-                raise Undecodable(f"unknown kind {str(kind)[:80]!r}")
+                raise Undecodable(f"unknown kind {_named(kind)}")
             return decoders[kind](given)
 
         return Form(encode, decode)
@@ -250,7 +251,13 @@ def _same(value: Any) -> Any:
 
 
 def _shown(told: Any) -> str:
-    return f"{str(told)[:80]!r}"
+    return "nothing" if told is None else f"a {type(told).__name__}"
+
+
+def _named(told: Any) -> str:
+    """A name if it can be one of ours."""
+    is_name = isinstance(told, str) and len(told) <= 40 and told.isidentifier()
+    return repr(told) if is_name else "a name that is none"
 
 
 def _refuse(told: Any, expected: str) -> NoReturn:

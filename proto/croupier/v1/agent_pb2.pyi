@@ -52,28 +52,83 @@ class AgentServiceConnectResponse(_message.Message):
     ORDERS_FIELD_NUMBER: _builtins.int
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
+    FIRST_COMMIT_FIELD_NUMBER: _builtins.int
     master_epoch: _builtins.int
     """Which of all masters that ever led the cluster says this, counted from 1. An agent obeys
     none that is older than the newest it has heard.
     """
     cluster: _builtins.str
     """Which cluster the master leads; epochs of different clusters do not compare."""
+    first_commit: _builtins.int
+    """How many commits the store had when this master's term began. An agent obeys no master whose
+    term began with fewer than it has heard of.
+    """
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
+    @_builtins.property
+    def position(self) -> Global___StorePosition:
+        """How far the history of the master's store has got. The agent keeps the newest that it has
+        heard, durable before a task starts, and says it in REGISTER.
+        """
+
     def __init__(
         self,
         *,
         orders: _abc.Iterable[Global___Order] | None = ...,
         master_epoch: _builtins.int = ...,
         cluster: _builtins.str = ...,
+        position: Global___StorePosition | None = ...,
+        first_commit: _builtins.int = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "master_epoch", b"master_epoch", "orders", b"orders"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster", b"cluster", "first_commit", b"first_commit", "master_epoch", b"master_epoch", "orders", b"orders", "position", b"position"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AgentServiceConnectResponse: _TypeAlias = AgentServiceConnectResponse  # noqa: Y015
+
+@_typing.final
+class StorePosition(_message.Message):
+    """A point in the history of a cluster's store, stated by the master that made it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GENERATION_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    TERM_FIELD_NUMBER: _builtins.int
+    COMMIT_FIELD_NUMBER: _builtins.int
+    PROOF_FIELD_NUMBER: _builtins.int
+    generation: _builtins.int
+    """Raised each time that an operator goes on with an older store; positions of a lower
+    generation are given up.
+    """
+    epoch: _builtins.int
+    """The term: its number, and its name, which is random."""
+    term: _builtins.str
+    commit: _builtins.int
+    """The number of a durable commit, counted over the life of the cluster."""
+    proof: _builtins.bytes
+    """Of the master, by the secret of its cluster: HMAC-SHA256 over the cluster and all of the
+    above, cut to 16 bytes. Agents cannot check it; the next master does.
+    """
+    def __init__(
+        self,
+        *,
+        generation: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        term: _builtins.str = ...,
+        commit: _builtins.int = ...,
+        proof: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "epoch", b"epoch", "generation", b"generation", "proof", b"proof", "term", b"term"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StorePosition: _TypeAlias = StorePosition  # noqa: Y015
 
 @_typing.final
 class Report(_message.Message):
@@ -129,6 +184,7 @@ class Register(_message.Message):
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
+    POSITION_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
     """Empty on the first registration of an agent's life."""
     hostname: _builtins.str
@@ -154,6 +210,12 @@ class Register(_message.Message):
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
         """What keeps the agent from launching tasks; empty: nothing."""
 
+    @_builtins.property
+    def position(self) -> Global___StorePosition:
+        """The newest position of the store that the agent has heard. A master whose store does not
+        know it has an old store, and launches nothing.
+        """
+
     def __init__(
         self,
         *,
@@ -169,10 +231,11 @@ class Register(_message.Message):
         incomplete: _builtins.bool = ...,
         cluster: _builtins.str = ...,
         problems: _abc.Iterable[Global___HealthProblem] | None = ...,
+        position: Global___StorePosition | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["resources", b"resources"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "position", b"position", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
+from typing import Any
 
 import aiohttp
 import grpc
@@ -14,10 +15,13 @@ import pytest
 
 from croupier.master.app import Master, run_master
 from croupier.master.config import MasterConfig, StoreChoice
+from croupier.master.core.records import MasterRecord
+from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.term import Term
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable
+from croupier.rpc.position_wire import position_to_wire
 from croupier.rpc.transport import make_channel
-from croupier.v1 import framework_pb2
+from croupier.v1 import agent_pb2, framework_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.elections import FakeElection, FakeStore, elected_master, follows, leads
@@ -207,24 +211,78 @@ async def test_a_store_that_fails_at_the_beginning_is_asked_again() -> None:
         assert election.resigned == 2
 
 
+async def claim_of_another_master(
+    store: FakeStore, record: MasterRecord
+) -> tuple[MasterRecord, dict[str, Any]]:
+    """The record of a master that leads next, and what an agent says that has heard it."""
+    names = Names("", "", "another")
+    newer = next_record(record, store.commits, names)
+    told = Lineage(newer, lambda: store.commits + 1).position()
+    claim = {"master_epoch": told.epoch, "position": position_to_wire(told)}
+    return newer, {"cluster": newer.cluster, **claim}
+
+
+async def known_to(store: FakeStore) -> MasterRecord:
+    record = (await store.load()).master
+    assert record is not None
+    return record
+
+
 async def test_an_agent_that_has_heard_a_newer_master_ends_the_term() -> None:
-    election = FakeElection()
-    async with elected_master(election) as master:
+    election, store = FakeElection(), FakeStore()
+    async with elected_master(election, store) as master:
         await election.elect()
         await leads(master, 1)
+        newer, claim = await claim_of_another_master(store, await known_to(store))
+        # As another master does that leads meanwhile.
+        await store.commit([newer])
         async with RawAgent(master.address) as agent:
             with pytest.raises(StreamEnded, match="UNAVAILABLE"):
-                await agent.register(master_epoch=3, cluster=master.driver.state.cluster)
-        await leads(master, 2)
+                await agent.register(**claim)
+        await leads(master, 3)
 
 
-async def test_an_agent_of_another_cluster_ends_nothing() -> None:
+async def test_a_newer_master_that_the_store_does_not_know_of_ends_the_process() -> None:
+    """It is no newer master: the store is an older copy, as of a snapshot of etcd."""
+    election, store = FakeElection(), FakeStore()
+    async with elected_master(election, store) as master:
+        await election.elect()
+        await leads(master, 1)
+        _, claim = await claim_of_another_master(store, await known_to(store))
+        async with RawAgent(master.address) as agent:
+            with pytest.raises(StreamEnded, match="UNAVAILABLE"):
+                await agent.register(**claim)
+        with pytest.raises(InvalidRequest, match="is an old copy: an agent knows commit"):
+            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+
+
+@pytest.mark.parametrize("epoch", [2, 3, 2**32 + 1, 2**64 - 1])
+async def test_a_claim_without_proof_ends_no_term(epoch: int) -> None:
+    election, store = FakeElection(), FakeStore()
+    async with elected_master(election, store) as master:
+        await election.elect()
+        await leads(master, 1)
+        _, claim = await claim_of_another_master(store, await known_to(store))
+        claim["master_epoch"] = epoch
+        forged = agent_pb2.StorePosition(epoch=epoch, term="another", commit=9, proof=bytes(16))
+        for position in (None, forged):
+            async with RawAgent(master.address) as agent:
+                with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
+                    await agent.register(**{**claim, "position": position})
+        assert master.seat.term().epoch == 1
+        # Whoever claims nothing is taken in as ever.
+        async with RawAgent(master.address) as agent:
+            await agent.register(cluster=claim["cluster"], master_epoch=1)
+
+
+async def test_an_agent_of_another_cluster_is_refused_and_ends_nothing() -> None:
     election = FakeElection()
     async with elected_master(election) as master:
         await election.elect()
         await leads(master, 1)
         async with RawAgent(master.address) as agent:
-            await agent.register(master_epoch=3, cluster="other")
+            with pytest.raises(StreamEnded, match="belongs to cluster 'other'"):
+                await agent.register(master_epoch=3, cluster="other")
         assert master.seat.term().epoch == 1
 
 

@@ -27,6 +27,7 @@ from croupier.agent.core.records import (
     ForgetTask,
     FrameworkRecord,
     KillRecord,
+    PositionRecord,
     Record,
     TaskRecord,
     UpdateRecord,
@@ -38,6 +39,7 @@ from croupier.agent.core.tasks import Key
 from croupier.model.errors import Conflict
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
+from croupier.model.store_position import StorePosition
 from croupier.model.task import Command, Reason, TaskInfo, TaskState, TaskStatus
 
 F, T, A = FrameworkId("F1"), TaskId("t1"), AgentId("A1")
@@ -267,14 +269,16 @@ class TestRunsOfFrameworks:
         assert FrameworkRecord(F, 6) in records(world.do(self.launch("b", 6)))
         assert moves(world.do(self.launch("c", 0))) == [(TaskState.STARTING, 1)]
 
-    def test_are_counted_anew_in_a_new_cluster(self) -> None:
+    def test_are_counted_anew_by_an_older_store_that_was_gone_on_with(self) -> None:
         world = World(FrameworkRecord(F, 5), FrameworkRecord(FrameworkId("X"), 3))
-        assert records(world.do(ev.Connected(1), ev.Heard(4, "c"))) == [
-            AgentRecord(A, "boot-1", 4, cluster="c")
+        world.do(ev.Connected(1), ev.Heard(4, "c", StorePosition(0, 4, "t", 7)))
+        older = StorePosition(1, 5, "u", 3)
+        assert records(world.do(ev.Heard(5, "c", older))) == [
+            PositionRecord(older),
+            ForgetFramework(F),
+            ForgetFramework(FrameworkId("X")),
+            AgentRecord(A, "boot-1", 5, cluster="c"),
         ]
-        forgotten = [ForgetFramework(F), ForgetFramework(FrameworkId("X"))]
-        anew = AgentRecord(A, "boot-1", 1, cluster="d")
-        assert records(world.do(ev.Heard(1, "d"))) == [*forgotten, anew]
         assert moves(world.do(self.launch("a", 1))) == [(TaskState.STARTING, 1)]
 
     def test_of_idle_frameworks_are_forgotten_when_there_are_too_many(

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Event, Heard
+from croupier.master.core.events import Claim, Event, Heard
 from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -114,8 +114,9 @@ async def test_a_newer_master_that_an_agent_has_heard_ends_it_before_anything_is
     recorder = Recorder()
     driver = make_driver(recorder)
     await driver.inbox.put(subscribe(1))
-    await driver.inbox.put(replace(register(2), master_epoch=9, cluster=driver.state.cluster))
-    with pytest.raises(FailedOver, match="9"):
+    newer = replace(register(2), claim=Claim.NEWER, objection="commit 9 is not known")
+    await driver.inbox.put(newer)
+    with pytest.raises(FailedOver, match="commit 9"):
         await asyncio.wait_for(driver.run(), 5)
     assert recorder.said == []
 

@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.core import calls
-from croupier.master.core.effects import Deposed, SessionId
-from croupier.master.core.events import AgentStopped, FrameworkCalled, Heard, Register
+from croupier.master.core.effects import Deposed, Happened, SessionId
+from croupier.master.core.events import AgentStopped, Claim, FrameworkCalled, Heard, Register
+from croupier.master.core.facts import AgentRefused
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -17,7 +18,7 @@ from croupier.master.core.messages import (
     ResendUpdates,
     Verdict,
 )
-from croupier.master.core.records import ForgetTask, FrameworkRecord
+from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.model.errors import Conflict, FailedOver, NotLeader
 from croupier.model.ids import AgentId, OfferId
@@ -268,15 +269,27 @@ def test_who_never_acknowledges_launches_no_more() -> None:
     assert scene.call(scene.session, call, 10).tasks[0].error is None
 
 
-@pytest.mark.parametrize(("cluster", "deposed"), [(CLUSTER, True), ("other", False)])
-def test_a_master_that_reads_of_a_newer_one_leads_no_more(cluster: str, deposed: bool) -> None:
+def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
     scene = Scene()
     agent_id, total = AgentId("A9"), Resources.parse(ALL)
-    register = Register(SessionId(99), agent_id, "h", total, {}, master_epoch=2, cluster=cluster)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=Claim.NEWER)
     effects = scene.do(register)
-    assert any(isinstance(effect, Deposed) for effect in effects) == deposed
-    assert (agent_id in scene.state.agents) == (not deposed)
-    assert isinstance(scene.closed.get(SessionId(99)), NotLeader) == deposed
+    assert any(isinstance(effect, Deposed) for effect in effects)
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), NotLeader)
+
+
+@pytest.mark.parametrize("claim", [Claim.UNPROVEN, Claim.FOREIGN])
+def test_a_claim_that_is_not_proven_deposes_nobody(claim: Claim) -> None:
+    scene = Scene()
+    agent_id, total = AgentId("A9"), Resources.parse(ALL)
+    register = Register(SessionId(99), agent_id, "h", total, {}, claim=claim, objection="because")
+    effects = scene.do(register)
+    refused = AgentRefused(agent_id, "h", "because")
+    assert not any(isinstance(effect, Deposed) for effect in effects)
+    assert Happened(refused) in effects
+    assert agent_id not in scene.state.agents
+    assert isinstance(scene.closed.get(SessionId(99)), Conflict)
 
 
 @pytest.mark.parametrize("seq", [1, 2])
@@ -364,3 +377,27 @@ def test_an_older_run_of_a_program_never_takes_over_from_a_newer_one() -> None:
     assert isinstance(scene.closed[scene.session], FailedOver)
     scene.framework_back("c2")
     assert scene.session in scene.state.peers
+
+
+@pytest.mark.parametrize("claim", [Claim.SILENT, Claim.GIVEN_UP])
+def test_an_end_is_told_of_a_task_that_the_ledger_may_have_lost(claim: Claim) -> None:
+    scene = Scene()
+    scene.launch()
+    scene.saved = [r for r in scene.saved if not isinstance(r, TaskRecord)]
+    scene.ledger.clear()
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1, claim=claim)
+    assert [status.state for status in scene.told()] == [TaskState.FINISHED]
+    scene.acknowledge(2, seq=9)
+    assert not scene.state.frameworks[scene.owner].tasks
+
+
+def test_a_task_that_its_agent_may_have_run_since_the_store_was_copied_is_gone() -> None:
+    scene = Scene()
+    scene.launch()
+    scene.restart()
+    scene.framework_back()
+    scene.agent_back(claim=Claim.GIVEN_UP)
+    assert scene.launches(scene.host) == []
+    assert [status.state for status in scene.told()] == [TaskState.GONE]

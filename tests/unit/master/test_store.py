@@ -19,6 +19,7 @@ from croupier.master.core.records import (
     RoleRecord,
 )
 from croupier.master.store import SqliteStore
+from croupier.master.store.sealed import checksum
 from croupier.master.store.sqlite import APPLICATION_ID
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -120,7 +121,8 @@ async def test_a_record_that_cannot_be_read_is_refused(
     await store.load()
     await store.close()
     broken = sqlite3.connect(path)
-    broken.execute("INSERT INTO records VALUES (?, 'x', ?)", (kind, body))
+    crc = checksum(kind.encode(), b"x", body.encode())
+    broken.execute("INSERT INTO records VALUES (?, 'x', ?, ?)", (kind, body, crc))
     broken.commit()
     broken.close()
     assert "cannot be read" in await refused(path)
@@ -184,7 +186,7 @@ def write_version_1(path: Path) -> None:
     old.close()
 
 
-async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_2(tmp_path: Path) -> None:
+async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_3(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     write_version_1(path)
     for _ in range(2):
@@ -202,7 +204,7 @@ async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_2(tmp_path
         settings = RoleSettings(2500, guarantee={"cpus": 4000})
         assert registry.roles == {"ads": RoleRecord(Role("ads"), settings)}
     now = sqlite3.connect(path)
-    assert now.execute("PRAGMA user_version").fetchone() == (2,)
+    assert now.execute("PRAGMA user_version").fetchone() == (3,)
     (body,) = now.execute("SELECT body FROM records WHERE id = 'f1'").fetchone()
     now.close()
     assert "roles" in json.loads(body)

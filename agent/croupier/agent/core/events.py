@@ -8,6 +8,7 @@ from typing import NamedTuple
 from croupier.agent.core.tasks import Key
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
+from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskInfo
 
 
@@ -62,10 +63,15 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """A master spoke: of which epoch and cluster. It comes before what that master says."""
+    """A master spoke: of which epoch and cluster. It comes before what that master says.
+
+    Attributes:
+        position: how far the master's store is; None if it does not say that.
+    """
 
     master_epoch: int
     cluster: str = ""
+    position: StorePosition | None = None
 
 
 @dataclass(frozen=True, slots=True)

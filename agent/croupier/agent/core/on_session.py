@@ -12,7 +12,7 @@ from croupier.agent.core.effects import (
     Introduce,
     Signal,
 )
-from croupier.agent.core.events import Now, Registered
+from croupier.agent.core.events import Heard, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Void
@@ -70,18 +70,21 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     yield from ()
 
 
-def on_heard(state: AgentState, master_epoch: int, cluster: str) -> Iterator[Effect]:
-    """A master spoke: what an older one says from now on is not to be obeyed.
+def on_heard(state: AgentState, event: Heard) -> Iterator[Effect]:
+    """A master spoke that is to be obeyed: from now on an older one is not.
 
-    A cluster that has begun anew, for its registry was lost, counts its masters anew, and the
-    runs of each framework's program as well.
+    A store that an operator has gone on with although it was older has counted fewer runs of the
+    frameworks' programs than this agent has heard of.
     """
-    if state.cluster and cluster != state.cluster:
-        for framework_id in state.epochs:
-            yield Checkpoint(ForgetFramework(framework_id))
-        state.epochs.clear()
-    if cluster != state.cluster or master_epoch > state.master_epoch:
-        state.master_epoch, state.cluster = master_epoch, cluster
+    if event.position is not None:
+        known = state.position
+        if known is not None and event.position.generation > known.generation:
+            for framework_id in state.epochs:
+                yield Checkpoint(ForgetFramework(framework_id))
+            state.epochs.clear()
+        state.position, state.is_position_new = event.position, True
+    if event.cluster != state.cluster or event.master_epoch > state.master_epoch:
+        state.master_epoch, state.cluster = event.master_epoch, event.cluster
         yield Checkpoint(state.record)
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from croupier.agent.core.tasks import Key
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.store_position import StorePosition
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 
@@ -29,6 +30,13 @@ class AgentRecord:
     master_epoch: int
     incomplete: bool = False
     cluster: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PositionRecord:
+    """The newest position of the master's store that was heard; each replaces the one before."""
+
+    position: StorePosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +143,7 @@ class ForgetTask:
 TaskFact = TaskRecord | UpdateRecord | KillRecord | AcknowledgedRecord | VoidRecord | ForgetTask
 Record = (
     AgentRecord
+    | PositionRecord
     | FrameworkRecord
     | ForgetFramework
     | TaskRecord
@@ -158,6 +167,8 @@ def place_of(record: Record) -> Place:
     match record:
         case AgentRecord():
             return "", ""
+        case PositionRecord():
+            return "", "position"
         case FrameworkRecord(framework_id) | ForgetFramework(framework_id):
             return framework_id, ""
         case UpdateRecord(status):

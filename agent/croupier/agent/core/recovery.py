@@ -12,6 +12,7 @@ from croupier.agent.core.records import (
     ForgetTask,
     FrameworkRecord,
     KillRecord,
+    PositionRecord,
     Record,
     TaskFact,
     TaskRecord,
@@ -57,6 +58,8 @@ def recovered(
                 state.recorded_boot_id = record.boot_id
                 state.master_epoch, state.incomplete = record.master_epoch, record.incomplete
                 state.cluster = record.cluster
+            case PositionRecord(position):
+                state.position = position
             case FrameworkRecord(framework_id, epoch):
                 state.epochs.pop(framework_id, None)
                 state.epochs[framework_id] = epoch

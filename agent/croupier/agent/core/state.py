@@ -11,6 +11,7 @@ from croupier.agent.core.tasks import Key, Task, Void
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
+from croupier.model.store_position import StorePosition
 from croupier.model.task import TaskState
 
 NO_AGENT_ID = AgentId("")
@@ -31,6 +32,8 @@ class AgentState:
         recorded_boot_id: of the run in which its processes were last looked for.
         master_epoch: the newest master that was heard; an older one is not to be obeyed.
         cluster: which cluster that master leads.
+        position: how far its store was, at the latest; None: no master has said that.
+        is_position_new: whether it is not yet among the records.
         incomplete: records were lost, and no master was told yet.
         headless: tasks of which the first record is lost, or whose agent was removed; what else
             there is of them is to be forgotten.
@@ -57,6 +60,8 @@ class AgentState:
     recorded_boot_id: str = ""
     master_epoch: int = 0
     cluster: str = ""
+    position: StorePosition | None = None
+    is_position_new: bool = False
     incomplete: bool = False
     headless: set[Key] = field(default_factory=set)
     untenable: list[Key] = field(default_factory=list)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import Effect
+from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Event, Now
 from croupier.agent.core.on_health import on_health_checked, on_out_of_room
 from croupier.agent.core.on_life import on_adopted, on_begun, on_vanished
@@ -27,12 +27,20 @@ from croupier.agent.core.on_task import (
     on_stop_asked,
 )
 from croupier.agent.core.on_update import on_acknowledge, on_due, on_resend
+from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
     """Apply one event and say what must be done, in order."""
-    return list(_handle(state, event, now))
+    effects = list(_handle(state, event, now))
+    if state.is_position_new and any(isinstance(each, Checkpoint) for each in effects):
+        assert state.position is not None
+        # Durable with what follows from it, so before a task starts; by itself it is not worth a
+        # commit.
+        effects.insert(0, Checkpoint(PositionRecord(state.position), lazy=True))
+        state.is_position_new = False
+    return effects
 
 
 def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
@@ -79,8 +87,8 @@ def _handle_rare(
             return on_connected(state, session, now)
         case ev.Disconnected(session):
             return on_disconnected(state, session)
-        case ev.Heard(master_epoch, cluster):
-            return on_heard(state, master_epoch, cluster)
+        case ev.Heard():
+            return on_heard(state, event)
         case ev.Registered():
             return on_registered(state, event)
         case ev.Removed():

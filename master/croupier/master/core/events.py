@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 from croupier.master.core.actions import AgentAction
@@ -82,6 +83,23 @@ class AgentTask:
     role: Role | None = None
 
 
+class Claim(Enum):
+    """What it is worth that an agent has heard of a master and of how far its store was.
+
+    KNOWN is part of the history of this store. SILENT proves nothing and claims nothing new, as
+    agents of earlier releases do. GIVEN_UP is proven and not part of it, and an
+    operator has gone on without it. NEWER is proven and beyond it: another master leads, or
+    this store is an old copy. UNPROVEN may be a lie, FOREIGN is of another cluster.
+    """
+
+    KNOWN = "known"
+    SILENT = "silent"
+    GIVEN_UP = "given up"
+    NEWER = "newer"
+    UNPROVEN = "unproven"
+    FOREIGN = "foreign"
+
+
 @dataclass(frozen=True, slots=True)
 class Register:
     """An agent's first report: everything it knows.
@@ -90,6 +108,8 @@ class Register:
         master_epoch: of the newest master that it has heard, in `cluster`.
         incomplete: records of tasks were lost: what is not listed may have run.
         problems: what keeps the agent from launching tasks.
+        claim: what that is worth, as the shell has judged it.
+        objection: why it is refused, for people; empty if it is not.
     """
 
     session: SessionId
@@ -103,6 +123,8 @@ class Register:
     incomplete: bool = False
     cluster: str = ""
     problems: tuple[Problem, ...] = ()
+    claim: Claim = Claim.KNOWN
+    objection: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class AgentDrained:
 
 @dataclass(frozen=True, slots=True)
 class AgentRefused:
-    """An agent was not taken in for its kinds of resources, and why."""
+    """An agent was not taken in for its kinds of resources or for what it has heard, and why."""
 
     agent_id: AgentId
     hostname: str

@@ -20,7 +20,7 @@ from croupier.master.core.effects import (
     Send,
     Step,
 )
-from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Register
+from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Claim, Register
 from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, AgentUnhealthy, Joined
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import AgentFailed, Registered
@@ -31,6 +31,7 @@ from croupier.master.core.records import ForgetAgent
 from croupier.master.core.resource_kinds import refused_kinds, too_many_kinds
 from croupier.master.core.state import State
 from croupier.model.errors import (
+    Conflict,
     CroupierError,
     FailedOver,
     InvalidRequest,
@@ -39,17 +40,21 @@ from croupier.model.errors import (
     Removed,
 )
 from croupier.model.health import problems_text
-from croupier.model.ids import AgentId, check_hostname, check_id
+from croupier.model.ids import MAX_ID_BYTES, AgentId, check_hostname, check_id
 from croupier.model.resources import sum_of
 from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     """Take in an agent: new, back again, or taking over from an older session."""
-    if event.cluster == state.cluster and event.master_epoch > state.epoch:
-        message = f"an agent has heard master {event.master_epoch}; this one is {state.epoch}"
-        yield Close(event.session, NotLeader(message))
-        yield Deposed(message)
+    if event.claim is Claim.NEWER:
+        yield Close(event.session, NotLeader(event.objection))
+        yield Deposed(event.objection)
+        return
+    if event.claim in (Claim.UNPROVEN, Claim.FOREIGN):
+        yield Close(event.session, Conflict(event.objection))
+        agent_id = AgentId(event.agent_id[:MAX_ID_BYTES])
+        yield Happened(AgentRefused(agent_id, event.hostname[:MAX_ID_BYTES], event.objection))
         return
     if event.session in state.peers:
         yield Close(event.session, ProtocolViolation("REGISTER must be the first report"))

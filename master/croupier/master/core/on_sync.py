@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from croupier.master.core.agents import Agent
 from croupier.master.core.drains import wanted_kill
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
-from croupier.master.core.events import AgentTask, Register
+from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import KillTask
 from croupier.master.core.on_accept import order_launch
@@ -34,15 +34,17 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     """Bring the books in line with what an agent lists that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
+    # What the agent has done since this store was copied may be missing from the ledger.
+    may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
     yield from _want_drained(agent)
     running: list[Task] = []
     for report in event.tasks:
         yield PAUSE
-        yield from _on_listed(state, agent, report, running, now)
+        yield from _on_listed(state, agent, event, report, running, now)
     # All at once: what is free on the agent is a list of ranges, which each charge rewrites.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
     for task in missing:
-        yield from _on_missing(state, task, event.incomplete, now)
+        yield from _on_missing(state, task, may_have_run, now)
     # Some may have been found.
     yield from _want_drained(agent)
     for task in agent.tasks.values():
@@ -62,16 +64,16 @@ def _want_drained(agent: Agent) -> Iterator[Effect]:
                 yield from want_kill(task, *wanted)
 
 
-def _on_missing(state: State, task: Task, incomplete: bool, now: float) -> Iterator[Effect]:
+def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Iterator[Effect]:
     """A task that its agent does not have: it never arrived, or it is gone.
 
     An agent keeps what it took in until we have forgotten it. So what it has never said a word
-    of has not arrived, unless it has lost records.
+    of has not arrived, unless it has lost records, or the ledger has: then it `may_have_run`.
     """
     restarted = Reason.AGENT_RESTARTED
     if task.state.is_terminal:
         yield from orphan(state, task, now)
-    elif task.sequence or incomplete:
+    elif task.sequence or may_have_run:
         message = "the agent came back without it"
         yield from end(state, task, TaskState.GONE, restarted, message, now)
     elif task.kill is not None:
@@ -94,7 +96,12 @@ def _fits(state: State, task: Task) -> bool:
 
 
 def _on_listed(
-    state: State, agent: Agent, report: AgentTask, running: list[Task], now: float
+    state: State,
+    agent: Agent,
+    event: Register,
+    report: AgentTask,
+    running: list[Task],
+    now: float,
 ) -> Iterator[Effect]:
     """One task of the list; added to `running` if it is to be charged."""
     framework = state.frameworks.get(report.framework_id)
@@ -104,7 +111,9 @@ def _on_listed(
             yield Save(record_of(framework))
     task = framework.tasks.get(report.task.task_id)
     if task is None:
-        task = _found(state, agent, framework, report, now)
+        # A framework that is a stranger is older than the ledger.
+        is_complete = event.claim is Claim.KNOWN and not framework.is_stranger
+        task = _found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())
     if task is not None:
@@ -126,16 +135,23 @@ def _know_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
 
 
 def _found(
-    state: State, agent: Agent, framework: Framework, report: AgentTask, now: float
+    state: State,
+    agent: Agent,
+    framework: Framework,
+    report: AgentTask,
+    is_complete: bool,
+    now: float,
 ) -> Task | None:
-    """A task that the ledger does not know; None if it has ended and was forgotten.
+    """A task that the ledger does not know; None if it has ended and was forgotten for that.
 
-    It was, because its end was acknowledged, unless the ledger itself is younger.
+    If its agent proves that the ledger is as new as what it has heard, then the ledger
+    `is_complete`: it has known the task, and the end was acknowledged. Else it may have lost the
+    task, and the end is told: rather once more than never.
     """
     latest = report.latest
     task_id = report.task.task_id
     used = framework.has_used(task_id)
-    if latest.state.is_terminal and (used or not framework.is_stranger):
+    if latest.state.is_terminal and (used or is_complete):
         return None
     role = report.role or framework.roles[0]
     task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)

@@ -11,11 +11,34 @@ from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
+class PastTerm:
+    """A term of the cluster: its number, its random name, and how far the store was.
+
+    Attributes:
+        commits: how many commits the store had when the term began.
+    """
+
+    epoch: int
+    name: str
+    commits: int
+
+
+@dataclass(frozen=True, slots=True)
 class MasterRecord:
-    """The cluster's name, and how many masters have led it."""
+    """The cluster's name, and how many masters have led it.
+
+    Attributes:
+        secret: proves what masters of the cluster have stated; empty in records of earlier
+            releases.
+        generation: how often an operator has gone on with an older store on purpose.
+        terms: the latest terms, the present one last.
+    """
 
     cluster: str
     epoch: int
+    secret: str = field(default="", repr=False)
+    generation: int = 0
+    terms: tuple[PastTerm, ...] = ()
 
     @property
     def master_id(self) -> str:
@@ -191,3 +214,9 @@ class Registry:
                 self.tasks.pop(task_key(record.framework_id, record.task_id), None)
             case ForgetRole():
                 self.roles.pop(record.role, None)
+
+    def records(self) -> list[Record]:
+        """All of them."""
+        kinds = (self.agents, self.frameworks, self.roles, self.tasks)
+        held: list[Record] = [record for kind in kinds for record in kind.values()]
+        return [self.master, *held] if self.master is not None else held

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 
+from croupier.master.core.events import Register
 from croupier.master.seat import Seat
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
-from croupier.master.wire.from_agent import report_from_wire
+from croupier.master.wire.from_agent import judged, report_from_wire
+from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.wire_errors import error_to_wire
@@ -54,7 +56,7 @@ async def _serve(
     context: Context,
 ) -> None:
     inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
-    cluster = term.driver.state.cluster
+    lineage = term.lineage
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
         held = TimeSlice()
@@ -62,11 +64,12 @@ async def _serve(
             if held.is_over:
                 await held.give_way()
             session.is_introduced |= report.HasField("register")
-            await inbox.put(await report_from_wire(session.session_id, report))
+            event = await report_from_wire(session.session_id, report)
+            if isinstance(event, Register):
+                event = judged(event, report.register, lineage)
+            await inbox.put(event)
 
     async def write(orders: list[pb.Order]) -> None:
-        await context.write(
-            pb.AgentServiceConnectResponse(orders=orders, master_epoch=term.epoch, cluster=cluster)
-        )
+        await context.write(response_to_wire(orders, term.epoch, lineage))
 
     await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)

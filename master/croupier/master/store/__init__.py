@@ -1,7 +1,7 @@
 """Where records outlive the process. All of a batch is durable when `commit` returns."""
 
 from croupier.master.store.memory import MemoryStore
-from croupier.master.store.protocol import Store
+from croupier.master.store.protocol import Committing, Store
 from croupier.master.store.sqlite import SqliteStore
 
-__all__ = ["MemoryStore", "SqliteStore", "Store"]
+__all__ = ["Committing", "MemoryStore", "SqliteStore", "Store"]

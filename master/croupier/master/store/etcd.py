@@ -13,6 +13,8 @@ Rules:
   written, a transaction at a time, which is done again by the next leader's `load` if this one
   dies meanwhile. A commit of which not all was staged is as if it never was: its master told
   nobody of it.
+- **Numbered and sealed.** `head` also counts the commits, over the life of the cluster; so a store
+  that was restored from a snapshot has the number of then. Each value begins with a checksum.
 """
 
 from __future__ import annotations
@@ -31,8 +33,10 @@ from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
-from croupier.master.store.records_json import SCHEMA_VERSION, Row, decode, encode
+from croupier.master.store.records_json import SCHEMA_VERSION, Row, UnknownKind, decode, encode
+from croupier.master.store.sealed import Damaged, is_sealed, sealed, unsealed
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
+from croupier.model.store_position import StorePosition
 
 # etcd's own limits are 128 operations, two of which are ours, and 1.5 MiB.
 MAX_RECORDS: Final = 126
@@ -47,6 +51,8 @@ MOST_PAGE: Final = 5_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
+# Values have had a checksum from this version on.
+SEALED_VERSION: Final = 3
 
 _log = structlog.get_logger("croupier.master.store")
 
@@ -69,7 +75,12 @@ class Fence(Protocol):
 
 
 class EtcdStore:
-    """Keeps records under `prefix` while `fence` is held. Each term begins with `load`."""
+    """Keeps records under `prefix` while `fence` is held. Each term begins with `load`.
+
+    Attributes:
+        commits: the number of the last durable commit.
+        marked: none; etcd has no place that a snapshot would leave out.
+    """
 
     def __init__(
         self,
@@ -82,7 +93,10 @@ class EtcdStore:
         self._keys = Keys(prefix)
         self._marks = count(1)
         self._head = 0
+        self._version = 0
         self._is_loaded = False
+        self.commits = 0
+        self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
         """Everything that was committed; finishes what the last leader left half written.
@@ -95,19 +109,29 @@ class EtcdStore:
         self._is_loaded = False
         head, schema, revision = await self._begin()
         self._head = head.mod_revision if head is not None else 0
-        if schema is not None:
-            self._check_version(schema.value)
-        parts = self._parts_of(head)
+        self._version = SCHEMA_VERSION if schema is None else self._read_version(schema.value)
+        parts, self.commits = self._parse_head(head)
         if parts:
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
             await self._write_staged(self._batches(rows), parts)
-        version = pb.PutRequest(key=self._keys.schema, value=str(SCHEMA_VERSION).encode())
         # Parts may also be left of a commit that was never made.
-        await self._transact([pb.RequestOp(put=version), self._unstage()])
+        await self._transact([*self._put_version(self._version), self._unstage()])
         registry = await self._read()
+        if self._version < SCHEMA_VERSION:
+            await self._migrate(registry)
         self._is_loaded = True
         return registry
+
+    async def _migrate(self, registry: Registry) -> None:
+        """Write every record as this release does; an older one refuses what follows."""
+        await self._write([encode(record) for record in registry.records()])
+        self._version = SCHEMA_VERSION
+        await self._transact(self._put_version(SCHEMA_VERSION))
+
+    def _put_version(self, version: int) -> list[pb.RequestOp]:
+        put = pb.PutRequest(key=self._keys.schema, value=str(version).encode())
+        return [pb.RequestOp(put=put)]
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Make all of `records` durable, or none; the last of a kind and id wins.
@@ -122,12 +146,21 @@ class EtcdStore:
             row = encode(record)
             rows.pop((row.kind, row.id), None)
             rows[row.kind, row.id] = row
-        batches = self._batches(list(rows.values()))
+        await self._write(list(rows.values()))
+
+    async def _write(self, rows: Sequence[Row]) -> None:
+        batches = self._batches(rows)
         if len(batches) == 1:
-            await self._transact(batches[0])
+            await self._transact(batches[0], is_commit=True)
         elif batches:
-            parts = await self._stage(list(rows.values()))
+            parts = await self._stage(rows)
             await self._write_staged(batches, parts)
+
+    async def mark(self, position: StorePosition) -> None:
+        """There is no place for it."""
+
+    async def check(self) -> None:
+        """The election tells when etcd is gone."""
 
     async def close(self) -> None:
         """Nothing to let go of: the client is its maker's."""
@@ -148,7 +181,7 @@ class EtcdStore:
         head, schema = kv_of(answer.responses)
         return head, schema, answer.header.revision
 
-    def _check_version(self, told: bytes) -> None:
+    def _read_version(self, told: bytes) -> int:
         # Of more digits than Python reads there is no version either.
         version = int(told) if told.isdigit() and len(told) < 100 else 0
         if version > SCHEMA_VERSION:
@@ -161,6 +194,7 @@ class EtcdStore:
                 f"etcd holds {told[:80]!r} at {self._keys.schema.decode()}, which is no version:"
                 " is the prefix another program's?"
             )
+        return version
 
     async def _read(self) -> Registry:
         while True:
@@ -192,8 +226,13 @@ class EtcdStore:
             for kv in answer.kvs:
                 kind, record_id = self._keys.record_of(kv.key)
                 try:
-                    registry.apply(decode(kind, _unpacked(kv.value)))
-                except (InvalidRequest, zlib.error) as error:
+                    registry.apply(decode(kind, _unpacked(self._unsealed(kv))))
+                except UnknownKind as error:
+                    raise InvalidRequest(
+                        f"the store /{self._keys.prefix} in etcd holds records of a newer release"
+                        f" ({error}): use that release"
+                    ) from None
+                except (InvalidRequest, Damaged, zlib.error) as error:
                     bad.append(f"{kind} {record_id!r} ({error})")
             more = answer.more
             if answer.kvs:
@@ -205,6 +244,12 @@ class EtcdStore:
                 f" {'; '.join(bad[:NAMED])}{others}"
             )
         return registry
+
+    def _unsealed(self, kv: pb.KeyValue) -> bytes:
+        """The value without its checksum, which those of older versions have not."""
+        if self._version < SEALED_VERSION and not is_sealed(kv.value):
+            return kv.value
+        return unsealed(kv.key, kv.value)
 
     def _batches(self, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
         """The operations that write `rows`, by transaction.
@@ -231,7 +276,7 @@ class EtcdStore:
         key = self._keys.record(row.kind, row.id)
         if row.body is None:
             return pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=key)), len(key)
-        value = _packed(row.body.encode())
+        value = sealed(key, _packed(row.body.encode()))
         return pb.RequestOp(put=pb.PutRequest(key=key, value=value)), len(key) + len(value)
 
     async def _stage(self, rows: Sequence[Row]) -> int:
@@ -241,7 +286,9 @@ class EtcdStore:
         for number, part in enumerate(parts, 1):
             put = pb.PutRequest(key=self._keys.part(number), value=part)
             is_last = number == len(parts)
-            await self._transact([pb.RequestOp(put=put)], len(parts) if is_last else 0)
+            await self._transact(
+                [pb.RequestOp(put=put)], len(parts) if is_last else 0, is_commit=is_last
+            )
         return len(parts)
 
     async def _staged(self, parts: int, revision: int) -> list[Row]:
@@ -271,10 +318,19 @@ class EtcdStore:
         first = self._keys.staged
         return pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=first, range_end=end_of(first)))
 
-    async def _transact(self, operations: Sequence[pb.RequestOp], parts: int = 0) -> None:
-        """Do `operations`, all and once, while we lead; `parts` are staged then."""
+    async def _transact(
+        self, operations: Sequence[pb.RequestOp], parts: int = 0, *, is_commit: bool = False
+    ) -> None:
+        """Do `operations`, all and once, while we lead; `parts` are staged then.
+
+        With it a commit is made if `is_commit`.
+        """
         keys, token = self._keys, self._fence.token
-        mark = json.dumps({"mark": f"{token}.{next(self._marks)}", "parts": parts}).encode()
+        commits = self.commits + is_commit
+        told = {"mark": f"{token}.{next(self._marks)}", "parts": parts, "commits": commits}
+        mark = json.dumps(told).encode()
+        if self._version >= SEALED_VERSION:
+            mark = sealed(keys.head, mark)
         question = pb.TxnRequest(
             compare=[
                 compared(keys.leader, created=token),
@@ -296,7 +352,7 @@ class EtcdStore:
         except InvalidRequest as error:
             raise Unavailable(f"etcd does not take the commit: {error}") from error
         if answer.succeeded:
-            self._head = answer.header.revision
+            self._head, self.commits = answer.header.revision, commits
             return
         leader, head = kv_of(answer.responses)
         if leader is None or leader.create_revision != token:
@@ -304,18 +360,20 @@ class EtcdStore:
         if head is None or head.value != mark:
             raise Unavailable(f"/{keys.prefix} in etcd is written by somebody else")
         # It had been done; only the answer did not come.
-        self._head = head.mod_revision
+        self._head, self.commits = head.mod_revision, commits
 
     def _failed_over(self) -> FailedOver:
         self._fence.fenced()
         return FailedOver("this master leads no more: the leader's key in etcd is not its own")
 
-    def _parts_of(self, head: pb.KeyValue | None) -> int:
+    def _parse_head(self, head: pb.KeyValue | None) -> tuple[int, int]:
+        """How many parts are staged, and the number of the last commit."""
         if head is None:
-            return 0
+            return 0, 0
         try:
-            return int(json.loads(head.value)["parts"])
-        except (ValueError, TypeError, KeyError, OverflowError) as error:
+            told = json.loads(self._unsealed(head))
+            return int(told["parts"]), int(told.get("commits", 0))
+        except (Damaged, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"
                 " ours: is the prefix another program's?"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from copy import deepcopy
 
 from croupier.master.core.records import Record, Registry
+from croupier.model.store_position import StorePosition
 
 
 class MemoryStore:
@@ -14,6 +15,8 @@ class MemoryStore:
     def __init__(self) -> None:
         """Begin with none."""
         self._registry = Registry()
+        self.commits = 0
+        self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
         """A copy of everything that was committed to this object."""
@@ -23,6 +26,13 @@ class MemoryStore:
         """Keep `records`."""
         for record in records:
             self._registry.apply(record)
+        self.commits += 1
+
+    async def mark(self, position: StorePosition) -> None:
+        """Nothing is kept: no copy of this store can be older."""
+
+    async def check(self) -> None:
+        """Nobody can take it away."""
 
     async def close(self) -> None:
         """Nothing to let go of."""

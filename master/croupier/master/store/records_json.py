@@ -20,13 +20,18 @@ from croupier.master.core.records import MasterRecord, Record
 from croupier.model.codec import Codec, Decode, Encode, Undecodable
 from croupier.model.errors import InvalidRequest
 
-# Of rows, and of what they mean. 1: before there was a ledger of tasks.
-SCHEMA_VERSION: Final = 2
+# Of rows, and of what they mean. 1: before there was a ledger of tasks. 2: before records had
+# checksums and commits numbers.
+SCHEMA_VERSION: Final = 3
 
 # Kinds of which there is one record; its id is the kind.
 SOLE: Final[frozenset[type]] = frozenset({MasterRecord})
 
 _RECORD, _FORGET = "Record", "Forget"
+
+
+class UnknownKind(InvalidRequest):
+    """A record is of a kind that this release does not have: a newer one wrote it."""
 
 
 class Row(NamedTuple):
@@ -59,15 +64,18 @@ def decode(kind: str, body: str | bytes) -> Record:
     """The record of the kind `kind` that `body` tells.
 
     Raises:
-        InvalidRequest: if it is none that this release knows; says why, not which.
+        UnknownKind: if this release has no such records.
+        InvalidRequest: if it is no such record; says why, and quotes nothing of it.
     """
     known = _KINDS.get(kind)
     if known is None:
-        raise InvalidRequest(f"records of the kind {kind[:80]!r} are not known to this release")
+        raise UnknownKind(f"records of the kind {kind[:80]!r} are not known to this release")
     try:
         return cast("Record", known.decode(_as_it_is_now(kind, json.loads(body))))
-    except (Undecodable, ValueError, RecursionError) as error:
-        raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from error
+    except Undecodable as error:
+        raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
+    except (ValueError, RecursionError):
+        raise InvalidRequest(f"not a record of the kind {kind!r}: it is no JSON") from None
 
 
 def _as_it_is_now(kind: str, told: Any) -> Any:

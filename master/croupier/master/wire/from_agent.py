@@ -12,15 +12,18 @@ from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
     AgentTask,
+    Claim,
     Event,
     Heard,
     RefusedLaunch,
     Register,
 )
+from croupier.master.lineage import Lineage
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
+from croupier.rpc.position_wire import position_from_wire
 from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
 from croupier.rpc.task_wire import status_from_wire, task_from_wire
 from croupier.rpc.time_slice import sliced
@@ -59,6 +62,18 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:
             raise ProtocolViolation("a report that is empty or unknown")
+
+
+def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
+    """REGISTER with what it is worth that the agent has heard of masters."""
+    has_position = wire.HasField("position")
+    try:
+        position = position_from_wire(wire.position) if has_position else None
+    except InvalidRequest as error:
+        claim, objection = Claim.UNPROVEN, f"the agent claims what no master has said: {error}"
+    else:
+        claim, objection = lineage.judge(wire.cluster, wire.master_epoch, position)
+    return replace(event, claim=claim, objection=objection)
 
 
 async def _register(session: SessionId, wire: pb.Register) -> Register:

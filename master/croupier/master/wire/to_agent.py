@@ -13,9 +13,24 @@ from croupier.master.core.messages import (
     ResendUpdates,
     ToAgent,
 )
+from croupier.master.lineage import Lineage
+from croupier.rpc.position_wire import position_to_wire
 from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
+
+
+def response_to_wire(
+    orders: list[pb.Order], epoch: int, lineage: Lineage
+) -> pb.AgentServiceConnectResponse:
+    """What is written at once, with who says it and how far the store has got."""
+    return pb.AgentServiceConnectResponse(
+        orders=orders,
+        master_epoch=epoch,
+        cluster=lineage.cluster,
+        position=position_to_wire(lineage.position()),
+        first_commit=lineage.first_commit,
+    )
 
 
 def order_to_wire(message: ToAgent) -> pb.Order:

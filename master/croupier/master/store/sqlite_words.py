@@ -1,0 +1,46 @@
+"""SQLite's errors in words that never quote a record.
+
+SQLite's own texts may hold what is in the database, so none of them is passed on: an error is told
+by its code.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+# By the beginning of the name of the code, the longest first.
+_WORDS: Final = {
+    "SQLITE_READONLY": "the file, or its file system, is read-only",
+    "SQLITE_FULL": "the disk is full",
+    "SQLITE_BUSY": "it is locked (is another master running with it?)",
+    "SQLITE_LOCKED": "it is locked (is another master running with it?)",
+    "SQLITE_IOERR": "the disk fails",
+    "SQLITE_CANTOPEN": "it cannot be opened",
+    "SQLITE_PERM": "it must not be opened",
+    "SQLITE_AUTH": "it must not be opened",
+    "SQLITE_NOMEM": "there is no memory left",
+    "SQLITE_CORRUPT": "it is corrupt",
+    "SQLITE_NOTADB": "it is not a database",
+}
+_OF_THE_FILE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLITE_MISMATCH")
+
+
+def code_of(error: sqlite3.Error) -> str:
+    """The name of the error's code; empty if Python itself found the error, as in a text."""
+    return getattr(error, "sqlite_errorname", None) or ""
+
+
+def is_damage(error: sqlite3.Error) -> bool:
+    """Whether the file is not what was written, rather than out of reach."""
+    code = code_of(error)
+    return not code or code.startswith(_OF_THE_FILE)
+
+
+def meaning(error: sqlite3.Error) -> str:
+    """What the error means to an operator."""
+    code = code_of(error)
+    for beginning, words in _WORDS.items():
+        if code.startswith(beginning):
+            return f"{words} ({code})"
+    return code or "it holds what no release has written"

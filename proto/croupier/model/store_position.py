@@ -1,0 +1,66 @@
+"""Points in the history of a cluster's store, by which a store that was rolled back is known."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from croupier.model.errors import InvalidRequest
+
+# A term each second takes 136 years to reach the first, a million commits a second 285 years to
+# reach the second. A number above them is no count of anything.
+MAX_EPOCH: Final = 2**32
+MAX_COMMIT: Final = 2**53
+MAX_NAME: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class StorePosition:
+    """How far the store had got when a master said so.
+
+    Attributes:
+        generation: how often an operator has gone on with an older store on purpose.
+        epoch: the number of the master's term.
+        term: the random name of the term, which tells two terms of one number apart.
+        commit: the number of a durable commit, counted over the life of the cluster.
+        proof: made with the secret of the cluster, in hexadecimal; empty: not proven.
+    """
+
+    generation: int
+    epoch: int
+    term: str
+    commit: int
+    proof: str = field(default="", repr=False)
+
+    def check(self) -> None:
+        """Refuse what no master has ever said.
+
+        Raises:
+            InvalidRequest: if a number is absurd or a text too long.
+        """
+        check_epoch(self.epoch)
+        check_epoch(self.generation)
+        if not 0 <= self.commit <= MAX_COMMIT:
+            raise InvalidRequest(f"no store has made {self.commit} commits")
+        if max(len(self.term), len(self.proof)) > MAX_NAME:
+            raise InvalidRequest("the position of a store is not one that a master has said")
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """Orders positions of one history by how far they are."""
+        return self.generation, self.epoch, self.commit
+
+    def __str__(self) -> str:
+        given_up = f" of generation {self.generation}" if self.generation else ""
+        return f"commit {self.commit} of epoch {self.epoch}{given_up}"
+
+
+def check_epoch(epoch: int) -> int:
+    """Return `epoch` if so many masters can have led a cluster.
+
+    Raises:
+        InvalidRequest: if not.
+    """
+    if not 0 <= epoch <= MAX_EPOCH:
+        raise InvalidRequest(f"no cluster has had {epoch} masters")
+    return epoch

@@ -1,0 +1,193 @@
+"""A store that is lost, or put back as an older copy: refused before anything is launched."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from croupier.master.app import Master
+from croupier.master.config import MasterConfig, StoreChoice
+from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
+from croupier.v1 import agent_pb2 as pb
+from croupier.v1 import framework_pb2, task_pb2
+from tests.harness.eventually import eventually
+from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded, running_master
+from tests.integration.master.test_frameworks import launch, make_task
+
+
+class Scene:
+    """A master on a file that was copied, and an agent that has run a task since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "master.db"
+        self.copy = folder / "copy"
+        self.store = StoreChoice(self.path)
+        self.claim: dict[str, Any] = {}
+        self.framework_id = ""
+        self.task: pb.AgentTask | None = None
+
+    def put_back(self, source: Path) -> None:
+        """The database and its log, as an operator restores them: the marker stays."""
+        for name in ("master.db", "master.db-wal"):
+            (self.path.parent / name).unlink(missing_ok=True)
+            if (source / name).exists():
+                shutil.copy(source / name, self.path.parent / name)
+
+    async def live(self) -> None:
+        """A task is accepted, the file is copied, and the task ends and is acknowledged."""
+        async with running_master(store=self.store) as master:
+            agent, framework = RawAgent(master.address), RawFramework(master.address)
+            async with agent, framework:
+                await agent.register()
+                await framework.subscribe()
+                offer = await framework.offer()
+                await framework.call(accept=launch([offer.offer_id], make_task("t1")))
+                await agent.next("launch")
+                self.copy.mkdir()
+                for file in self.path.parent.glob("master.db*"):
+                    shutil.copy(file, self.copy)
+                self.framework_id = framework.framework_id
+                end = self._end(agent.agent_id)
+                await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[end])))
+                await framework.next("update")
+                update = framework_pb2.Acknowledge.Update(
+                    agent_id=agent.agent_id, task_id="t1", sequence=1
+                )
+                acknowledge = framework_pb2.Acknowledge(updates=[update])
+                await framework.call(acknowledge=acknowledge)
+                await agent.next("acknowledge")
+                self.claim = agent.claim
+
+    def _end(self, agent_id: str) -> task_pb2.TaskStatus:
+        return task_pb2.TaskStatus(
+            framework_id=self.framework_id,
+            task_id="t1",
+            agent_id=agent_id,
+            sequence=1,
+            state=task_pb2.TASK_FINISHED,
+            source=task_pb2.SOURCE_AGENT,
+        )
+
+    async def ends(self, **options: Any) -> str:
+        """Start a master, have the agent return, and say by what error the master ends."""
+        master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=self.store, **options))
+        try:
+            await master.start()
+            async with RawAgent(master.address) as agent:
+                with suppress(StreamEnded):
+                    await agent.register(**self.claim)
+                    raise AssertionError("the agent was taken in")
+                orders = [order.WhichOneof("order") for order in agent._orders]
+                assert "launch" not in orders
+            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+        except CroupierError as error:
+            return str(error)
+        finally:
+            await master.stop()
+        raise AssertionError("the master goes on")
+
+
+async def test_an_older_copy_is_refused_when_an_agent_knows_better(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.live()
+    newest = tmp_path / "newest"
+    newest.mkdir()
+    for file in tmp_path.glob("master.db*"):
+        shutil.copy(file, newest)
+    scene.put_back(scene.copy)
+    said = await scene.ends()
+    assert f"{scene.path} is an old copy: an agent knows commit" in said
+    assert "--recover=old-store" in said
+    assert len(said.splitlines()) == 1
+    # It is remembered beside the file: the next master does not wait for an agent.
+    with pytest.raises(InvalidRequest, match="is an old copy: the file that names its cluster"):
+        async with running_master(store=scene.store):
+            pass
+    scene.put_back(newest)
+    async with running_master(store=scene.store) as master, RawAgent(master.address) as agent:
+        await agent.register(**scene.claim)
+
+
+async def test_an_older_copy_is_gone_on_with_on_purpose(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.live()
+    scene.put_back(scene.copy)
+    async with running_master(store=scene.store, recover="old-store") as master:
+        async with RawAgent(master.address) as agent:
+            with pytest.raises(StreamEnded):
+                await agent.register(**scene.claim)
+        await eventually(lambda: master.seat.is_taken)
+        async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
+            await agent.register(**scene.claim)
+            assert agent.heard.position.generation == 1
+            assert agent.heard.master_epoch > scene.claim["master_epoch"]
+            await framework.subscribe(framework_id=scene.framework_id)
+            told = (await framework.next("update")).update.statuses
+            # It has run, as the agent knows and this store does not: it does not run again.
+            assert [(s.task_id, s.state) for s in told] == [("t1", task_pb2.TASK_GONE)]
+            assert not [o for o in agent._orders if o.WhichOneof("order") == "launch"]
+            claim = agent.claim
+    # From now on this is the store: no flag is needed any more.
+    async with running_master(store=scene.store) as master:
+        for known in (claim, scene.claim):
+            async with RawAgent(master.address) as agent:
+                await agent.register(**known)
+
+
+async def test_no_new_cluster_begins_in_silence_where_there_was_one(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    await scene.live()
+    for file in (scene.path, tmp_path / "master.db-wal"):
+        file.unlink(missing_ok=True)
+    for _ in range(2):
+        with pytest.raises(InvalidRequest, match=r"is empty or missing, .*--recover=new-cluster"):
+            async with running_master(store=scene.store):
+                pass
+        assert not scene.path.exists()
+    async with running_master(store=scene.store, recover="new-cluster") as master:
+        assert master.driver.state.cluster != scene.claim["cluster"]
+        async with RawAgent(master.address) as agent:
+            with pytest.raises(StreamEnded, match="belongs to cluster"):
+                await agent.register(**scene.claim)
+        async with RawAgent(master.address) as agent:
+            await agent.register()
+    async with running_master(store=scene.store):
+        pass
+
+
+@pytest.mark.parametrize("name", ["master.db", "master.db-wal"])
+async def test_a_database_that_is_removed_under_its_master_ends_it(
+    tmp_path: Path, name: str
+) -> None:
+    store = StoreChoice(tmp_path / "master.db")
+    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
+    try:
+        await master.start()
+        (tmp_path / name).rename(tmp_path / "away")
+        async with RawFramework(master.address) as framework:
+            with pytest.raises(StreamEnded):
+                await framework.subscribe()
+        with pytest.raises(Unavailable, match=f"{name} was removed or replaced while this master"):
+            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+    finally:
+        await master.stop()
+
+
+async def test_a_removed_database_is_noticed_though_nothing_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("croupier.master.term.CHECK_STORE_S", 0.05)
+    store = StoreChoice(tmp_path / "master.db")
+    master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=store))
+    try:
+        await master.start()
+        (tmp_path / "master.db").unlink()
+        with pytest.raises(Unavailable, match="was removed or replaced"):
+            await asyncio.wait_for(master.run(asyncio.Event()), 10)
+    finally:
+        await master.stop()
