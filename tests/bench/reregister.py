@@ -150,8 +150,13 @@ class Bench:
         print(f"the master has used {used_s:.2f} s of CPU since its start, and {rss_mb} MB")
 
     async def _tasks_known(self) -> None:
-        listed = await self._operator.ListTasks(pb.ListTasksRequest(), timeout=30)
-        states = [int(view.status.state) for view in listed.tasks]
+        request, states = pb.ListTasksRequest(), list[int]()
+        while True:
+            listed = await self._operator.ListTasks(request, timeout=30)
+            states += [int(view.status.state) for view in listed.tasks]
+            if not listed.next_page_token:
+                break
+            request.page_token = listed.next_page_token
         print(f"{len(states)} tasks are listed, {states.count(2)} of them RUNNING")
 
     async def _until(self, number: int) -> None:

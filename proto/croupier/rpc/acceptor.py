@@ -24,6 +24,8 @@ AT_ONCE: Final = 32
 REST_S: Final = 1.0
 # Errors of the process or the machine; those of one connection are none of ours.
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# `localhost` has an IPv6 address on machines without IPv6, too.
+_MISSING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
 _log = structlog.get_logger("croupier.http")
 
@@ -50,13 +52,17 @@ class Acceptor:
         found = await self._loop.getaddrinfo(
             address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
-        port = address.port
-        try:
-            for family, at in dict.fromkeys((each[0], each[4]) for each in found):
+        port, missing = address.port, OSError(f"no address of {address.host} is known")
+        for family, at in dict.fromkeys((each[0], each[4]) for each in found):
+            try:
                 port = self._bind(family, (at[0], port, *at[2:]))
-        except OSError:
-            self.close()
-            raise
+            except OSError as error:
+                if error.errno not in _MISSING:
+                    self.close()
+                    raise
+                missing = error
+        if not self._listening:
+            raise missing
         for listening in self._listening:
             self._loop.add_reader(listening, self._accept, listening)
         return port
@@ -73,13 +79,17 @@ class Acceptor:
 
     def _bind(self, family: int, at: tuple[object, ...]) -> int:
         listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(at)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
         self._listening.append(listening)
-        listening.setblocking(False)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        if family == socket.AF_INET6:
-            listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-        listening.bind(at)
-        listening.listen(BACKLOG)
         return int(listening.getsockname()[1])
 
     def _accept(self, listening: socket.socket) -> None:

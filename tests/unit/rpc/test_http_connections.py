@@ -196,6 +196,25 @@ async def test_a_want_of_descriptors_is_one_line_and_over_when_there_are_some() 
             each.close()
 
 
+async def test_an_address_that_this_machine_lacks_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = ["192.0.2.1", "127.0.0.1"]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
+
+    acceptor = Acceptor(lambda connection, _: connection.close())
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    try:
+        assert await acceptor.listen(Address("localhost", 0))
+        hosts.pop()
+        with pytest.raises(OSError, match="Cannot assign requested address"):
+            await Acceptor(lambda _, __: None).listen(Address("localhost", 0))
+    finally:
+        acceptor.close()
+
+
 async def test_the_host_header_must_name_this_machine() -> None:
     async with serving(PATIENT) as served:
         hosts = {
