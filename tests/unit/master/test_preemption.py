@@ -16,7 +16,10 @@ from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.services.views import view_reasons
-from croupier.model.ids import AgentId, TaskId
+from croupier.model.demand import Demand
+from croupier.model.ids import AgentId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
 from tests.harness.world import World, make_task
 
@@ -164,3 +167,27 @@ def test_why_says_nothing_of_preemption_where_there_is_none() -> None:
     world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
     world.framework("late", "cpus:1;mem:1MB", name="late")
     assert told_of_preemption(world, "late") == []
+
+
+def test_a_guarantee_that_takes_more_of_another_resource_is_met() -> None:
+    """Four cpus in units of 1 cpu and 2 GB are all of the memory, half of the cpus."""
+    rules = PreemptionRules(True, guarantee_timeout_s=3.0, grace_s=10.0)
+    world = World(settings=Settings(preemption=rules))
+    world.state.allocator.set_role(Role("b"), RoleSettings(guarantee={"cpus": 4000}))
+    host = world.agent("cpus:8;mem:8GB")
+    large = "cpus:1;mem:2GB"
+    late = world.framework("b", large, 3)
+    world.accept(late, *(make_task(f"b{n}", large) for n in range(3)))
+    early = world.framework("a", "cpus:1;mem:512MB")
+    world.accept(early, *(make_task(f"a{n}", "cpus:1;mem:512MB") for n in range(4)))
+    world.call(late, calls.UpdateDemand((Demand(Resources.parse(large)),)))
+    pass_time(world, 6.0)
+    (request,) = asked(world)
+    assert sorted(request.task_ids) == ["a0", "a1", "a2", "a3"]
+    owner = world.framework_id(early)
+    for task_id in request.task_ids:
+        world.finish(host, owner, task_id)
+    assert [str(offer.resources) for offer in world.offers(late)] == [large]
+    # It has what it is guaranteed; the other starves, and may not take from it.
+    pass_time(world, 120.0)
+    assert len(asked(world)) == 1

@@ -53,7 +53,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
     ]
     keeper = Look(agent, tree, _Still(), rules, now).keeper(leaf, holders)
     if keeper is not None:
-        return PassedOver(Cause.KEPT, 1, str(KeptFor(keeper)), leaf.role, keeper.role)
+        return PassedOver(Cause.KEPT, 1, str(KeptFor.now(keeper)), leaf.role, keeper.role)
     detail = f"it can use the agent; {_outranked(leaf, tree, 1).detail}"
     return PassedOver(Cause.ELIGIBLE, 1, detail, leaf.role, agent.agent_id)
 

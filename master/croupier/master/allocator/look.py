@@ -13,6 +13,7 @@ from croupier.master.allocator import limits, refusals
 from croupier.master.allocator.comparison import taken_by
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pool import AgentPool, PooledAgent
+from croupier.master.allocator.precedence import is_ahead
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
@@ -291,8 +292,7 @@ class Look:
                 continue
             # Whoever is far behind has several agents kept for it at once.
             due = 1 + leaf.holds.besides(self._agent.agent_id)
-            ahead = {name: milli * due for name, milli in unit.scalars.items()}
-            if self._tree.is_ahead(taker, leaf, ahead):
+            if is_ahead(self._tree, taker, leaf, unit.scalars, due):
                 self._hold(leaf)
                 return leaf
         return None

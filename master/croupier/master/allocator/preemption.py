@@ -6,7 +6,8 @@ for the shortest time; offers before tasks. A victim is legal if its framework a
 above it, up to where the paths part, would still have what they are entitled to and what they
 are guaranteed, and if where the paths part the starving side would end no higher than the
 other side was. A guarantee is an entitlement too: to meet one, the others are left what it
-leaves them, in proportion to what they would be entitled to without it.
+leaves them, in proportion to what they would be entitled to without it. What it leaves depends
+on what the role's tasks use: a guarantee of half the cpus may take all of the memory.
 
 The first legal victim decides the agent: room for one unit is made on one agent, and what was
 not needed for it is put back.

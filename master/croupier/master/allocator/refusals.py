@@ -5,8 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from croupier.master.allocator.node import Leaf, Pool
+from croupier.master.allocator.policies.level import needy
 from croupier.model.attributes import Constraint
 from croupier.model.resources import Resources
+from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
 
 
@@ -126,9 +128,20 @@ class AtLimit:
 
 @dataclass(frozen=True, slots=True)
 class KeptFor:
-    """The agent is kept for a framework that holds less."""
+    """The agent is kept for a framework that comes first, if its unit does not fit yet.
+
+    Attributes:
+        below: the role at or above it that is below its guarantee; None if none is.
+    """
 
     leaf: Leaf
+    below: Pool | None = None
+
+    @classmethod
+    def now(cls, leaf: Leaf) -> KeptFor:
+        """As it stands now."""
+        below = (node for node in leaf.path if isinstance(node, Pool) and needy(node))
+        return cls(leaf, next(below, None))
 
     @property
     def role(self) -> str:
@@ -136,6 +149,12 @@ class KeptFor:
         return self.leaf.role
 
     def __str__(self) -> str:
+        if self.below is not None:
+            promised = format_amounts(self.below.settings.guarantee)
+            return (
+                f"kept for {self.leaf.framework_id},"
+                f" below the guarantee of {self.below.role} ({promised})"
+            )
         return f"kept for {self.leaf.framework_id}, which holds less"
 
 

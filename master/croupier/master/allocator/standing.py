@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from fractions import Fraction
 from math import lcm
 
-from croupier.master.allocator.directions import lift_of
+from croupier.master.allocator.directions import Q, direction_of, lift_of
 from croupier.master.allocator.node import Amounts, Leaf, Node, Pool, add_amounts
 from croupier.master.allocator.tree import Tree
 
@@ -26,6 +26,7 @@ class Standings:
         self._totals = tree.totals
         self._entitlements: dict[Node, Ratio] = {tree.root: (1, 1)}
         self._held: dict[Node, Amounts] = {}
+        self._left: dict[Pool, Ratio] = {}
 
     def imagine(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Let the leaf hold more, or less with `sign` -1. O(depth x resources)."""
@@ -80,12 +81,18 @@ class Standings:
 
         1 unless a guarantee is more than its role would be entitled to without it.
         """
+        known = self._left.get(pool)
+        if known is None:
+            known = self._left[pool] = self._left_by_guarantees(pool)
+        return known
+
+    def _left_by_guarantees(self, pool: Pool) -> Ratio:
         whole = Fraction(*self.entitlement(pool))
         promised = entitled = Fraction(0)
         for node in pool.children.values():
             if node.pull is None or not node.settings.guarantee:
                 continue
-            floor = self._totals.share(node.settings.guarantee)
+            floor = self._promised(node)
             usual = Fraction(*self.entitlement(node))
             if floor > usual:
                 promised, entitled = promised + floor, entitled + usual
@@ -93,6 +100,20 @@ class Standings:
             return 0, 1
         left = (whole - promised) / (whole - entitled)
         return left.numerator, left.denominator
+
+    def _promised(self, node: Pool) -> Fraction:
+        """The dominant share that the node has once it has what it is guaranteed.
+
+        That is more than the guarantee itself if its tasks use more of another resource.
+        """
+        guarantee = node.settings.guarantee
+        direction = direction_of(node, self._totals)
+        needed = [
+            self._totals.share({name: milli}) * Q / direction[name]
+            for name, milli in guarantee.items()
+            if milli and direction.get(name)
+        ]
+        return max(self._totals.share(guarantee), min(needed, default=Fraction(0)))
 
     def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
         """Whether it would be below its guarantee; see `policies.level`.

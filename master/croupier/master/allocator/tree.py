@@ -242,17 +242,6 @@ class Tree:
             else:
                 waiting.append(iter(entry[-1].order))
 
-    def is_ahead(self, one: Leaf, other: Leaf, unit: Mapping[str, int]) -> bool:
-        """Whether `one` would hold no less than `other` even if `other` got `unit` besides.
-
-        Compared where their paths part, share over weight.
-        """
-        left, right = parting(one, other)
-        after = dict(right.held)
-        add_amounts(after, unit, 1)
-        mine = self.share_of(left) / left.weight
-        return mine >= self.totals.share(after, right.settings.resource_weights) / right.weight
-
     # Entitlements.
 
     def share_of(self, node: Node) -> Fraction:
@@ -368,15 +357,6 @@ class Tree:
         if pool is not self.root:
             assert (pool.held, pool.used, pool.slots) == (held, used, slots), pool
             assert pool.surplus == surplus, pool
-
-
-def parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
-    """The siblings through which two different leaves hang below the last role they share."""
-    theirs = {node.parent: node for node in other.path}
-    for node in one.path:
-        if node.parent in theirs:
-            return node, theirs[node.parent]
-    raise AssertionError("every path ends at the root")
 
 
 def _names(wants: list[Want] | None) -> set[str]:

@@ -9,8 +9,9 @@ framework on one agent are dealt as one grant.
 A framework whose unit does not fit now is skipped, so nothing lies idle for want of a
 large gap. Skipping alone would starve large units: under churn small tasks refill every
 gap first. So when the next in line could use the very resource that the skipped one lacks,
-and is ahead of it by more than its unit, the agent is kept for the skipped one: for a bounded
-time, and more than one agent only for who is behind by more than one unit.
+and is ahead of it by more than its unit, or the skipped one is below a guarantee, the agent is kept
+for the skipped one: for a bounded time, and more than one agent only for who is behind by more
+than one unit.
 """
 
 from __future__ import annotations
@@ -171,7 +172,7 @@ class Visit(Look):
             owner = self._kept_for(leaf) if self._starved else None
             if owner is None:
                 return None
-            refusal = (Cause.KEPT, refusals.KeptFor(owner))
+            refusal = (Cause.KEPT, refusals.KeptFor.now(owner))
             self._is_kept = True
         leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
         return refusal[0]

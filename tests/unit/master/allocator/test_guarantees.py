@@ -6,9 +6,10 @@ from fractions import Fraction
 
 import pytest
 
-from croupier.master.allocator import Cause, policies
-from croupier.model.ids import FrameworkId, Role
-from tests.harness.dealing import Dealing, role_of, want
+from croupier.master.allocator import Cause, Rules, policies
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.roles import RoleSettings
+from tests.harness.dealing import Dealing, amount, role_of, want
 
 
 def cpus(dealing: Dealing, *names: str, total: int) -> list[Fraction]:
@@ -120,6 +121,80 @@ def test_whom_a_guarantee_cost_an_agent_is_told_so() -> None:
     dealing.deal()
     assert dealing.causes("f") == [Cause.GUARANTEE]
     assert "guarantee of g (cpus:6)" in dealing.why("f")
+
+
+class TestLargeUnits:
+    """Units of `b` are larger than the gaps that tasks of `a` leave on 8 cpus and 8 GB."""
+
+    SMALL, LARGE = "cpus:1;mem:512MB", "cpus:1;mem:2GB"
+
+    def contended(self, *agents: str, **roles: RoleSettings) -> Dealing:
+        """Tasks of `a` have everything but what three units of `b` take."""
+        roles = {"b": role_of(guarantee="cpus:4"), **roles}
+        dealing = Dealing(rules=Rules(hold_s=30.0), roles=roles)
+        dealing.framework("b", want(self.LARGE, 3))
+        dealing.agent("m", "cpus:8;mem:8GB")
+        dealing.fill()
+        dealing.framework("a", want(self.SMALL))
+        dealing.fill()
+        assert cpus(dealing, "a", total=8) == [4]
+        dealing.demand("b", want(self.LARGE))
+        assert dealing.deal() == []
+        return dealing
+
+    def end(self, dealing: Dealing, name: str, unit: str) -> None:
+        dealing.allocator.release(FrameworkId(name), Role(name), AgentId("m"), amount(unit))
+
+    def test_room_is_kept_for_who_is_below_its_guarantee(self) -> None:
+        dealing = self.contended()
+        for _ in range(3):
+            self.end(dealing, "a", self.SMALL)
+            assert dealing.deal() == []
+            assert dealing.causes("a") == dealing.causes("a", "m") == [Cause.KEPT]
+            assert dealing.why("a") == "agent m: kept for b, below the guarantee of b (cpus:4)"
+        self.end(dealing, "a", self.SMALL)
+        assert dealing.dealt() == [f"b m {self.LARGE}"]
+
+    def test_it_is_kept_for_a_bounded_time(self) -> None:
+        dealing = self.contended()
+        self.end(dealing, "a", self.SMALL)
+        assert dealing.deal() == []
+        dealing.wait(30.0)
+        assert dealing.takers() == ["a"]
+
+    def test_nothing_is_kept_once_the_guarantee_is_met(self) -> None:
+        dealing = self.contended(b=role_of(guarantee="cpus:3"))
+        self.end(dealing, "a", self.SMALL)
+        assert dealing.takers() == ["a"]
+
+    def test_nothing_is_kept_from_who_is_further_below_its_own(self) -> None:
+        dealing = self.contended(a=role_of(guarantee="cpus:8"))
+        self.end(dealing, "a", self.SMALL)
+        assert dealing.takers() == ["a"]
+
+    def test_it_is_kept_from_who_is_not_as_far_below(self) -> None:
+        dealing = self.contended(a=role_of(guarantee="cpus:5"), b=role_of(guarantee="cpus:8"))
+        assert dealing.deal() == []
+        self.end(dealing, "a", self.SMALL)
+        assert dealing.deal() == []
+
+    def test_the_guarantee_is_met_under_churn(self) -> None:
+        """Tasks of both end all the time; what comes free goes to whoever comes first."""
+        dealing = self.contended()
+        seen = []
+        for second in range(24):
+            for name, unit in (("a", self.SMALL), ("a", self.SMALL), ("b", self.LARGE)):
+                if dealing.allocator.role_share(Role(name)):
+                    self.end(dealing, name, unit)
+                    dealing.fill()
+            dealing.wait(1.0)
+            seen.append(cpus_of(dealing, "b"))
+            assert second < 8 or seen[-1] == 4, seen
+
+
+def cpus_of(dealing: Dealing, role: str) -> int:
+    """How many cpus a role holds."""
+    return dealing.allocator.tree.roles[Role(role)].held.get("cpus", 0) // 1000
 
 
 def test_a_guarantee_is_gone_with_the_settings() -> None:

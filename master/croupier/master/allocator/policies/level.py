@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from croupier.master.allocator.node import Leaf, Level, Node
@@ -11,8 +12,10 @@ from croupier.master.allocator.share import Totals
 NEED_BITS: Final = 128
 
 
-def needy(node: Node) -> Level | None:
+def needy(node: Node, held: Mapping[str, int] | None = None) -> Level | None:
     """The node's level while it is below its guarantee; None once any part of it is met.
+
+    With `held` it is that level if the node held so much.
 
     It is met when any guaranteed resource is: the next unit would go beyond it. Guarantees
     that are too large together scale down by themselves, as the least fulfilled goes first.
@@ -22,12 +25,14 @@ def needy(node: Node) -> Level | None:
     guarantee = node.settings.guarantee
     if not guarantee:
         return None
+    if held is None:
+        held = node.held
     most, total = 0, 1
     for name, promised in guarantee.items():
-        held = node.held.get(name, 0)
-        if promised > 0 and held * total > most * promised:
-            most, total = held, promised
-    if most >= total or (not most and node.held):
+        amount = held.get(name, 0)
+        if promised > 0 and amount * total > most * promised:
+            most, total = amount, promised
+    if most >= total or (not most and held):
         return None
     return (0, most, total) if any(guarantee.values()) else None
 
