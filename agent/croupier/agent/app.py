@@ -190,6 +190,8 @@ class Agent:
         lost = loaded.damaged
         if unknown := unknown_runs(work_dir.runs, loaded.records):
             if not is_lenient:
+                # Those tasks may have ended by the next start.
+                checkpoint.note_lost()
                 raise InvalidRequest(f"{checkpoint.path} is not whole: {unknown}. {WHAT_TO_DO}")
             lost = [*lost, unknown]
             # Durable before these runs, which prove it, are ended.

@@ -17,15 +17,15 @@ import os
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from croupier.agent.core.on_health import DISK_FULL
-from croupier.agent.core.records import PositionRecord, Record, forgets, place_of
+from croupier.agent.core.records import PositionRecord, Record
 from croupier.agent.core.recovery import incomplete
+from croupier.agent.kept_records import KeptRecords, Span
+from croupier.agent.log_mark import LOST, LastLine, LogMark
 from croupier.agent.log_mark import NAME as MARK_NAME
-from croupier.agent.log_mark import LastLine, LogMark
 from croupier.agent.record_lines import (
     Damaged,
     Reading,
@@ -57,44 +57,6 @@ WHAT_TO_DO = (
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 
-class _Span(NamedTuple):
-    begin: int
-    end: int
-
-
-@dataclass(slots=True)
-class _Kept:
-    """Where the records are that count, by subject and then by place."""
-
-    spans: dict[str, dict[str, _Span]] = field(default_factory=dict)
-    size: int = 0
-
-    def add(self, record: Record, span: _Span) -> None:
-        subject, part = place_of(record)
-        if forgets(record):
-            gone = self.spans.pop(subject, {})
-            self.size -= sum(end - begin for begin, end in gone.values())
-            return
-        self.put(subject, part, span)
-
-    def put(self, subject: str, part: str, span: _Span) -> None:
-        parts = self.spans.setdefault(subject, {})
-        before = parts.get(part)
-        if before is not None:
-            self.size -= before.end - before.begin
-        parts[part] = span
-        self.size += span.end - span.begin
-
-    def in_order(self) -> list[tuple[str, str, _Span]]:
-        """All of them, as they stand in the log. O(n log n)."""
-        spans = [
-            (subject, part, span)
-            for subject, parts in self.spans.items()
-            for part, span in parts.items()
-        ]
-        return sorted(spans, key=lambda each: each[2])
-
-
 @dataclass(slots=True)
 class Loaded:
     """What an earlier life has left.
@@ -115,7 +77,7 @@ class Checkpoint:
         """Use `open` instead."""
         self.path, self._fd, self._mark = path, fd, mark
         self._reserve = Reserve(path.with_name(RESERVE_NAME))
-        self._kept = _Kept()
+        self._kept = KeptRecords()
         self._size = self._lines = 0
         self._rewrite_at = SLACK_BYTES
         self._lazy: list[Record] = []
@@ -196,6 +158,10 @@ class Checkpoint:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._look)
 
+    def note_lost(self) -> None:
+        """Have the next life know that lines are missing, should the proof be gone by then."""
+        self._mark.write(LastLine(self._lines + 1, LOST))
+
     async def close(self) -> None:
         """Write what was put off, if that is possible, and let go of the file."""
         with suppress(Unavailable):
@@ -220,7 +186,7 @@ class Checkpoint:
                 f"{self.path} is of another version of croupier-agent: {error}"
             ) from None
         for found in reading.found:
-            self._kept.add(found.record, _Span(found.begin, found.end))
+            self._kept.add(found.record, Span(found.begin, found.end))
         self._size = len(data)
         self._lines = len(reading.found) + 1
         lost = lost + [str(each) for each in reading.damaged]
@@ -246,6 +212,8 @@ class Checkpoint:
         last = self._mark.read()
         if last is None:
             return ""
+        if last.crc == LOST:
+            return "lines at its end were found missing at an earlier start"
         if last.number > self._lines:
             return f"its last {last.number - self._lines} lines are missing"
         begin = reading.found[last.number - 2].begin if last.number > 1 else 0
@@ -269,7 +237,7 @@ class Checkpoint:
             ) from error
         begin = self._size
         for record, text in zip(batch, lines, strict=True):
-            self._kept.add(record, _Span(begin, begin + len(text) - 1))
+            self._kept.add(record, Span(begin, begin + len(text) - 1))
             begin += len(text)
         self._size = begin
         self._lines += len(batch)
@@ -336,14 +304,14 @@ class Checkpoint:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
         self._mark.write(LastLine.of(lines, last))
 
-    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[_Kept, int, int, bytes]:
+    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[KeptRecords, int, int, bytes]:
         """Write what counts in the order in which it was made; the last line is its text."""
-        kept, lines, text = _Kept(), 1, heading()
+        kept, lines, text = KeptRecords(), 1, heading()
         size, pending = len(text), [text]
         for subject, part, (begin, end) in self._kept.in_order():
             lines += 1
             text = line(lines, body_in(os.pread(self._fd, end - begin, begin)))
-            kept.put(subject, part, _Span(size, size + len(text) - 1))
+            kept.put(subject, part, Span(size, size + len(text) - 1))
             size += len(text)
             pending.append(text)
             if len(pending) >= LINES_AT_ONCE:
@@ -352,7 +320,7 @@ class Checkpoint:
         for record in more:
             lines += 1
             text = line(lines, body_of(record))
-            kept.add(record, _Span(size, size + len(text) - 1))
+            kept.add(record, Span(size, size + len(text) - 1))
             size += len(text)
             pending.append(text)
         _write(fd, b"".join(pending))
