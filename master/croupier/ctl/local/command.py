@@ -55,7 +55,7 @@ Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each w
 
   master   {plan.master_address}
   metrics  http://{plan.http_address}/metrics
-  files    {directory}{" (removed at the end; the logs stay if a daemon fails)" if passes else ""}
+  files    {directory}{" (removed at the end)" if passes else ""}
 
 Try in another terminal:
 
