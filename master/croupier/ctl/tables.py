@@ -1,28 +1,40 @@
-"""Lists for people: a drawn table on a terminal, plain columns in a pipe.
+"""Lists for people: a table that fits on a terminal, plain columns in a pipe.
 
 Rule: in a pipe nothing is cut or folded, so that ids can be copied and columns cut out.
 """
 
 from __future__ import annotations
 
+import os
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from croupier.ctl.agent_words import state_words
+from croupier.ctl.drawing import Drawn, drawn_lines
 from croupier.ctl.framework_words import framework_state_words
 from croupier.ctl.views import View
+from croupier.model.printable import printable
 from croupier.model.task import Reason
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its title, and what it shows of an object; `draw` is for terminals."""
+    """One column: its title, and what it shows of an object.
+
+    Attributes:
+        draw: what it shows on a terminal, if that differs.
+        is_id: whether it is never cut.
+        rank: on a narrow terminal columns of the highest rank are left out first; 0 stays.
+    """
 
     title: str
     show: Callable[[View], str]
     is_number: bool = False
     draw: Callable[[View], str] | None = None
+    is_id: bool = False
+    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,48 +45,58 @@ class Table:
     empty: str
 
 
-def _key(title: str, key: str) -> Column:
-    return Column(title, lambda view: str(view[key]))
+def _id(title: str, key: str, rank: int = 0) -> Column:
+    return Column(title, lambda view: str(view[key]), is_id=True, rank=rank)
 
 
-def _number(title: str, key: str) -> Column:
-    return Column(title, lambda view: str(view[key]), is_number=True)
+def _key(title: str, key: str, rank: int = 0) -> Column:
+    return Column(title, lambda view: str(view[key]), rank=rank)
 
 
-def _amount(title: str, key: str) -> Column:
-    return Column(title, lambda view: view[key]["text"] or "-")
+def _number(title: str, key: str, rank: int = 0) -> Column:
+    return Column(title, lambda view: str(view[key]), is_number=True, rank=rank)
+
+
+def _amount(title: str, key: str, rank: int = 0) -> Column:
+    return Column(title, lambda view: view[key]["text"] or "-", rank=rank)
 
 
 _SHARE = Column("SHARE", lambda view: f"{view['share']:.3f}", is_number=True)
 _ENTITLED = Column("ENTITLED", lambda view: f"{view['entitlement']:.3f}", is_number=True)
-_ROLE = Column("ROLE", lambda view: str(view["role"]), draw=lambda view: _branch(view["role"]))
+_ROLE = Column(
+    "ROLE", lambda view: str(view["role"]), draw=lambda view: _branch(view["role"]), is_id=True
+)
 _WEIGHT = Column("WEIGHT", lambda view: f"{view['weight']:g}", is_number=True)
 
 AGENTS = Table(
     (
-        _key("AGENT", "agent_id"),
+        _id("AGENT", "agent_id"),
         _key("HOST", "hostname"),
         Column("STATE", state_words),
         _number("TASKS", "tasks"),
-        _amount("USED", "used"),
-        _amount("OFFERED", "offered"),
-        _amount("TOTAL", "total"),
-        Column("ATTRIBUTES", lambda view: _pairs(view["attributes"])),
+        _amount("USED", "used", 1),
+        _amount("OFFERED", "offered", 3),
+        _amount("TOTAL", "total", 2),
+        Column("ATTRIBUTES", lambda view: _pairs(view["attributes"]), rank=4),
     ),
     "no agents are registered",
 )
 FRAMEWORKS = Table(
     (
-        _key("FRAMEWORK", "framework_id"),
+        _id("FRAMEWORK", "framework_id"),
         _key("NAME", "name"),
-        Column("ROLE", lambda view: ",".join(view["roles"])),
+        Column("ROLE", lambda view: ",".join(view["roles"]), rank=1),
         Column("STATE", framework_state_words),
         _SHARE,
         _number("TASKS", "tasks"),
-        _number("OFFERS", "offers"),
-        _amount("USED", "used"),
-        _amount("OFFERED", "offered"),
-        Column("WANTS", lambda view: ", ".join(map(wish_text, view["demands"])) or "whole offers"),
+        _number("OFFERS", "offers", 4),
+        _amount("USED", "used", 2),
+        _amount("OFFERED", "offered", 5),
+        Column(
+            "WANTS",
+            lambda view: ", ".join(map(wish_text, view["demands"])) or "whole offers",
+            rank=3,
+        ),
     ),
     "no frameworks are registered",
 )
@@ -84,12 +106,12 @@ ROLES = Table(
         _WEIGHT,
         _SHARE,
         _ENTITLED,
-        _amount("GUARANTEE", "guarantee"),
-        _amount("LIMIT", "limit"),
-        _number("FRAMEWORKS", "frameworks"),
+        _amount("GUARANTEE", "guarantee", 2),
+        _amount("LIMIT", "limit", 3),
+        _number("FRAMEWORKS", "frameworks", 4),
         _number("TASKS", "tasks"),
-        _amount("USED", "used"),
-        _amount("OFFERED", "offered"),
+        _amount("USED", "used", 1),
+        _amount("OFFERED", "offered", 5),
     ),
     "no roles have frameworks or settings",
 )
@@ -109,17 +131,17 @@ QUOTAS = Table(
         _amount("GUARANTEE", "guarantee"),
         _amount("LIMIT", "limit"),
         Column("PREEMPTION", lambda view: preemption_text(view["preemption"])),
-        _amount("USED", "used"),
-        _amount("OFFERED", "offered"),
+        _amount("USED", "used", 1),
+        _amount("OFFERED", "offered", 2),
     ),
     "no role has a guarantee, a limit or a preemption setting",
 )
 OFFERS = Table(
     (
-        _key("OFFER", "offer_id"),
-        _key("FRAMEWORK", "framework_id"),
-        _key("AGENT", "agent_id"),
-        _key("ROLE", "role"),
+        _id("OFFER", "offer_id"),
+        _id("FRAMEWORK", "framework_id", 2),
+        _id("AGENT", "agent_id", 1),
+        _key("ROLE", "role", 3),
         Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True),
         _amount("RESOURCES", "resources"),
     ),
@@ -127,22 +149,22 @@ OFFERS = Table(
 )
 TASKS = Table(
     (
-        _key("TASK", "task_id"),
-        _key("NAME", "name"),
-        _key("FRAMEWORK", "framework_id"),
-        _key("AGENT", "agent_id"),
-        _key("ROLE", "role"),
+        _id("TASK", "task_id"),
+        _key("NAME", "name", 3),
+        _id("FRAMEWORK", "framework_id", 1),
+        _id("AGENT", "agent_id", 2),
+        _key("ROLE", "role", 4),
         _key("STATE", "state"),
         Column("CODE", lambda view: _ending(view), is_number=True),
         Column("WHY", lambda view: _why(view)),
-        _amount("RESOURCES", "resources"),
+        _amount("RESOURCES", "resources", 5),
     ),
     "no tasks are running or have ended lately",
 )
 TASKS_WITH_COMMANDS = Table(
     (
         *TASKS.columns,
-        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ())),
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=1),
     ),
     TASKS.empty,
 )
@@ -177,19 +199,25 @@ def _aligned(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[st
 
 
 def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
-    from rich.console import Console
-    from rich.table import Table as Drawing
-    from rich.text import Text
-
-    drawing = Drawing(box=None, header_style="bold", pad_edge=False, show_header=with_titles)
-    for column in table.columns:
-        drawing.add_column(
-            column.title, justify="right" if column.is_number else "left", overflow="fold"
+    columns = [
+        Drawn(
+            column.title,
+            [_cell(column, view, drawn=True) for view in views],
+            column.is_number,
+            column.is_id,
+            column.rank,
         )
-    for view in views:
-        # Text, not str: what frameworks call themselves is not markup.
-        drawing.add_row(*(Text(_cell(column, view, drawn=True)) for column in table.columns))
-    Console(file=out, highlight=False).print(drawing)
+        for column in table.columns
+    ]
+    titles, *lines = drawn_lines(columns, shutil.get_terminal_size().columns)
+    if with_titles:
+        print(f"\x1b[1m{titles}\x1b[0m" if _takes_colour() else titles, file=out)
+    for line in lines:
+        print(line, file=out)
+
+
+def _takes_colour() -> bool:
+    return "NO_COLOR" not in os.environ and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:
@@ -211,8 +239,7 @@ def _branch(role: str) -> str:
 def _cell(column: Column, view: View, *, drawn: bool = False) -> str:
     """The text of one cell. What a terminal would obey is spelled out."""
     show = column.draw if drawn and column.draw is not None else column.show
-    text = show(view) or "-"
-    return "".join(char if char.isprintable() else ascii(char)[1:-1] for char in text)
+    return printable(show(view) or "-")
 
 
 def _pairs(attributes: dict[str, str]) -> str:

@@ -25,6 +25,7 @@ from tests.integration.master.test_operators import refused
 
 UNIT = framework_pb2.Demand(unit=resources_to_wire(Resources.parse("cpus:1;mem:1GB")))
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
+FAILED = grpc.StatusCode.FAILED_PRECONDITION
 
 
 def change(role: str, settings: RoleSettings | None = None, *parts: int) -> pb.RoleChange:
@@ -112,9 +113,9 @@ async def test_guarantees_and_limits_are_held_against_the_cluster() -> None:
         task = make_task("t1")
         await framework.call(accept=launch([offer.offer_id], task))
         too_much = update(change("web", RoleSettings(guarantee={"cpus": 5000})))
-        assert "the cluster has cpus:4" in await refused(operator.UpdateRoles(too_much), INVALID)
+        assert "the cluster has cpus:4" in await refused(operator.UpdateRoles(too_much), FAILED)
         unknown = update(change("web", RoleSettings(limit={"gpus": 5000})))
-        assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), INVALID)
+        assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), FAILED)
         too_little = update(change("web", RoleSettings(limit={"cpus": 0})))
         said = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
         assert "tasks use cpus:" in said

@@ -1,0 +1,95 @@
+"""Tables on terminals: no wider than those, ids and titles whole."""
+
+from __future__ import annotations
+
+import io
+
+import pytest
+
+from croupier.ctl import tables, views
+from croupier.ctl.drawing import Drawn, drawn_lines
+from croupier.ctl.tables import print_table
+from croupier.model.resources import Resources
+from croupier.rpc.resources_wire import resources_to_wire
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+
+AGENT_ID = "Af32e0bd186d89c86"
+FRAMEWORK_ID = "0c1945b2d03f4f3a-F12"
+AMOUNT = resources_to_wire(Resources.parse("cpus:1.5;mem:1500MB;disk:20GB;ports:[31000-31500]"))
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def shown(table: tables.Table, view: views.View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The lines on a terminal of 80 columns."""
+    monkeypatch.setenv("COLUMNS", "80")
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    print_table(table, [view, view], out)
+    return out.getvalue().splitlines()
+
+
+def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:
+    agent = framework_pb2.AgentDescription(agent_id=AGENT_ID, hostname="node-17.rack3.example")
+    view = views.agent_view(
+        pb.AgentView(agent=agent, state="connected", total=AMOUNT, used=AMOUNT, offered=AMOUNT)
+    )
+    lines = shown(tables.AGENTS, view, monkeypatch)
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[0].split() == ["AGENT", "HOST", "STATE", "TASKS", "USED", "TOTAL"]
+    assert lines[1].split()[0] == lines[2].split()[0] == AGENT_ID
+    assert lines[3] == "(OFFERED, ATTRIBUTES: in a wider terminal, a pipe, or with --json)"
+
+
+def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
+    info = task_pb2.TaskInfo(task_id="train-0017", name="a long name of a task", resources=AMOUNT)
+    view = views.task_view(
+        pb.TaskView(
+            framework_id=FRAMEWORK_ID,
+            agent_id=AGENT_ID,
+            role="research/vision",
+            task=info,
+            status=task_pb2.TaskStatus(state=task_pb2.TASK_RUNNING),
+        )
+    )
+    lines = shown(tables.TASKS, view, monkeypatch)
+    assert all(len(line) <= 80 for line in lines)
+    assert lines[1].split()[0] == "train-0017"
+    assert FRAMEWORK_ID in lines[1]
+    assert "STATE" in lines[0]
+
+
+def test_ids_are_whole_even_where_they_do_not_fit() -> None:
+    columns = [Drawn("TASK", ["t" * 60], is_id=True), Drawn("FRAMEWORK", ["f" * 60], is_id=True)]
+    assert drawn_lines(columns, 80)[1] == "t" * 60 + "  " + "f" * 60
+
+
+def test_text_is_cut_with_an_ellipsis_the_widest_first() -> None:
+    columns = [Drawn("A", ["a" * 30]), Drawn("B", ["b" * 50]), Drawn("N", ["7"], is_number=True)]
+    titles, line = drawn_lines(columns, 60)
+    assert len(line) == 60
+    assert line.endswith("…  7")
+    assert titles.split() == ["A", "B", "N"]
+    assert line.startswith("a" * 26)
+
+
+def test_wide_characters_count_twice() -> None:
+    columns = [Drawn("NAME", ["\u6f22" * 10]), Drawn("N", ["1"], is_number=True)]
+    (_, line) = drawn_lines(columns, 15)
+    assert line == "\u6f22" * 5 + "…" + "   1"
+
+
+@pytest.mark.parametrize("width", range(1, 100, 7))
+def test_any_width_is_survived(width: int) -> None:
+    columns = [
+        Drawn("ID", ["x" * 20], is_id=True),
+        Drawn("TEXT", ["y" * 40], rank=1),
+        Drawn("MORE", ["z" * 15], rank=2),
+    ]
+    lines = drawn_lines(columns, width)
+    assert lines[1].startswith("x" * 20)
+    assert len(lines[1]) <= max(width, 20)
