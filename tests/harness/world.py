@@ -128,6 +128,9 @@ class World:
                 if record.kill is not None and record.kill[1] is Reason.FRAMEWORK_REMOVED:
                     # That is saved with the framework.
                     record = replace(record, kill=entry.kill)
+                if task.state.is_terminal:
+                    # In memory it is slimmed; on disk it is with the next change.
+                    entry = replace(entry, info=entry.info.slimmed())
                 assert entry == record
                 known += 1
         done = sum(entry.done for entry in self.ledger.values())

@@ -25,9 +25,14 @@ MAX_TEXT = 400
 
 
 def shortened(error: CroupierError) -> CroupierError:
-    """`error`, with at most 400 characters of text: it may quote what a peer has sent."""
+    """`error` as it may be kept: at most 400 characters of text, which may quote a peer.
+
+    Neither does it hold on to the frames that it was raised in, with all that these refer to.
+    """
     text = str(error)
-    return error if len(text) <= MAX_TEXT else type(error)(text[:MAX_TEXT] + "...")
+    kept = error if len(text) <= MAX_TEXT else type(error)(text[:MAX_TEXT] + "...")
+    kept.__traceback__ = kept.__context__ = kept.__cause__ = None
+    return kept
 
 
 class InvalidRequest(CroupierError):

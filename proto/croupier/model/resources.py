@@ -233,6 +233,16 @@ class Resources:
                 scalars[name] = milli * units
         return _made(scalars, ranges, {})
 
+    @property
+    def parts(self) -> int:
+        """How many scalars, ranges and items there are."""
+        pieces = sum(map(len, self.ranges.values())) + sum(map(len, self.sets.values()))
+        return len(self.scalars) + pieces
+
+    def everyday(self) -> Resources:
+        """Only what is in cpus, mem, disk and gpus."""
+        return _made({n: m for n, m in self.scalars.items() if n in FIRST}, {}, {})
+
     def within_bounds(self) -> Resources:
         """This, with the lowest ranges only of a resource that has more than a message may."""
         if all(len(ranges) <= rng.MAX_RANGES for ranges in self.ranges.values()):

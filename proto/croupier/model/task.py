@@ -11,7 +11,7 @@ GONE_BY_OPERATOR are final.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
 
 from croupier.model.errors import Conflict, InvalidRequest
@@ -30,6 +30,9 @@ MAX_GRACE_MS = 24 * 3600 * 1000
 MAX_LABELS = 64
 MAX_LABEL = 1024
 DEFAULT_GRACE_MS = 3_000
+# Of an ended task whose text is longer only the name is kept, up to so many characters.
+MAX_SLIM = 1024
+MAX_SLIM_NAME = 256
 
 
 class _Named(IntEnum):
@@ -210,6 +213,25 @@ class TaskInfo:
     name: str = ""
     grace_ms: int = DEFAULT_GRACE_MS
     labels: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def size(self) -> int:
+        """Characters of all its text, as a measure of the memory that it takes."""
+        command = self.command
+        return (
+            len(self.task_id)
+            + len(self.name)
+            + len(command.shell)
+            + sum(map(len, command.argv))
+            + sum(len(name) + len(value) for name, value in command.environment.items())
+            + sum(len(key) + len(value) for key, value in self.labels)
+        )
+
+    def slimmed(self) -> TaskInfo:
+        """The task without what nobody needs once it has ended, if that is large."""
+        if self.size <= MAX_SLIM:
+            return self
+        return replace(self, command=Command(), name=self.name[:MAX_SLIM_NAME], labels=())
 
     def check(self) -> None:
         """Look for what makes the task invalid whatever it is launched on.

@@ -116,6 +116,7 @@ def _launch_all(
     for offer in offers:
         left = left + offer.resources
     verdicts: list[TaskVerdict] = []
+    shared: dict[tuple[type, str], CroupierError] = {}
     for task in tasks:
         yield PAUSE
         if isinstance(task, calls.MalformedTask):
@@ -124,9 +125,12 @@ def _launch_all(
         try:
             _check_task(framework, task, left)
             _check_acknowledged(state, framework)
+            _check_described(state, framework)
             _check_limits(state, offers[0], task)
         except CroupierError as error:
-            verdicts.append(TaskVerdict(task.task_id, shortened(error)))
+            # One error for all tasks of which it is the same: verdicts are kept.
+            kept = shared.setdefault((type(error), str(error)), shortened(error))
+            verdicts.append(TaskVerdict(task.task_id, kept))
             continue
         left = left - task.resources
         yield from _launch(state, framework, offers[0], task, seq, now)
@@ -149,6 +153,14 @@ def _check_acknowledged(state: State, framework: Framework) -> None:
             f"{framework.ended} tasks of the framework have ended and wait for its"
             " acknowledgement; nothing more is launched before"
         )
+
+
+def _check_described(state: State, framework: Framework) -> None:
+    """The commands and environments of tasks are kept in memory: not without end."""
+    if state.descriptions.is_full_for(framework.framework_id):
+        raise Conflict("the framework's tasks have too much text together; wait until some end")
+    if state.descriptions.is_over:
+        raise Conflict("all tasks of the cluster have too much text together; try again later")
 
 
 def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:

@@ -18,7 +18,14 @@ from croupier.master.core.messages import TaskVerdict, Verdict
 from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
-from croupier.master.core.on_task import acknowledge, drop, kill, reconciled, send_updates
+from croupier.master.core.on_task import (
+    acknowledge,
+    drop,
+    forget_all,
+    kill,
+    reconciled,
+    send_updates,
+)
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import check_demands
@@ -28,6 +35,7 @@ from croupier.model.errors import (
     InvalidRequest,
     NotFound,
     ProtocolViolation,
+    TooSlow,
     shortened,
 )
 from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
@@ -57,9 +65,10 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
         gone = Conflict(f"what call {event.seq} was answered is no longer known")
         yield Send(event.session, framework.verdicts.get(event.seq, Verdict(event.seq, gone)))
         return
-    if len(framework.verdicts) >= MAX_VERDICTS:
-        message = f"{MAX_VERDICTS} verdicts were not read"
-        yield Close(event.session, ProtocolViolation(message))
+    full = state.verdicts.is_full_for(framework.framework_id)
+    if full or len(framework.verdicts) >= MAX_VERDICTS:
+        message = f"{len(framework.verdicts)} verdicts were not marked as seen"
+        yield Close(event.session, TooSlow(message))
         yield from on_framework.disconnect(state, framework, message, now)
         return
     framework.last_seq = event.seq
@@ -75,7 +84,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
         error = shortened(refusal)
         tasks = _refused_tasks(event.call, error)
     verdict = Verdict(event.seq, error, tasks)
-    framework.verdicts[event.seq] = verdict
+    state.remember_verdict(framework, verdict)
     yield Send(event.session, verdict)
     if isinstance(event.call, calls.Teardown):
         yield Close(event.session, None)
@@ -87,6 +96,17 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
             str(error or ""),
         )
     )
+    while state.verdicts.is_over:
+        yield from _forget_verdicts(state, state.frameworks[state.verdicts.largest()], now)
+
+
+def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator[Effect]:
+    """Cut a framework off that keeps too much memory busy; its calls can be sent again no more."""
+    if framework.session is not None:
+        message = f"{len(framework.verdicts)} large verdicts were not marked as seen"
+        yield Close(framework.session, TooSlow(message))
+        yield from on_framework.disconnect(state, framework, message, now)
+    yield from forget_all(framework, state.verdicts_arrived(framework, framework.last_seq))
 
 
 def _remembered(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:

@@ -113,7 +113,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     state.deadlines.cancel(("framework", framework.framework_id))
     framework.move(FrameworkState.REMOVED)
     yield Save(record_of(framework))
-    yield from forget_all(framework, framework.begin_run(""))
+    yield from forget_all(framework, state.begin_run(framework, ""))
     forgotten = state.spend_framework_id(framework.framework_id)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
@@ -215,7 +215,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.offer_lease_s = min(lease_s, state.settings.max_offer_lease_s)
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
-        yield from forget_all(framework, framework.begin_run(event.client_id))
+        yield from forget_all(framework, state.begin_run(framework, event.client_id))
     framework.session, framework.last_heard = event.session, now
     framework.move(FrameworkState.CONNECTED)
     state.peers[event.session] = framework

@@ -238,6 +238,7 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
         if not killed and state.preemptor.is_going((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
+        state.slim_task(task)
         if changed:
             state.frameworks[task.framework_id].ended += 1
             yield from _left(state, task)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from croupier.master.allocator.starvation import PreemptionRules
 
 MAX_REFUSE_S = 365 * 24 * 3600.0
+MIB = 1024 * 1024
 MAX_FAILOVER_TIMEOUT_S = 365 * 24 * 3600.0
 
 
@@ -36,6 +37,10 @@ class Settings:
         unreachable_agents: how many unreachable agents are remembered, if nobody misses them.
         unacknowledged: how many ended tasks a framework may leave unacknowledged before it
             can launch no more.
+        verdict_bytes, all_verdict_bytes: memory of verdicts that a framework has not marked as
+            seen, and that all frameworks have not, before the largest is cut off.
+        description_bytes, all_description_bytes: text of the tasks of one framework, and of all,
+            before nothing more is launched.
         resend_s: how long the master waits for an acknowledgement of what it tells itself.
         preemption: when room is made for those who starve.
     """
@@ -55,6 +60,10 @@ class Settings:
     gone_agents: int = 100_000
     unreachable_agents: int = 10_000
     unacknowledged: int = 10_000
+    verdict_bytes: int = 16 * MIB
+    all_verdict_bytes: int = 128 * MIB
+    description_bytes: int = 256 * MIB
+    all_description_bytes: int = 1024 * MIB
     resend_s: float = 10.0
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
 

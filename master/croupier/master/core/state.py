@@ -10,23 +10,25 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import replace
-from itertools import islice
+from itertools import islice, takewhile
 from typing import Literal
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.charges import Charge
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.byte_budget import ByteBudget
 from croupier.master.core.effects import SessionId
 from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.messages import Verdict, verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry, TaskRecord
 from croupier.master.core.removed_ids import RemovedIds
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
 from croupier.model.deadlines import Deadlines
-from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 
@@ -47,6 +49,8 @@ class State:
         removals: when agents became unreachable lately, oldest first.
         ended: tasks that are over and done with, oldest first.
         preemptor: who starves, and what is being done about it.
+        verdicts: memory of verdicts that were not marked as seen.
+        descriptions: text of tasks that are known.
         initial_roles: settings of roles that hold where no operator has set any.
     """
 
@@ -69,6 +73,8 @@ class State:
         self.preemptor = Preemptor(allocator, settings.preemption)
         self.initial_roles = dict(allocator.roles())
         self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.verdicts = ByteBudget(settings.verdict_bytes, settings.all_verdict_bytes)
+        self.descriptions = ByteBudget(settings.description_bytes, settings.all_description_bytes)
         self._counts = {"A": 0, "F": 0, "O": 0}
 
     @classmethod
@@ -157,7 +163,7 @@ class State:
         if framework.state is FrameworkState.REMOVED:
             kill = (None, Reason.FRAMEWORK_REMOVED)
         task = Task(
-            entry.info,
+            entry.info.slimmed() if is_orphan else entry.info,
             entry.framework_id,
             entry.agent_id,
             entry.role,
@@ -255,6 +261,7 @@ class State:
         """Take in a task; charging it is a step of its own."""
         framework = self.frameworks[task.framework_id]
         framework.tasks[task.task_id] = task
+        self.descriptions.add(task.framework_id, task.info.size)
         framework.ended += task.state.is_terminal
         agent = self.agents.get(task.agent_id)
         if agent is not None and not task.is_orphan:
@@ -313,6 +320,34 @@ class State:
             self.allocator.release(*place, task.info.resources)
             self.preemptor.gone((task.framework_id, task.task_id))
 
+    def slim_task(self, task: Task) -> None:
+        """Forget what nobody needs of a task that has ended."""
+        slim = task.info.slimmed()
+        self.descriptions.add(task.framework_id, slim.size - task.info.size)
+        task.info = slim
+
+    def remember_verdict(self, framework: Framework, verdict: Verdict) -> None:
+        """Keep a verdict until it is marked as seen: the call may be sent again.
+
+        A framework that was removed is not answered again.
+        """
+        if framework.state is FrameworkState.REMOVED:
+            return
+        framework.verdicts[verdict.seq] = verdict
+        self.verdicts.add(framework.framework_id, verdict_size(verdict))
+
+    def verdicts_arrived(self, framework: Framework, seq: int) -> list[TaskId]:
+        """See `Framework.verdicts_arrived`."""
+        known = takewhile(lambda item: item[0] <= seq, framework.verdicts.items())
+        seen = sum(verdict_size(verdict) for _, verdict in known)
+        self.verdicts.add(framework.framework_id, -seen)
+        return framework.verdicts_arrived(seq)
+
+    def begin_run(self, framework: Framework, client_id: str) -> list[TaskId]:
+        """See `Framework.begin_run`."""
+        self.verdicts.add(framework.framework_id, -self.verdicts.of(framework.framework_id))
+        return framework.begin_run(client_id)
+
     def drop_task(self, task: Task) -> None:
         """Forget a task that is over and done with, but for its id and for people.
 
@@ -322,6 +357,7 @@ class State:
         framework = self.frameworks[task.framework_id]
         framework.ended -= task.state.is_terminal
         del framework.tasks[task.task_id]
+        self.descriptions.add(task.framework_id, -task.info.size)
         framework.spend(task.task_id, self.settings.spent_ids)
         agent = self.agents.get(task.agent_id)
         if agent is not None:
@@ -389,6 +425,10 @@ class State:
         assert not framework.offers or framework.session is not None
         assert framework.session is None or self.peers[framework.session] is framework
         assert all(self.offers[offer_id] is offer for offer_id, offer in framework.offers.items())
+        framework_id = framework.framework_id
+        described = sum(task.info.size for task in framework.tasks.values())
+        assert self.descriptions.of(framework_id) == described
+        assert self.verdicts.of(framework_id) == sum(map(verdict_size, framework.verdicts.values()))
         ended = sum(task.state.is_terminal for task in framework.tasks.values())
         assert framework.ended == ended
         for task_id, task in framework.tasks.items():

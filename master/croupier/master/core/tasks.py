@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.records import TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
+
+# Of an ended task that holds more only the everyday scalars are kept, and so much of a message.
+MAX_SLIM_PARTS = 32
+MAX_SLIM_MESSAGE = 256
 
 
 @dataclass(slots=True)
@@ -79,8 +83,13 @@ class Task:
         return self.is_charged or self.is_undecided
 
     def snapshot(self) -> TaskSnapshot:
-        """The task as it stands now."""
-        return TaskSnapshot(self.info, self.framework_id, self.role, self.status)
+        """The task as it stands now, without what only its agent needs."""
+        info, status = self.info.slimmed(), self.status
+        if info.resources.parts > MAX_SLIM_PARTS:
+            info = replace(info, resources=info.resources.everyday())
+        if len(status.message) > MAX_SLIM_MESSAGE:
+            status = replace(status, message=status.message[:MAX_SLIM_MESSAGE])
+        return TaskSnapshot(info, self.framework_id, self.role, status)
 
     def record(self, done: bool = False) -> TaskRecord:
         """What the ledger says of it; `done`: its end was acknowledged."""
@@ -110,7 +119,10 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task as it stood at one moment, for people to look at; it never changes."""
+    """A task as it stood at one moment, for people to look at; it never changes.
+
+    What is large is left out: see `Task.snapshot`.
+    """
 
     info: TaskInfo
     framework_id: FrameworkId
