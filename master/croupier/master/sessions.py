@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from itertools import count
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, cast
 
 import structlog
 
@@ -21,7 +21,7 @@ from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import AgentsTold, event_to_wire
 from croupier.model.errors import CroupierError, TooSlow
 from croupier.rpc.inbox import Inbox
-from croupier.rpc.outbox import Outbox
+from croupier.rpc.outbox import Budget, Encoded, Outbox
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2, framework_pb2
 
@@ -31,10 +31,8 @@ BEAT_SLICES: Final = 10
 
 _log = structlog.get_logger("croupier.master")
 
-WireT = TypeVar("WireT", framework_pb2.Event, agent_pb2.Order)
 
-
-class Session(Generic[WireT]):
+class Session:
     """One stream from a framework or an agent.
 
     Attributes:
@@ -43,25 +41,25 @@ class Session(Generic[WireT]):
         is_introduced: whether the peer has said who it is, by SUBSCRIBE or REGISTER.
     """
 
-    def __init__(self, session_id: SessionId, host: str = "") -> None:
-        """A stream that nothing was said on yet."""
+    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
+        """A stream that nothing was said on yet; what waits on it counts toward `budget`."""
         self.session_id, self.host = session_id, host
         self.is_introduced = False
-        self.outbox: Outbox[WireT] = Outbox(OUTBOX_LIMIT)
+        self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
 
 
-class FrameworkSession(Session[framework_pb2.Event]):
+class FrameworkSession(Session):
     """A framework's stream; it is told of each agent once."""
 
-    def __init__(self, session_id: SessionId, host: str = "") -> None:
+    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
         """A stream that knows of no agents."""
-        super().__init__(session_id, host)
+        super().__init__(session_id, host, budget)
         self._told = AgentsTold()
 
     def put(self, message: ToFramework) -> bool:
         """Queue a message; False if there is no room."""
-        return self.outbox.put(event_to_wire(message, self._told))
+        return self.outbox.put(_encoded(event_to_wire(message, self._told)))
 
     def beat(self) -> None:
         """Say that the master is there."""
@@ -73,15 +71,15 @@ class FrameworkSession(Session[framework_pb2.Event]):
             return
         self.error = error
         last = framework_pb2.Event(error=error_to_wire(error)) if error else None
-        self.outbox.close(last)
+        self.outbox.close(_encoded(last) if last is not None else None)
 
 
-class AgentSession(Session[agent_pb2.Order]):
+class AgentSession(Session):
     """An agent's stream."""
 
     def put(self, message: ToAgent) -> bool:
         """Queue a message; False if there is no room."""
-        return self.outbox.put(order_to_wire(message))
+        return self.outbox.put(_encoded(order_to_wire(message)))
 
     def beat(self) -> None:
         """Say that the master is there."""
@@ -93,7 +91,7 @@ class AgentSession(Session[agent_pb2.Order]):
             return
         self.error = error
         last = agent_pb2.Order(error=error_to_wire(error)) if error else None
-        self.outbox.close(last)
+        self.outbox.close(_encoded(last) if last is not None else None)
 
 
 class Sessions:
@@ -108,6 +106,7 @@ class Sessions:
         """None stands yet."""
         self.limits = limits or SessionLimits()
         self._count = SessionCount(self.limits)
+        self._budget = Budget(self.limits.outbox_bytes)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
         self._numbers = count(1)
         self._inbox: Inbox[Event] | None = None
@@ -124,7 +123,7 @@ class Sessions:
             Unavailable: if too many stand.
         """
         self._count.add(host)
-        session = FrameworkSession(SessionId(next(self._numbers)), host)
+        session = FrameworkSession(SessionId(next(self._numbers)), host, self._budget)
         self._sessions[session.session_id] = session
         return session
 
@@ -135,7 +134,7 @@ class Sessions:
             Unavailable: if too many stand.
         """
         self._count.add(host)
-        session = AgentSession(SessionId(next(self._numbers)), host)
+        session = AgentSession(SessionId(next(self._numbers)), host, self._budget)
         self._sessions[session.session_id] = session
         return session
 
@@ -143,6 +142,7 @@ class Sessions:
         """The stream has ended."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
+            session.outbox.drop()
             self._count.remove(session.host)
 
     def send(self, effect: Send) -> None:
@@ -160,6 +160,8 @@ class Sessions:
         if not sent:
             self.dropped += 1
             self._cut_off(effect.session)
+        elif self._budget.is_over:
+            self._cut_off_largest()
 
     def close(self, effect: Close) -> None:
         """Write what is queued, say why, and end the stream."""
@@ -199,6 +201,15 @@ class Sessions:
         _log.error("message_not_encoded", message_kind=kind, kind=type(error).__name__)
         self._cut_off(effect.session, CroupierError(f"a {kind} for this peer cannot be encoded"))
 
+    def _cut_off_largest(self) -> None:
+        """What waits on all sessions is too much: the one with most does not read. O(sessions)."""
+        largest = max(self._sessions.values(), key=lambda each: each.outbox.held_bytes)
+        self.dropped += len(largest.outbox)
+        if largest.outbox.is_closed:
+            largest.outbox.drop()
+        else:
+            self._cut_off(largest.session_id)
+
     def _cut_off(self, session_id: SessionId, error: CroupierError | None = None) -> None:
         session = self._sessions.get(session_id)
         if session is None or session.outbox.is_closed:
@@ -210,5 +221,9 @@ class Sessions:
             self._inbox.put_now(SessionEnded(session_id, str(error)))
 
 
-_FRAMEWORK_BEAT = framework_pb2.Event(heartbeat=framework_pb2.Heartbeat())
-_AGENT_BEAT = agent_pb2.Order(heartbeat=framework_pb2.Heartbeat())
+def _encoded(message: framework_pb2.Event | agent_pb2.Order) -> Encoded:
+    return Encoded(message.SerializeToString())
+
+
+_FRAMEWORK_BEAT = _encoded(framework_pb2.Event(heartbeat=framework_pb2.Heartbeat()))
+_AGENT_BEAT = _encoded(agent_pb2.Order(heartbeat=framework_pb2.Heartbeat()))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from croupier.master.core.effects import Send
 from croupier.master.core.events import Event, SessionEnded
 from croupier.master.core.messages import AcknowledgeUpdate, Updated
+from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
+from croupier.model.errors import TooSlow
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
 from croupier.rpc.inbox import Inbox
@@ -32,3 +34,22 @@ async def test_a_message_that_cannot_be_encoded_ends_its_own_session_only() -> N
     assert not other.outbox.is_closed
     assert len(other.outbox) == 1
     assert sessions.dropped == 2
+
+
+async def test_the_session_that_reads_least_is_cut_off_when_all_hold_too_much() -> None:
+    sessions, inbox = Sessions(SessionLimits(outbox_bytes=50_000)), Inbox[Event]()
+    sessions.report_to(inbox)
+    deaf, other = sessions.open_agent(), sessions.open_agent()
+    sessions.send(Send(other.session_id, AcknowledgeUpdate(F, T, 1)))
+    for sequence in range(1, 1_000):
+        sessions.send(Send(deaf.session_id, AcknowledgeUpdate(F, T, sequence)))
+        if deaf.outbox.is_closed:
+            break
+    assert isinstance(deaf.error, TooSlow)
+    assert inbox.take(10) == [SessionEnded(deaf.session_id, str(deaf.error))]
+    # What it was sent takes no memory, and the others go on.
+    assert deaf.outbox.held_bytes < 1_000
+    for _ in range(10):
+        sessions.send(Send(other.session_id, AcknowledgeUpdate(F, T, 1)))
+    assert other.error is None
+    assert len(other.outbox) == 11

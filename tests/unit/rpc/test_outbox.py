@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import pytest
 
-from croupier.rpc.outbox import Outbox
+from croupier.rpc.outbox import ENCODED_OVERHEAD, Budget, Encoded, Outbox, joined
+from croupier.v1 import framework_pb2
 
 
 @dataclass
@@ -100,3 +101,30 @@ async def test_it_is_bounded_in_bytes_too() -> None:
     assert outbox.put(Letter(5))
     outbox.drop()
     assert [outbox.put(Letter(i)) for i in range(4)] == [True, True, True, False]
+
+
+async def test_encoded_messages_make_up_the_message_that_repeats_them() -> None:
+    large = framework_pb2.Event(error=framework_pb2.Error(message="x" * 100_000))
+    verdict = framework_pb2.Event(verdict=framework_pb2.Verdict(seq=300))
+    events = [verdict, large, framework_pb2.Event(), verdict]
+    encoded = [Encoded(event.SerializeToString()) for event in events]
+    whole = framework_pb2.FrameworkServiceConnectResponse(events=events)
+    assert joined(encoded) == whole.SerializeToString()
+
+
+async def test_a_budget_counts_what_waits_and_what_is_being_written() -> None:
+    budget = Budget(1_000)
+    one, other = (Outbox[Encoded](10, batch_bytes=1, budget=budget) for _ in range(2))
+    for outbox in (one, other, one):
+        outbox.put(Encoded(b"x" * 300))
+    assert budget.used == 3 * (300 + ENCODED_OVERHEAD)
+    assert budget.is_over
+    assert one.held_bytes == 2 * other.held_bytes
+    await one.take()
+    # It is not written yet: a peer that reads nothing holds it here.
+    assert budget.is_over
+    await one.take()
+    assert budget.used == 2 * (300 + ENCODED_OVERHEAD)
+    one.drop()
+    other.drop()
+    assert budget.used == 0

@@ -13,6 +13,7 @@ from croupier.master.term import Term
 from croupier.master.wire.from_agent import judged, report_from_wire
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import CroupierError, Unavailable
+from croupier.rpc.outbox import Encoded
 from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import agent_pb2 as pb
@@ -69,7 +70,7 @@ async def _serve(
                 event = judged(event, report.register, lineage)
             await inbox.put(event)
 
-    async def write(orders: list[pb.Order]) -> None:
+    async def write(orders: list[Encoded]) -> None:
         await context.write(response_to_wire(orders, term.epoch, lineage))
 
     await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)

@@ -14,6 +14,7 @@ from croupier.master.term import Term
 from croupier.master.wire.from_framework import call_from_wire, split, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.outbox import Encoded, joined
 from croupier.rpc.time_slice import TimeSlice
 from croupier.rpc.wire_errors import error_to_wire
 from croupier.v1 import framework_pb2 as pb
@@ -62,8 +63,8 @@ async def _serve(
         session.is_introduced |= any(call.HasField("subscribe") for call in request.calls)
         await _put(inbox, session.session_id, request)
 
-    async def write(events: list[pb.Event]) -> None:
-        await context.write(pb.FrameworkServiceConnectResponse(events=events))
+    async def write(events: list[Encoded]) -> None:
+        await context.write(pb.FrameworkServiceConnectResponse.FromString(joined(events)))
 
     await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)
 

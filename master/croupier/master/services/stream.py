@@ -10,9 +10,10 @@ import grpc
 import grpc.aio
 
 from croupier.master.core.events import Event, SessionEnded
-from croupier.master.sessions import Session, WireT
+from croupier.master.sessions import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.rpc.inbox import Inbox
+from croupier.rpc.outbox import Encoded
 from croupier.rpc.wire_errors import STATUS
 
 # A peer that takes nothing for this long is cut off.
@@ -24,11 +25,11 @@ RequestT = TypeVar("RequestT")
 
 
 async def serve_stream(
-    session: Session[WireT],
+    session: Session,
     end: Callable[[CroupierError | None], None],
     requests: AsyncIterator[RequestT],
     handle: Callable[[RequestT], Awaitable[None]],
-    write: Callable[[list[WireT]], Awaitable[None]],
+    write: Callable[[list[Encoded]], Awaitable[None]],
     context: Context,
     inbox: Inbox[Event],
     first_call_s: float,
@@ -71,7 +72,7 @@ async def refuse(
 
 
 async def _end_unintroduced(
-    session: Session[WireT], end: Callable[[CroupierError | None], None], first_call_s: float
+    session: Session, end: Callable[[CroupierError | None], None], first_call_s: float
 ) -> None:
     """End a session that has no first call in time.
 
@@ -101,7 +102,7 @@ async def _read(
         end(error)
 
 
-async def _write(session: Session[WireT], write: Callable[[list[WireT]], Awaitable[None]]) -> None:
+async def _write(session: Session, write: Callable[[list[Encoded]], Awaitable[None]]) -> None:
     while batch := await session.outbox.take():
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await write(batch)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import assert_never
 
 from croupier.master.core.messages import (
@@ -14,6 +15,7 @@ from croupier.master.core.messages import (
     ToAgent,
 )
 from croupier.master.lineage import Lineage
+from croupier.rpc.outbox import Encoded, joined
 from croupier.rpc.position_wire import position_to_wire
 from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import agent_pb2 as pb
@@ -21,16 +23,17 @@ from croupier.v1 import framework_pb2, task_pb2
 
 
 def response_to_wire(
-    orders: list[pb.Order], epoch: int, lineage: Lineage
+    orders: Iterable[Encoded], epoch: int, lineage: Lineage
 ) -> pb.AgentServiceConnectResponse:
     """What is written at once, with who says it and how far the store has got."""
-    return pb.AgentServiceConnectResponse(
-        orders=orders,
+    response = pb.AgentServiceConnectResponse(
         master_epoch=epoch,
         cluster=lineage.cluster,
         position=position_to_wire(lineage.position()),
         first_commit=lineage.first_commit,
     )
+    response.MergeFromString(joined(orders))
+    return response
 
 
 def order_to_wire(message: ToAgent) -> pb.Order:
