@@ -13,7 +13,7 @@ from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Heard
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.settings import Settings
-from croupier.model.errors import Conflict, TooSlow
+from croupier.model.errors import Conflict, TooSlow, Unavailable
 from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
@@ -129,3 +129,34 @@ def test_no_more_is_launched_than_memory_is_meant_for(settings: Settings) -> Non
         world.finish(agent, world.framework_id(session), f"t{number}")
     world.call(session, calls.Revive())
     assert world.accept(session, large_task("later")).tasks[0].error is None
+
+
+def deep(number: int, levels: int = 4) -> str:
+    return "/".join(f"r{number}-{level}" for level in range(levels))
+
+
+def test_levels_of_roles_are_bounded_for_all_frameworks() -> None:
+    world = World(settings=Settings(role_levels=150))
+    first = world.framework(roles=tuple(deep(number) for number in range(32)))
+    assert first not in world.closed
+    # Levels that are there already cost nothing.
+    same = world.framework(roles=tuple(deep(number) for number in range(32)))
+    assert same not in world.closed
+    full = world.framework(roles=tuple(deep(number) for number in range(100, 106)))
+    assert isinstance(world.closed[full], Conflict)
+    assert len(world.state.allocator.tree.roles) == 128
+    small = world.framework(roles=(deep(200, 1),))
+    assert small not in world.closed
+
+
+def test_frameworks_are_bounded_and_the_known_may_return() -> None:
+    world = World(settings=Settings(frameworks=2))
+    one, two = world.framework(), world.framework()
+    known = world.framework_id(one)
+    world.end_session(one)
+    third = world.framework()
+    assert isinstance(world.closed[third], Unavailable)
+    back = world.framework(framework_id=known)
+    assert back not in world.closed
+    world.call(two, calls.Teardown())
+    assert world.framework() not in world.closed

@@ -25,15 +25,18 @@ from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
 from croupier.model.demand import check_demands
 from croupier.model.errors import (
+    Conflict,
     CroupierError,
     FailedOver,
     InvalidRequest,
     NotFound,
     ProtocolViolation,
     Removed,
+    Unavailable,
     shortened,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
+from croupier.model.roles import ancestors
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 MAX_NAME = 1024
@@ -194,12 +197,28 @@ def _check(state: State, event: Subscribe) -> None:
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
     check_roles(event.roles)
+    _check_levels(state, event)
+    if not event.framework_id and len(state.frameworks) >= state.settings.frameworks:
+        raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are taken in")
     check_demands(event.demands, event.roles)
     own_roles(event.suppressed_roles, event.roles)
     if not 0 <= event.failover_timeout_s <= MAX_FAILOVER_TIMEOUT_S:
         raise InvalidRequest("the failover timeout must be between 0 and 365 days")
     if event.offer_lease_s < 0:
         raise InvalidRequest("an offer's lease must not be negative")
+
+
+def _check_levels(state: State, event: Subscribe) -> None:
+    """Bound the tree of roles: each level of a path that no other role has takes memory.
+
+    Raises:
+        Conflict: if there would be too many.
+    """
+    new = {path for role in event.roles for path in (*ancestors(role), role)}
+    known = state.allocator.tree.roles
+    if len(known) + sum(path not in known for path in new) > state.settings.role_levels:
+        most = state.settings.role_levels
+        raise Conflict(f"the cluster's roles would have more than {most} levels together")
 
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:

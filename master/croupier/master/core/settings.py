@@ -41,6 +41,8 @@ class Settings:
             seen, and that all frameworks have not, before the largest is cut off.
         description_bytes, all_description_bytes: text of the tasks of one framework, and of all,
             before nothing more is launched.
+        frameworks: how many are known at most, those included that are away.
+        role_levels: how many roles there may be, those above others included.
         resend_s: how long the master waits for an acknowledgement of what it tells itself.
         preemption: when room is made for those who starve.
     """
@@ -64,6 +66,8 @@ class Settings:
     all_verdict_bytes: int = 128 * MIB
     description_bytes: int = 256 * MIB
     all_description_bytes: int = 1024 * MIB
+    frameworks: int = 10_000
+    role_levels: int = 20_000
     resend_s: float = 10.0
     preemption: PreemptionRules = field(default_factory=PreemptionRules)
 
