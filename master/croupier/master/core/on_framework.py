@@ -123,6 +123,8 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     for task in list(framework.tasks.values()):
         if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
             yield from acknowledge(state, task.status)
+            # An unreachable task is charged while its agent may still return to this master.
+            state.release_task(task)
             yield from drop(state, task)
         else:
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
