@@ -77,6 +77,8 @@ MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.05, 3600.0
 
 # What does not fit is sent again when its resend is due.
 OUTBOX_LIMIT = 10_000
+# A full sync of all tasks that an agent may have is less.
+OUTBOX_BYTES = 64 * 1024 * 1024
 # About 100 KB, and at most 500 KB, of a message that may have 1 MB.
 STATUSES_PER_REPORT = 200
 
@@ -189,7 +191,8 @@ class Link:
             return
         self._known_as = state.agent_id
         self._problems = self._problems_told = state.health.problems
-        self._outbox.put(register_to_wire(self._identity, state))
+        for report in register_to_wire(self._identity, state):
+            self._outbox.put(report)
 
     def send(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         """Queue status updates."""
@@ -233,7 +236,7 @@ class Link:
             CroupierError: why it ended, unless the agent has left.
         """
         channel = make_channel(address)
-        outbox = self._outbox = Outbox(OUTBOX_LIMIT)
+        outbox = self._outbox = Outbox(OUTBOX_LIMIT, limit_bytes=OUTBOX_BYTES)
         session = self._session = next(self._numbers)
         self._known_as = None
         self._was_registered = False

@@ -20,9 +20,10 @@ from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 
-# REGISTER is one message whatever it carries. Above this it leaves out what may be 128 KB for
-# each task and which nobody decides on: commands, names and labels.
+# A REGISTER above this leaves out what may be 128 KB for each task and which nobody decides on:
+# commands, names and labels. If it is still above this, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
+PAGE_BYTES = 256 * 1024
 
 # A launch that was refused, and why.
 Refused = tuple[Key, str]
@@ -41,8 +42,11 @@ class Identity:
     boot_id: str
 
 
-def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
-    """REGISTER: everything the agent knows. O(tasks)."""
+def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
+    """REGISTER: everything the agent knows; pages of its tasks come first if they are many.
+
+    O(tasks).
+    """
     register = pb.Register(
         agent_id=state.agent_id,
         hostname=identity.hostname,
@@ -62,7 +66,25 @@ def register_to_wire(identity: Identity, state: AgentState) -> pb.Report:
         for task in register.tasks:
             for field in ("command", "name", "labels"):
                 task.task.ClearField(field)
-    return pb.Report(register=register)
+    if register.ByteSize() <= SLIM_BYTES:
+        return [pb.Report(register=register)]
+    pages = _pages(register.tasks)
+    register.ClearField("tasks")
+    register.pages = len(pages)
+    return [*pages, pb.Report(register=register)]
+
+
+def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:
+    """Reports of some of the tasks each."""
+    pages: list[pb.Report] = []
+    size = PAGE_BYTES
+    for task in tasks:
+        if size >= PAGE_BYTES:
+            pages.append(pb.Report(register_page=pb.RegisterPage()))
+            size = 0
+        pages[-1].register_page.tasks.append(task)
+        size += task.ByteSize()
+    return pages
 
 
 def updates_to_wire(statuses: Iterable[TaskStatus]) -> pb.Report:

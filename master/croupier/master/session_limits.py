@@ -17,12 +17,14 @@ class SessionLimits:
         most_per_host: sessions from one address, so that one machine cannot keep others out.
         outbox_bytes: what may wait to be written on all sessions; beyond it the session with
             most is cut off.
+        register_bytes: pages of tasks of agents that have not said REGISTER yet.
         first_call_s: how long a stream may stand before SUBSCRIBE or REGISTER.
     """
 
     most: int = 20_000
     most_per_host: int = 15_000
     outbox_bytes: int = 256 * 1024 * 1024
+    register_bytes: int = 128 * 1024 * 1024
     first_call_s: float = 10.0
 
 

@@ -99,6 +99,7 @@ class Sessions:
 
     Attributes:
         limits: how many may stand, and how long one may say nothing.
+        registering: pages of agents that have not said REGISTER yet.
         dropped: messages that were for sessions that had ended, or that had no room.
     """
 
@@ -107,6 +108,7 @@ class Sessions:
         self.limits = limits or SessionLimits()
         self._count = SessionCount(self.limits)
         self._budget = Budget(self.limits.outbox_bytes)
+        self.registering = Budget(self.limits.register_bytes)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
         self._numbers = count(1)
         self._inbox: Inbox[Event] | None = None

@@ -21,11 +21,12 @@ from croupier.model.errors import Unavailable
 from croupier.rpc.address import Address
 from croupier.rpc.descriptors import connection_share
 
-# A call or report may be this large; what is larger is refused by name. A message
-# carries several, and gRPC cuts a stream off only above HARD_LIMIT_BYTES. That is large, for an
-# agent tells in one message of all its tasks: of 60,000 with three updates each.
+# A call or report may be this large; what is larger is refused by name. A message carries
+# several, and gRPC cuts a stream off only above the hard limit. Who sends the most is the master,
+# which its peers trust; what peers send it is less.
 MAX_MESSAGE_BYTES = 1024 * 1024
-HARD_LIMIT_BYTES = 32 * 1024 * 1024
+TO_SERVER_BYTES = 4 * 1024 * 1024
+TO_CLIENT_BYTES = 32 * 1024 * 1024
 
 _BOTH: list[tuple[str, int]] = [
     ("grpc.http2.bdp_probe", 0),
@@ -35,13 +36,13 @@ _BOTH: list[tuple[str, int]] = [
     # Both: a client must ping while it has no calls, and a server take that, or it hangs up on
     # idle operators after two minutes ("too_many_pings").
     ("grpc.keepalive_permit_without_calls", 1),
-    ("grpc.max_receive_message_length", HARD_LIMIT_BYTES),
-    ("grpc.max_send_message_length", HARD_LIMIT_BYTES),
     # Only "identity": 32 KB of gzip unfold to 32 MB before any limit is asked.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 _SERVER = [
     *_BOTH,
+    ("grpc.max_receive_message_length", TO_SERVER_BYTES),
+    ("grpc.max_send_message_length", TO_CLIENT_BYTES),
     # What has not shaken hands by then is hung up on, and so is a connection without calls.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 120_000),
@@ -52,6 +53,8 @@ _SERVER = [
 ]
 _CHANNEL = [
     *_BOTH,
+    ("grpc.max_receive_message_length", TO_CLIENT_BYTES),
+    ("grpc.max_send_message_length", TO_SERVER_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
     # Also how long a connection may take to come about, from its first packet to the peer's

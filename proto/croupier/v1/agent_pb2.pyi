@@ -3,8 +3,8 @@
 isort:skip_file
 The agent protocol: one bidirectional stream from each agent to the master.
 
-The first report must be REGISTER. It is a full sync: resources, every task
-with its state, every update that was not acknowledged.
+The first report must be REGISTER, or pages of it. It is a full sync: resources,
+every task with its state, every update that was not acknowledged.
 """
 
 from collections import abc as _abc
@@ -138,6 +138,7 @@ class Report(_message.Message):
     UPDATES_FIELD_NUMBER: _builtins.int
     HEARTBEAT_FIELD_NUMBER: _builtins.int
     GOODBYE_FIELD_NUMBER: _builtins.int
+    REGISTER_PAGE_FIELD_NUMBER: _builtins.int
     HEALTH_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def register(self) -> Global___Register: ...
@@ -148,6 +149,8 @@ class Report(_message.Message):
     @_builtins.property
     def goodbye(self) -> Global___Goodbye: ...
     @_builtins.property
+    def register_page(self) -> Global___RegisterPage: ...
+    @_builtins.property
     def health(self) -> Global___AgentHealth: ...
     def __init__(
         self,
@@ -156,17 +159,42 @@ class Report(_message.Message):
         updates: Global___StatusUpdates | None = ...,
         heartbeat: _framework_pb2.Heartbeat | None = ...,
         goodbye: Global___Goodbye | None = ...,
+        register_page: Global___RegisterPage | None = ...,
         health: Global___AgentHealth | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "updates", b"updates"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "report", b"report", "updates", b"updates"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["goodbye", b"goodbye", "health", b"health", "heartbeat", b"heartbeat", "register", b"register", "register_page", b"register_page", "report", b"report", "updates", b"updates"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "health"]  # noqa: Y015
+    _WhichOneofReturnType_report: _TypeAlias = _typing.Literal["register", "updates", "heartbeat", "goodbye", "register_page", "health"]  # noqa: Y015
     _WhichOneofArgType_report: _TypeAlias = _typing.Literal["report", b"report"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_report) -> _WhichOneofReturnType_report | None: ...
 
 Global___Report: _TypeAlias = Report  # noqa: Y015
+
+@_typing.final
+class RegisterPage(_message.Message):
+    """Some of the agent's tasks. An agent with many sends pages of them first, and then REGISTER;
+    the master takes all of them in at once.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TASKS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentTask]: ...
+    def __init__(
+        self,
+        *,
+        tasks: _abc.Iterable[Global___AgentTask] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["tasks", b"tasks"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RegisterPage: _TypeAlias = RegisterPage  # noqa: Y015
 
 @_typing.final
 class Register(_message.Message):
@@ -183,6 +211,7 @@ class Register(_message.Message):
     MASTER_EPOCH_FIELD_NUMBER: _builtins.int
     INCOMPLETE_FIELD_NUMBER: _builtins.int
     CLUSTER_FIELD_NUMBER: _builtins.int
+    PAGES_FIELD_NUMBER: _builtins.int
     PROBLEMS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
@@ -200,6 +229,8 @@ class Register(_message.Message):
     """Records of tasks were lost: what is not listed may have run all the same."""
     cluster: _builtins.str
     """Of the newest master."""
+    pages: _builtins.int
+    """How many pages of tasks came before this."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -230,12 +261,13 @@ class Register(_message.Message):
         master_epoch: _builtins.int = ...,
         incomplete: _builtins.bool = ...,
         cluster: _builtins.str = ...,
+        pages: _builtins.int = ...,
         problems: _abc.Iterable[Global___HealthProblem] | None = ...,
         position: Global___StorePosition | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["position", b"position", "resources", b"resources"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "position", b"position", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "attributes", b"attributes", "boot_id", b"boot_id", "cluster", b"cluster", "hostname", b"hostname", "http_address", b"http_address", "incomplete", b"incomplete", "master_epoch", b"master_epoch", "pages", b"pages", "position", b"position", "problems", b"problems", "resources", b"resources", "tasks", b"tasks", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

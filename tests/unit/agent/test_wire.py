@@ -9,7 +9,7 @@ from croupier.agent.core.records import AcknowledgedRecord, AgentRecord
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.wire import SLIM_BYTES, Identity, order_from_wire, register_to_wire
+from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, Identity, order_from_wire, register_to_wire
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
@@ -31,7 +31,8 @@ def test_register_is_all_that_the_agent_knows() -> None:
         ev.Acknowledge(F, T, 1),
     ):
         step(state, event, Now(0, 0))
-    register = register_to_wire(WHO, state).register
+    (report,) = register_to_wire(WHO, state)
+    register = report.register
     (task,) = register.tasks
     assert task.role == "ads/prod"
     assert (register.agent_id, register.resources.cpus_milli) == ("A1", 4000)
@@ -44,7 +45,8 @@ def test_register_says_whom_the_agent_has_heard_and_what_it_has_lost() -> None:
     state = recovered(
         [AgentRecord(AgentId("A1"), "", 7, incomplete=True, cluster="c")], Resources.parse("cpus:4")
     )
-    register = register_to_wire(WHO, state).register
+    (report,) = register_to_wire(WHO, state)
+    register = report.register
     assert (register.master_epoch, register.cluster, register.incomplete) == (7, "c", True)
 
 
@@ -62,7 +64,7 @@ def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
         command = Command(shell="x" * 100_000)
         info = TaskInfo(TaskId(f"t{n}"), command, Resources.parse("cpus:0.1"))
         step(state, ev.Launch(F, info), Now(0, 0))
-    register = register_to_wire(WHO, state)
+    (register,) = register_to_wire(WHO, state)
     assert register.ByteSize() < SLIM_BYTES
     assert len(register.register.tasks) == 20
     assert register.register.tasks[0].task.resources.cpus_milli == 100
@@ -77,9 +79,26 @@ def test_a_register_that_would_be_large_leaves_names_and_labels_out() -> None:
             TaskId(f"t{n}"), command, Resources.parse("cpus:1"), name="n" * 4000, labels=labels
         )
         step(state, ev.Launch(F, info), Now(0, 0))
-    register = register_to_wire(WHO, state)
+    (register,) = register_to_wire(WHO, state)
     assert register.ByteSize() < SLIM_BYTES
     assert len(register.register.tasks) == 100
+
+
+def test_a_register_of_many_tasks_comes_in_pages() -> None:
+    state = AgentState.of(Resources.parse("cpus:100"))
+    for n in range(5_000):
+        info = TaskInfo(
+            TaskId(f"t{n}" + "x" * 200), Command(("true",)), Resources.parse("cpus:0.01")
+        )
+        step(state, ev.Launch(F, info), Now(0, 0))
+    *pages, last = register_to_wire(WHO, state)
+    assert len(pages) > 3
+    assert all(page.ByteSize() < 2 * PAGE_BYTES for page in pages)
+    assert last.register.pages == len(pages)
+    assert last.register.resources.cpus_milli == 100_000
+    assert not last.register.tasks
+    listed = [task.task.task_id for page in pages for task in page.register_page.tasks]
+    assert listed == [key[1] for key in state.tasks]
 
 
 def test_a_launch_says_what_the_task_is_charged_to() -> None:

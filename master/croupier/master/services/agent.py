@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from croupier.master.core.events import Register
 from croupier.master.seat import Seat
+from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import AgentSession
@@ -58,19 +59,30 @@ async def _serve(
 ) -> None:
     inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
     lineage = term.lineage
+    registration = Registration(term.sessions.registering, session.end)
 
     async def handle(request: pb.AgentServiceConnectRequest) -> None:
         held = TimeSlice()
         for report in request.reports:
             if held.is_over:
                 await held.give_way()
-            session.is_introduced |= report.HasField("register")
+            if report.HasField("register_page"):
+                session.is_introduced = True
+                await registration.add(report.register_page)
+                continue
             event = await report_from_wire(session.session_id, report)
             if isinstance(event, Register):
+                session.is_introduced = True
                 event = judged(event, report.register, lineage)
+                event = registration.complete(event, report.register.pages)
             await inbox.put(event)
 
     async def write(orders: list[Encoded]) -> None:
         await context.write(response_to_wire(orders, term.epoch, lineage))
 
-    await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)
+    try:
+        await serve_stream(
+            session, session.end, requests, handle, write, context, inbox, first_call_s
+        )
+    finally:
+        registration.close()

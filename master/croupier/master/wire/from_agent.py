@@ -76,6 +76,15 @@ def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
     return replace(event, claim=claim, objection=objection)
 
 
+async def tasks_from_wire(wire: Iterable[pb.AgentTask]) -> list[AgentTask]:
+    """Tasks as their agent knows them, read in slices.
+
+    Raises:
+        InvalidRequest: if one is malformed.
+    """
+    return await sliced(map(_task, wire))
+
+
 async def _register(session: SessionId, wire: pb.Register) -> Register:
     check_count(len(wire.tasks), MAX_AGENT_TASKS, "tasks of one agent")
     return Register(
@@ -85,7 +94,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
         resources_from_wire(wire.resources),
         attributes_from_wire(wire.attributes),
         wire.http_address[:512],
-        tuple(await sliced(map(_task, wire.tasks))),
+        tuple(await tasks_from_wire(wire.tasks)),
         wire.master_epoch,
         wire.incomplete,
         wire.cluster[:64],
