@@ -19,8 +19,10 @@ from croupier.agent.core.effects import (
     Effect,
     Force,
     Forget,
+    HealthChanged,
     Introduce,
     Moved,
+    RefuseLaunch,
     SendUpdates,
     Signal,
     Spawn,
@@ -31,6 +33,7 @@ from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo
@@ -93,6 +96,7 @@ class AnAgent(RuleBasedStateMachine):
         self.heard: defaultdict[Key, int] = defaultdict(int)
         self.made: defaultdict[Key, int] = defaultdict(int)
         self.next_pid = 100
+        self.told_problems: tuple[Problem, ...] = ()
         self.do(ev.Begun())
 
     def do(self, *events: Event) -> None:
@@ -119,6 +123,7 @@ class AnAgent(RuleBasedStateMachine):
                     assert status.sequence <= self.heard[key] + 1, "none is left out"
                     self.heard[key] = max(self.heard[key], status.sequence)
             case Introduce(session):
+                self.told_problems = self.state.health.problems
                 assert self.open
                 assert session == self.sessions
                 assert not self.looks
@@ -143,8 +148,21 @@ class AnAgent(RuleBasedStateMachine):
             case Forget(key):
                 self.made.pop(key, None)
                 self.heard.pop(key, None)
+            case RefuseLaunch() | HealthChanged():
+                self.perform_health(effect)
             case _:
                 pass
+
+    def perform_health(self, effect: RefuseLaunch | HealthChanged) -> None:
+        match effect:
+            case RefuseLaunch(session, key):
+                assert self.open
+                assert session == self.sessions
+                assert key not in self.state.tasks, "what is refused is not remembered"
+                assert self.told_problems, "the master knew why before"
+            case HealthChanged(session, problems):
+                assert session == self.state.session
+                self.told_problems = problems
 
     @rule(framework=FRAMEWORKS, task=TASKS, amount=AMOUNTS, epoch=st.integers(0, 3))
     @precondition(lambda self: not self.state.voided and not self.looks)
@@ -166,7 +184,7 @@ class AnAgent(RuleBasedStateMachine):
             self.do(ev.NotStarted(key))
             return
         if not works:
-            self.do(ev.LaunchFailed(key, "no"))
+            self.do(ev.LaunchFailed(key, "no", cause="no processes left" if told else ""))
             return
         self.next_pid += 1
         assert run not in self.runs, "a task has one process"
@@ -272,6 +290,17 @@ class AnAgent(RuleBasedStateMachine):
         self.do(ev.Removed())
         self.open = False
         self.do(ev.Disconnected(self.sessions))
+
+    @rule(is_full=st.booleans(), is_thorough=st.booleans())
+    def check_health(self, is_full: bool, is_thorough: bool) -> None:
+        """A check finds out whether the disk is full."""
+        problems = (Problem("disk", "it is full"),) if is_full else ()
+        self.do(ev.HealthChecked(problems, is_thorough))
+
+    @rule()
+    def run_out_of_room(self) -> None:
+        self.do(ev.OutOfRoom())
+        assert not self.state.health.is_healthy
 
     @rule()
     def stop(self) -> None:

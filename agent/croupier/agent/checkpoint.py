@@ -242,7 +242,8 @@ class Checkpoint:
         self._size = begin
         self._lines += len(batch)
         self._mark.write(LastLine.of(self._lines, lines[-1]))
-        self._reserve.find_room(self._fd)
+        if self.has_room or self._is_in_place():
+            self._reserve.find_room(self._fd)
         if self._size >= self._rewrite_at + 2 * self._kept.size:
             self._try_to_rewrite()
         return len(data)
@@ -253,31 +254,34 @@ class Checkpoint:
         except OSError as error:
             if error.errno not in FULL:
                 raise
-            self._reserve.give_up()
+            if self._is_in_place():
+                self._reserve.give_up()
             os.ftruncate(self._fd, self._size)
             _write(self._fd, data)
 
-    def _look(self) -> list[Problem]:
+    def _is_in_place(self) -> bool:
+        """Return whether the path still names this log, and not that of another agent."""
         try:
-            is_found = os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
-        except FileNotFoundError:
-            is_found = False
-        except OSError as error:
-            return [Problem(CHECKPOINT, f"{self.path} cannot be looked at: {error.strerror}")]
-        if not is_found:
+            return os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
+        except OSError:
+            return False
+
+    def _look(self) -> list[Problem]:
+        if not self._is_in_place():
             return [Problem(CHECKPOINT, f"{self.path} was removed or replaced. {RESTART}")]
         self._reserve.find_room(self._fd)
         return [] if self.has_room else [Problem(DISK, DISK_FULL)]
 
     def _try_to_rewrite(self) -> None:
         """Write the log anew if there is room; if not, later."""
+        if not self._is_in_place():
+            self._rewrite_at += SLACK_BYTES
+            return
         try:
             self._rewrite()
             self._rewrite_at = SLACK_BYTES
         except OSError as error:
-            # The log itself is as it was. Its directory may be gone, which a check of the
-            # agent's health notices.
-            if error.errno not in (*FULL, errno.ENOENT):
+            if error.errno not in FULL:
                 raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
             self._rewrite_at += SLACK_BYTES
 

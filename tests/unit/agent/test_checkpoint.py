@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -344,6 +345,72 @@ class TestAFullDisk:
         await checkpoint.close()
         full.free()
         assert opened(tmp_path)[0] == EVERYTHING[:2]
+
+
+class TestARemovedDirectory:
+    async def test_is_told_and_what_is_known_can_still_be_written(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        checkpoint, _ = Checkpoint.open(_made(tmp_path))
+        assert await checkpoint.look() == []
+        shutil.rmtree(tmp_path / "work")
+        (problem,) = await checkpoint.look()
+        assert problem.part == "checkpoint"
+        assert "was removed or replaced" in problem.message
+        monkeypatch.setattr(module, "SLACK_BYTES", 0)
+        checkpoint._rewrite_at = 0
+        await checkpoint.commit(EVERYTHING)
+        await checkpoint.close()
+        assert not (tmp_path / "work").exists()
+
+    async def test_the_records_of_the_next_agent_there_are_let_alone(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        first, _ = Checkpoint.open(_made(tmp_path))
+        shutil.rmtree(tmp_path / "work")
+        second, _ = Checkpoint.open(_made(tmp_path))
+        monkeypatch.setattr(module, "SLACK_BYTES", 0)
+        first._rewrite_at = 0
+        first._reserve.has_room = False
+        await second.commit(EVERYTHING[:2])
+        before = {path: path.stat().st_ino for path in (tmp_path / "work").iterdir()}
+        await first.commit(EVERYTHING)
+        assert (await first.look())[0].part == "checkpoint"
+        assert {path: path.stat().st_ino for path in (tmp_path / "work").iterdir()} == before
+        await first.close()
+        await second.close()
+        assert opened(tmp_path / "work")[0] == EVERYTHING[:2]
+
+
+async def test_a_disk_that_is_short_takes_no_new_task_before_the_reserve_is_needed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    least = reserve.LEAST_FREE_BYTES
+    free = 10 * least
+    real = os.fstatvfs(0)
+
+    def disk(_: int) -> os.statvfs_result:
+        blocks = (1 << 20, free // 4096, free // 4096)
+        return os.statvfs_result((4096, 4096, *blocks, *real[5:]))
+
+    monkeypatch.setattr(os, "fstatvfs", disk)
+    checkpoint, _ = Checkpoint.open(tmp_path)
+    rooms = []
+    # It has room again with twice what it must have.
+    for now in (2 * least, least, least - 4096, least, 2 * least - 4096, 2 * least):
+        free = now
+        rooms.append(not await checkpoint.look())
+        assert (tmp_path / reserve.NAME).exists()
+    assert rooms == [True, True, False, False, False, True]
+    free = least - 4096
+    await checkpoint.commit(EVERYTHING[:1])
+    assert not checkpoint.has_room
+    await checkpoint.close()
+
+
+def _made(tmp_path: Path) -> Path:
+    (tmp_path / "work").mkdir()
+    return tmp_path / "work"
 
 
 class Full:

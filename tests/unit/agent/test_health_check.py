@@ -1,0 +1,143 @@
+"""A look at the work dir: what it finds, when it is made, and that it never stands in the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random
+import shutil
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from croupier.agent import health_check as module
+from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.core.effects import CheckHealth
+from croupier.agent.core.events import HealthChecked
+from croupier.agent.health_check import TRIAL, HealthCheck
+from croupier.agent.shim.build import Shim
+from croupier.agent.work_dir import WorkDir
+from croupier.rpc.clock import SystemClock
+
+GOOD = Shim("c", ("/bin/true",))
+THOROUGH = CheckHealth(0.0, is_thorough=True)
+
+
+class Checking:
+    """A check of a work dir that runs, and all that it has reported."""
+
+    def __init__(self, path: Path, shim: Shim = GOOD) -> None:
+        self.path, self._shim = path, shim
+        self._reports: asyncio.Queue[HealthChecked] = asyncio.Queue()
+
+    async def start(self) -> None:
+        self._work_dir = await WorkDir.open(self.path)
+        (self.path / "runs").mkdir(exist_ok=True)
+        self._checkpoint, _ = Checkpoint.open(self._work_dir.path)
+        put, clock, rng = self._reports.put_nowait, SystemClock(), random.Random(1)
+        self.check = HealthCheck(self._work_dir, self._checkpoint, self._shim, put, clock, rng)
+        self._task = asyncio.create_task(self.check.run())
+
+    async def parts(self, wanted: CheckHealth | None = None) -> set[str]:
+        """The parts with a problem, as the next report says."""
+        if wanted is not None:
+            self.check.ask(wanted)
+        async with asyncio.timeout(10):
+            report = await self._reports.get()
+        assert report.is_thorough == (wanted is not None and wanted.is_thorough)
+        assert len({problem.part for problem in report.problems}) == len(report.problems)
+        return {problem.part for problem in report.problems}
+
+    async def stop(self) -> None:
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+        await self._checkpoint.close()
+        self._work_dir.close()
+
+
+@pytest.fixture
+async def checking(tmp_path: Path) -> AsyncIterator[Checking]:
+    made = Checking(tmp_path / "work")
+    await made.start()
+    yield made
+    await made.stop()
+
+
+async def test_a_healthy_agent_has_no_problem_and_nothing_is_left_behind(
+    checking: Checking,
+) -> None:
+    assert await checking.parts() == set()
+    assert await checking.parts(THOROUGH) == set()
+    assert not list(checking.path.rglob(TRIAL))
+
+
+async def test_a_work_dir_that_was_removed(checking: Checking) -> None:
+    await checking.parts()
+    shutil.rmtree(checking.path)
+    assert await checking.parts(THOROUGH) == {"work-dir", "checkpoint"}
+    assert not checking.path.exists()
+
+
+async def test_a_directory_that_is_missing_is_made_again_by_a_thorough_check(
+    checking: Checking,
+) -> None:
+    await checking.parts()
+    (checking.path / "runs").rmdir()
+    assert await checking.parts(CheckHealth(0.0)) == {"work-dir"}
+    assert not (checking.path / "runs").exists()
+    assert await checking.parts(THOROUGH) == set()
+    assert (checking.path / "runs").stat().st_mode & 0o777 == 0o700
+
+
+async def test_a_link_in_place_of_a_directory_is_not_followed(
+    checking: Checking, tmp_path: Path
+) -> None:
+    await checking.parts()
+    (checking.path / "runs").rmdir()
+    (checking.path / "runs").symlink_to(tmp_path)
+    assert await checking.parts(THOROUGH) == {"work-dir"}
+
+
+async def test_a_disk_without_room_for_a_run(
+    checking: Checking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await checking.parts()
+
+    def full(path: Path) -> None:
+        raise OSError(28, os.strerror(28))
+
+    monkeypatch.setattr(module, "_write_trial", full)
+    assert await checking.parts(THOROUGH) == {"disk"}
+
+
+@pytest.mark.parametrize("argv", [("/no/such/shim",), ("/bin/false",)])
+async def test_a_shim_that_does_not_start(tmp_path: Path, argv: tuple[str, ...]) -> None:
+    made = Checking(tmp_path / "work", Shim("c", argv))
+    await made.start()
+    assert await made.parts() == set(), "processes are started in thorough checks only"
+    assert await made.parts(THOROUGH) == {"launch"}
+    await made.stop()
+
+
+async def test_a_disk_that_does_not_answer_is_a_problem_and_holds_up_nobody(
+    checking: Checking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await checking.parts()
+    monkeypatch.setattr(module, "ANSWER_S", 0.05)
+    monkeypatch.setattr(module, "_write_trial", lambda _: time.sleep(0.3))
+    assert await checking.parts(CheckHealth(0.0)) == {"work-dir"}
+    monkeypatch.undo()
+    assert await checking.parts(THOROUGH) == set()
+
+
+async def test_a_later_request_takes_the_place_of_one_that_waits(checking: Checking) -> None:
+    await checking.parts()
+    checking.check.ask(CheckHealth(3600.0))
+    assert await checking.parts(THOROUGH) == set()
+    checking.check.ask(THOROUGH)
+    checking.check.ask(CheckHealth(3600.0))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await checking._reports.get()
