@@ -148,12 +148,10 @@ class AnAgent(RuleBasedStateMachine):
             case Forget(key):
                 self.made.pop(key, None)
                 self.heard.pop(key, None)
-            case RefuseLaunch() | HealthChanged():
-                self.perform_health(effect)
             case _:
-                pass
+                self.perform_health(effect)
 
-    def perform_health(self, effect: RefuseLaunch | HealthChanged) -> None:
+    def perform_health(self, effect: Effect) -> None:
         match effect:
             case RefuseLaunch(session, key):
                 assert self.open
@@ -163,6 +161,8 @@ class AnAgent(RuleBasedStateMachine):
             case HealthChanged(session, problems):
                 assert session == self.state.session
                 self.told_problems = problems
+            case _:
+                pass
 
     @rule(framework=FRAMEWORKS, task=TASKS, amount=AMOUNTS, epoch=st.integers(0, 3))
     @precondition(lambda self: not self.state.voided and not self.looks)
