@@ -11,6 +11,7 @@ from croupier.master.core import calls
 from croupier.master.core.actions import MarkGone
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask, OperateAgent, Register, UpdateRoles
+from croupier.master.core.messages import KillTask
 from croupier.master.core.records import AgentRecord, Registry
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
@@ -190,6 +191,20 @@ def test_tasks_of_a_removed_framework_count_until_their_agent_is_back() -> None:
     assert scene.offered(heir) == ""
     scene.returns("t1", "t2")
     assert scene.used() == "cpus:2;mem:2GB"
+
+
+def test_a_task_that_was_unreachable_once_is_undecided_as_any_other() -> None:
+    scene = Limited()
+    scene.pass_time(scene.state.settings.return_timeout_s)
+    scene.returns("t1", "t2")
+    scene.restart()
+    scene.wants_more()
+    assert scene.used() == "cpus:2;mem:2GB"
+    scene.call(scene.session, calls.Teardown())
+    assert scene.used() == "cpus:2;mem:2GB"
+    scene.returns("t1", "t2")
+    kills = [m for m in scene.sent[scene.host] if isinstance(m, KillTask)]
+    assert [kill.task_id for kill in kills] == ["t1", "t2"]
 
 
 def test_a_total_is_saved_when_it_changes_and_only_then() -> None:

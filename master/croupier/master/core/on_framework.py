@@ -121,7 +121,8 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
-        if task.state.is_terminal or task.state is TaskState.UNREACHABLE:
+        is_given_up = task.state is TaskState.UNREACHABLE and not task.is_undecided
+        if task.state.is_terminal or is_given_up:
             yield from acknowledge(state, task.status)
             # An unreachable task is charged while its agent may still return to this master.
             state.release_task(task)
