@@ -16,6 +16,7 @@ from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.pages import all_agents, all_frameworks, pages
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.task import TERMINAL
@@ -81,8 +82,7 @@ def mark_agent_gone(
         if dry_run and as_json:
             print(json.dumps({"dry_run": True, **told(stake)}, indent=2))
             return
-        for line in _gone_lines(stake):
-            print(line)
+        print_lines(*_gone_lines(stake))
         if dry_run:
             return
         if not confirmed():
@@ -99,7 +99,7 @@ def mark_agent_gone(
     if as_json:
         print(json.dumps(view, indent=2))
     else:
-        print(f"{named(view)} is gone")
+        print_lines(f"{named(view)} is gone")
 
 
 def show_agent(target: Target, agent: str, *, as_json: bool) -> None:
@@ -113,8 +113,7 @@ def show_agent(target: Target, agent: str, *, as_json: bool) -> None:
     if as_json:
         print(json.dumps(stake.agent, indent=2))
         return
-    for line in agent_lines(stake.agent, stake.tasks, stake.frameworks):
-        print(line)
+    print_lines(*agent_lines(stake.agent, stake.tasks, stake.frameworks))
 
 
 async def stake_of(master: Master, agent: str) -> Stake:
@@ -188,4 +187,4 @@ def _print(agent: View, as_json: bool) -> None:
     if as_json:
         print(json.dumps(agent, indent=2))
     else:
-        print(f"{named(agent)} is {state_words(agent)}")
+        print_lines(f"{named(agent)} is {state_words(agent)}")

@@ -24,6 +24,7 @@ from croupier.ctl.pages import all_agents
 from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.task import MAX_GRACE_MS
@@ -107,7 +108,7 @@ class Follower:
             if following.done():
                 code = following.result()
             else:
-                print(_still_on(self._agent), file=sys.stderr)
+                print_lines(_still_on(self._agent), file=sys.stderr)
                 code = SIGNAL_BASE + interrupt.result() if interrupt.done() else TIMED_OUT
         finally:
             signals.close()
@@ -155,7 +156,7 @@ class Follower:
 
     def _say(self, *lines: str) -> None:
         if not self._wish.as_json:
-            print("\n".join(lines), flush=True)
+            print_lines(*lines)
 
 
 async def _ask(target: Target, request: pb.DrainAgentRequest) -> View:
@@ -171,17 +172,18 @@ async def _foretell(target: Target, agent: str, wish: Wish) -> None:
         return
     own = "its own grace" if wish.grace_s is None else f"at most {wish.grace_s:g} s"
     number = many(len(stake.tasks), "task")
-    print(f"nothing was changed; {named(stake.agent)} would be offered to nobody, and {number}")
+    print_lines(
+        f"nothing was changed; {named(stake.agent)} would be offered to nobody, and {number}"
+    )
     print(f"would be ended, each with {own}:" if stake.tasks else "would have to end")
-    for line in task_lines(stake.tasks, stake.frameworks):
-        print(line)
+    print_lines(*task_lines(stake.tasks, stake.frameworks))
 
 
 def _tell(agent: View, wish: Wish) -> None:
     if wish.as_json:
         print(json.dumps(agent, indent=2))
         return
-    print("\n".join([progress_line(agent), *blocker_lines(agent)]))
+    print_lines(progress_line(agent), *blocker_lines(agent))
 
 
 def _still_on(agent: View) -> str:

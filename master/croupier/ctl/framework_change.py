@@ -19,6 +19,7 @@ from croupier.ctl.framework_words import teardown_lines
 from croupier.ctl.lookup import framework_called
 from croupier.ctl.pages import all_agents, pages
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View
 from croupier.model.errors import Conflict, NotFound
 from croupier.model.task import TERMINAL
@@ -51,8 +52,7 @@ def tear_framework_down(
         if dry_run and as_json:
             print(json.dumps({"dry_run": True, **_told(stake)}, indent=2))
             return
-        for line in teardown_lines(stake.framework, stake.tasks, stake.hostnames):
-            print(line)
+        print_lines(*teardown_lines(stake.framework, stake.tasks, stake.hostnames))
         if dry_run:
             return
         if not confirmed():
@@ -64,7 +64,8 @@ def tear_framework_down(
         print(json.dumps({"framework_id": framework_id, "tasks_left": left}, indent=2))
         return
     called = f"framework {framework_id}" + (f" ({name})" if name else "")
-    print(f"{called} is torn down" + (f"; {many(left, 'task')} of it will end" if left else ""))
+    ending = f"; {many(left, 'task')} of it will end" if left else ""
+    print_lines(f"{called} is torn down{ending}")
 
 
 async def _torn_down(target: Target, named: str) -> tuple[str, str, int]:

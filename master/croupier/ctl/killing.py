@@ -7,6 +7,7 @@ import math
 
 from croupier.ctl.connection import connected
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View, task_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_id
@@ -30,7 +31,7 @@ def kill_task(target: Target, task_id: str, framework_id: str, grace_s: float | 
             return task_view(answer.task)
 
     task = asyncio.run(asked())
-    print(f"task {task['task_id']} of framework {task['framework_id']} was asked to end")
+    print_lines(f"task {task['task_id']} of framework {task['framework_id']} was asked to end")
 
 
 def kill_request(task_id: str, framework_id: str, grace_s: float | None) -> pb.KillTaskRequest:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from croupier.ctl.connection import connected
 from croupier.ctl.tables import preemption_text, resource_weights_text
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View, role_moved_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
@@ -127,8 +128,7 @@ def change_role(target: Target, change: pb.RoleChange, manner: Manner) -> None:
         return
     if answer.dry_run:
         print("nothing was changed; this is what would be:")
-    for line in moved_lines(moved, change.role, answer.others):
-        print(line)
+    print_lines(*moved_lines(moved, change.role, answer.others))
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:

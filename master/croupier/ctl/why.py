@@ -14,6 +14,7 @@ from croupier.ctl.connection import connected
 from croupier.ctl.lookup import agent_id_of, framework_called
 from croupier.ctl.tables import preemption_text, resource_weights_text, wish_text
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View, framework_view, reason_view, role_view
 from croupier.v1 import operator_pb2 as pb
 
@@ -67,8 +68,7 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
     if as_json:
         print(json.dumps(told, indent=2))
         return
-    for line in why_lines(told, agent):
-        print("".join(char if char.isprintable() else ascii(char)[1:-1] for char in line))
+    print_lines(*why_lines(told, agent))
 
 
 def why_lines(told: View, agent: str) -> Iterator[str]:

@@ -15,10 +15,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, but lines stay lines and tabs stay tabs."""
-    if text.isprintable():
-        return text
-    kept = "\n\t"
-    return "".join(
-        char if char.isprintable() or char in kept else ascii(char)[1:-1] for char in text
-    )
+    """As `printable`, but lines stay lines."""
+    return "\n".join(map(printable, text.split("\n")))

@@ -18,6 +18,7 @@ from cyclopts.config import Env, Toml
 
 from croupier.model.durations import parse_duration
 from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.printable import printable
 from croupier.rpc.version import croupier_version
 
 USAGE_ERROR = 2
@@ -47,18 +48,23 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         )
     except CycloptsError as error:
         command = " ".join((name, *_subcommand(error.command_chain or (), name)))
-        print(f"{name}: {' '.join(str(error).split())} (see {command} --help)", file=sys.stderr)
+        print(f"{name}: {_one_line(error)} (see {command} --help)", file=sys.stderr)
         return USAGE_ERROR
     except InvalidRequest as error:
-        print(f"{name}: {' '.join(str(error).split())}", file=sys.stderr)
+        print(f"{name}: {_one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
     except CroupierError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable(str(error))}", file=sys.stderr)
         return 1
     except FileNotFoundError as error:
         print(f"{name}: {error}", file=sys.stderr)
         return USAGE_ERROR
     return result if isinstance(result, int) else 0
+
+
+def _one_line(error: Exception) -> str:
+    """The error's text without line ends, and with what does not print escaped."""
+    return printable(" ".join(str(error).split()))
 
 
 def _subcommand(chain: Sequence[str], name: str) -> Sequence[str]:

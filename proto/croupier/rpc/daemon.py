@@ -11,6 +11,7 @@ import sys
 from collections.abc import Awaitable, Callable
 
 from croupier.model.errors import CroupierError
+from croupier.model.printable import printable
 from croupier.rpc.loop_errors import LoopErrors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
@@ -34,7 +35,7 @@ def run_daemon(name: str, main: Main) -> int:
     try:
         asyncio.run(_run(main))
     except CroupierError as error:
-        print(f"{name}: {error}", file=sys.stderr)
+        print(f"{name}: {printable(str(error))}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130

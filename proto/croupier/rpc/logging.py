@@ -8,18 +8,41 @@ from typing import Literal
 
 import structlog
 
+from croupier.model.printable import printable, printable_lines
+
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
+def _escape(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+    """Escape what does not print in the values of an event; a traceback keeps its lines."""
+    for name, value in event.items():
+        if isinstance(value, str):
+            event[name] = printable_lines(value) if name == "exception" else printable(value)
+    return event
+
+
 def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
-    """Send log lines to stderr: JSON, or text for people; `auto` is text on a terminal."""
+    """Send log lines to stderr: JSON, or text for people; `auto` is text on a terminal.
+
+    What peers have sent is escaped in both. Tracebacks show no variables: these may be secrets.
+    """
     terminal = sys.stderr.isatty()
     as_text = log_format == "text" or (log_format == "auto" and terminal)
+    plain = structlog.dev.plain_traceback
     render: list[structlog.types.Processor] = (
-        [structlog.dev.ConsoleRenderer(colors=terminal)]
+        [
+            structlog.processors.format_exc_info,
+            _escape,
+            structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain),
+        ]
         if as_text
-        else [structlog.processors.dict_tracebacks, structlog.processors.JSONRenderer()]
+        else [
+            structlog.processors.ExceptionRenderer(
+                structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
+            ),
+            structlog.processors.JSONRenderer(),
+        ]
     )
     structlog.configure(
         processors=[

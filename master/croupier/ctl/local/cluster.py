@@ -20,6 +20,7 @@ from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.ctl.pages import all_agents
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.rpc.backoff import Backoff
 from croupier.rpc.daemon import PARENT_VARIABLE
@@ -166,4 +167,4 @@ def _obituary(child: Child) -> str:
 
 def report(line: str) -> None:
     """Tell the user something that happened."""
-    print(f"croupier local: {line}", file=sys.stderr, flush=True)
+    print_lines(f"croupier local: {line}", file=sys.stderr)

@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
+from croupier.ctl.terminal import print_lines
+
 POLL_S = 0.1
 CHUNK_BYTES = 1024 * 1024
 
@@ -37,6 +39,5 @@ async def follow(logs: Callable[[], Iterable[Path]]) -> None:
     while True:
         for path in logs():
             for line in tails.setdefault(path, LogTail(path)).new_lines():
-                print(f"[{path.stem}] {line}", file=sys.stderr)
-        sys.stderr.flush()
+                print_lines(f"[{path.stem}] {line}", file=sys.stderr)
         await asyncio.sleep(POLL_S)

@@ -21,6 +21,7 @@ from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.run.waiting import Watch
 from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
+from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.rpc.daemon import raise_file_limit
 
@@ -145,4 +146,4 @@ class Run:
 
 
 def _tell(line: str) -> None:
-    print(f"croupier run: {line}", file=sys.stderr, flush=True)
+    print_lines(f"croupier run: {line}", file=sys.stderr)

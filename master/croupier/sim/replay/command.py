@@ -8,6 +8,7 @@ from functools import partial
 from pathlib import Path
 
 from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.printable import printable_lines
 from croupier.sim.experiment import Progress
 from croupier.sim.progress import progress_bar
 from croupier.sim.replay.change import Change
@@ -17,7 +18,7 @@ from croupier.sim.replay.ledger import Figures
 from croupier.sim.replay.play import play
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.recorded import figures_of
-from croupier.sim.replay.report import Found, Verdict, plain, print_found, print_json
+from croupier.sim.replay.report import Found, Verdict, print_found, print_json
 
 
 def replay(path: Path, change: Change, *, verify: bool, as_json: bool) -> None:
@@ -33,7 +34,7 @@ def replay(path: Path, change: Change, *, verify: bool, as_json: bool) -> None:
             found = find(path, change, progress, verify=verify)
     except CroupierError as error:
         # It may quote what is in the log.
-        raise type(error)(plain(str(error))) from error
+        raise type(error)(printable_lines(str(error))) from error
     (print_json if as_json else print_found)(found, sys.stdout)
 
 

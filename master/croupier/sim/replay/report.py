@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, TextIO
 
+from croupier.model.printable import printable_lines
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.history import History
 from croupier.sim.replay.ledger import BUCKETS, Figures, Party, Waits, as_json
@@ -45,22 +46,17 @@ class Found:
 def print_found(found: Found, out: TextIO) -> None:
     """For people."""
     for line in _preamble(found):
-        print(plain(line), file=out)
+        print(printable_lines(line), file=out)
     names = {str(stay.framework_id): stay.name for stay in found.history.frameworks}
     if found.recorded is not None:
         print("\nas recorded", file=out)
         print_figures(found.recorded, names, out)
     if found.change is not None and found.before is not None and found.after is not None:
-        print(plain(f"\nif {found.change}: simulated, before -> after"), file=out)
+        print(printable_lines(f"\nif {found.change}: simulated, before -> after"), file=out)
         print_difference(found.before, found.after, names, out)
         print("\nestimates, on these assumptions:", file=out)
         for assumption in ASSUMPTIONS:
             print(f"- {assumption}", file=out)
-
-
-def plain(text: str) -> str:
-    """`text` with what a terminal would obey spelled out, but for ends of lines."""
-    return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def print_json(found: Found, out: TextIO) -> None:
@@ -166,7 +162,7 @@ def _print_over_time(figures: Figures, out: TextIO) -> None:
         )
         for part in range(BUCKETS)
     ]
-    print_columns(("from, s", *map(plain, names)), rows, out)
+    print_columns(("from, s", *map(printable_lines, names)), rows, out)
     print(file=out)
 
 
@@ -184,7 +180,7 @@ def _first(kind: str, *all_figures: Figures) -> list[str]:
 
 def _label(kind: str, name: str, names: Mapping[str, str]) -> str:
     text = f"{name} {names.get(name, '')[:40]}" if kind == "framework" else name
-    return plain(text.strip())
+    return printable_lines(text.strip())
 
 
 def _whole(
