@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from croupier.ctl.__main__ import main
+from croupier.master.allocator.policies import Fifo
 from croupier.sim.vectors import check_text
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
@@ -291,3 +292,25 @@ def test_mangled_vectors_never_raise() -> None:
         text = json.dumps({"schema": {"version": 1}, "vectors": [found]})
         failed += sum(not verdict.passed for verdict in check_text(text))
     assert failed > 200
+
+
+FIFO = [v["name"] for name in FILES for v in document(name)["vectors"] if v["mode"] == "fifo"]
+
+
+def test_the_live_policy_runs_every_fifo_vector() -> None:
+    assert len(FIFO) == 5
+    for name in FIFO:
+        found = vector(name)
+        found["expected"] = {"tasks": dict.fromkeys(found["demands"], 7)}
+        assert {line.split()[1] for line in told(found).splitlines()} == {
+            "reference:",
+            "allocator:",
+        }
+
+
+def test_a_live_policy_that_serves_the_last_first_is_noticed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Fifo, "turn", lambda _, leaf: -leaf.arrival)
+    assert "allocator: " in told(vector("yandex-fifo-first-fit"))
+    assert "reference: " not in told(vector("yandex-fifo-first-fit"))

@@ -11,8 +11,8 @@ How much the later ones get depends on where the first one's tasks were put:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby
 
 from croupier.sim.solvers.continuous import Amounts, Undefined, User
 from croupier.sim.solvers.filling import Machines
@@ -22,10 +22,30 @@ _MAX_STATES = 3_000_000
 _MAX_WAYS = 3_000
 
 
-def serve_in_order(
-    machines: Machines, users: Sequence[User], placement: str
-) -> tuple[list[int], list[list[Fraction]]]:
-    """Tasks of each user, and what was left of each resource after it.
+# The tasks of all users but the last on each machine of a list; links share their beginnings.
+_Link = tuple["_Link | None", tuple[int, ...]]
+
+
+_Reachable = dict[tuple[int, ...], tuple[int, _Link | None]]
+
+
+@dataclass(frozen=True, slots=True)
+class Served:
+    """What came of it.
+
+    Attributes:
+        counts: tasks of each user.
+        lefts: the amounts that are left of each resource after each user.
+        placed: tasks of each user but the last, by machine; only for the placement `best`.
+    """
+
+    counts: list[int]
+    lefts: list[list[Fraction]]
+    placed: list[tuple[int, ...]]
+
+
+def serve_in_order(machines: Machines, users: Sequence[User], placement: str) -> Served:
+    """Serve one user after the other.
 
     Raises:
         Undefined: if a user's tasks take nothing and never end, or there are too many ways
@@ -39,7 +59,7 @@ def serve_in_order(
     for user in users:
         counts.append(_serve(machines, user, placement))
         lefts.append(machines.left())
-    return counts, lefts
+    return Served(counts, lefts, [])
 
 
 def _serve(machines: Machines, user: User, placement: str) -> int:
@@ -70,42 +90,59 @@ def _least_used(machines: Machines, sizes: Sequence[Amounts], demand: Amounts) -
     return min(used, key=used.__getitem__, default=None)
 
 
-def _serve_best(
-    machines: Machines, users: Sequence[User]
-) -> tuple[list[int], list[list[Fraction]]]:
+def _serve_best(machines: Machines, users: Sequence[User]) -> Served:
     """Dynamic programming over machines: which numbers of tasks of all users fit together."""
     left = machines.left()
-    reachable: dict[tuple[int, ...], int] = {(0,) * (len(users) - 1): 0}
+    # Tasks of the last user, and how the others were placed, by the tasks of the others.
+    reachable: _Reachable = {(0,) * (len(users) - 1): (0, None)}
+    order = sorted(range(len(machines.free)), key=machines.free.__getitem__)
+    known: dict[tuple[Fraction, ...], dict[tuple[int, ...], int]] = {}
     work = 0
-    for free, group in groupby(sorted(machines.free)):
-        ways = _ways(free, users)
-        for _ in group:
-            work += len(reachable) * len(ways)
-            if work > _MAX_STATES:
-                raise Undefined("too many ways to put the tasks to find the best")
-            reachable = _one_more(reachable, ways, users)
-    best = max(reachable.items())
-    counts = [*best[0], best[1]]
+    for index in order:
+        free = tuple(machines.free[index])
+        if free not in known:
+            known[free] = _ways(free, users)
+        ways = known[free]
+        work += len(reachable) * len(ways)
+        if work > _MAX_STATES:
+            raise Undefined("too many ways to put the tasks to find the best")
+        reachable = _one_more(reachable, ways, users)
+    first, (last, link) = max(reachable.items(), key=lambda item: (item[0], item[1][0]))
+    counts = [*first, last]
     lefts = []
     for user, count in zip(users, counts, strict=True):
         left = [amount - count * need for amount, need in zip(left, user.demand, strict=True)]
         lefts.append(left)
-    return counts, lefts
+    return Served(counts, lefts, _placed(link, order, first))
+
+
+def _placed(
+    link: _Link | None, order: Sequence[int], counts: Sequence[int]
+) -> list[tuple[int, ...]]:
+    """Tasks by machine. A way may hold more than a user's backlog: the rest is left out."""
+    placed = [(0,) * len(counts)] * len(order)
+    missing = list(counts)
+    for index in reversed(order):
+        assert link is not None
+        link, way = link
+        placed[index] = tuple(map(min, way, missing))
+        missing = [rest - taken for rest, taken in zip(missing, placed[index], strict=True)]
+    return placed
 
 
 def _one_more(
-    reachable: dict[tuple[int, ...], int], ways: dict[tuple[int, ...], int], users: Sequence[User]
-) -> dict[tuple[int, ...], int]:
+    reachable: _Reachable, ways: dict[tuple[int, ...], int], users: Sequence[User]
+) -> _Reachable:
     """What is reachable with one more machine, which can be used in these `ways`."""
-    found: dict[tuple[int, ...], int] = {}
-    for before, last in reachable.items():
+    found: _Reachable = {}
+    for before, (last, link) in reachable.items():
         for way, more in ways.items():
             counts = tuple(
                 _bounded(a + b, user) for a, b, user in zip(before, way, users, strict=False)
             )
             total = _bounded(last + more, users[-1])
-            if found.get(counts, -1) < total:
-                found[counts] = total
+            if counts not in found or found[counts][0] < total:
+                found[counts] = total, (link, way)
     return found
 
 

@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.sim.solvers.continuous import User
-from croupier.sim.solvers.fifo import PLACEMENTS, serve_in_order
-from croupier.sim.solvers.filling import Filling, Machines
+from croupier.sim.solvers.filling import Filling
 from croupier.sim.solvers.market import ceei
-from croupier.sim.solvers.pools import Forest, Pool
+from croupier.sim.solvers.pools import Forest
 from croupier.sim.solvers.rules import MinSatisfactionByUse, Rule
 from croupier.sim.solvers.slots import fill_slots
 from croupier.sim.vectors.facts import Fact, Got, Outcome, look_up
@@ -173,35 +172,6 @@ def run_slots(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
             forest.start(client)
             chosen.append(client.path)
         yield ENGINE, TaskOutcome(vector, _counts(forest), others, chosen)
-
-
-def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
-    """First come, first served; the first of `tie_break`, or of the list, came first."""
-    if policy != "fifo" or vector.pools():
-        raise Unreadable("mode fifo is for policy fifo, without pools")
-    placement = vector.placement or "first-fit"
-    if placement not in PLACEMENTS:
-        raise Unreadable(f"placement {shortened(placement)} is not one of {', '.join(PLACEMENTS)}")
-    forest = forest_of(vector)
-    clients = sorted(forest.root.clients(), key=forest.rank.__getitem__)
-    users = [_user(vector, client) for client in clients]
-    counts, lefts = serve_in_order(Machines(vector.machines()), users, placement)
-    paths = [client.path for client in clients]
-    by_client = dict(zip(paths, lefts, strict=True))
-
-    def left_after(_: object, client: str) -> Got:
-        if client not in by_client:
-            raise Unreadable(f"expected names {shortened(client)}, which is not a client")
-        return by_client[client]
-
-    tasks = {path: Fraction(count) for path, count in zip(paths, counts, strict=True)}
-    yield REFERENCE, TaskOutcome(vector, tasks, others, more=[("left_after_(.+)", left_after)])
-
-
-def _user(vector: Vector, client: Pool) -> User:
-    backlog = None if client.backlog is None else Fraction(client.backlog)
-    wanted = backlog if vector.is_active(client.path) else Fraction(0)
-    return User(vector.demands[client.path], vector.weight(client.path), wanted)
 
 
 def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
