@@ -18,6 +18,8 @@ from croupier.ctl.terminal import print_lines
 from croupier.ctl.views import View, framework_view, reason_view, role_view
 from croupier.v1 import operator_pb2 as pb
 
+# Policies that compare shares; entitlements are for drf alone.
+_OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
 # What to do, by the master's word for the cause. `{role}` is the role whose limit or guarantee
 # it is.
 _ADVICE = {
@@ -63,7 +65,8 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
         "framework": framework_view(answer.framework),
         "roles": [role_view(role) for role in answer.roles],
         "reasons": [reason_view(reason) for reason in answer.reasons],
-        "policy": answer.policy,
+        # Masters of before say none, and drf is the default.
+        "policy": answer.policy or "drf",
     }
     if as_json:
         print(json.dumps(told, indent=2))
@@ -73,20 +76,22 @@ def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> Non
 
 def why_lines(told: View, agent: str) -> Iterator[str]:
     """What a person is told; `agent` is the agent in question, or empty."""
-    yield from _framework_lines(told["framework"])
+    policy = told["policy"]
+    yield from _framework_lines(told["framework"], policy)
     for role in told["roles"]:
-        yield f"role {role['role']}: {', '.join(_role_parts(role))}"
+        yield f"role {role['role']}: {', '.join(_role_parts(role, policy)) or 'no settings'}"
     yield ""
     yield from _reason_lines(told, agent)
 
 
-def _framework_lines(framework: View) -> Iterator[str]:
+def _framework_lines(framework: View, policy: str) -> Iterator[str]:
     name, framework_id = framework["name"], framework["framework_id"]
     yield f"framework {name} ({framework_id}): {framework['state']}"
     holds = framework["used"]["text"] or "nothing"
-    yield f"  holds {holds} in {_many(framework['tasks'], 'task')}; its share is " + _share_text(
-        framework
-    )
+    holds = f"  holds {holds} in {_many(framework['tasks'], 'task')}"
+    share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
+    due = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
+    yield holds + share + due
     if framework["offers"]:
         offered, offers = framework["offered"]["text"], _many(framework["offers"], "offer")
         yield f"  is offered {offered} in {offers}"
@@ -97,10 +102,14 @@ def _framework_lines(framework: View) -> Iterator[str]:
     yield f"  wants {wishes}{none}"
 
 
-def _role_parts(role: View) -> Iterator[str]:
+def _role_parts(role: View, policy: str) -> Iterator[str]:
     weights = resource_weights_text(role["resource_weights"])
-    yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
-    yield f"share {role['share']:.3f}, entitled to {role['entitlement']:.3f}"
+    if policy != "fifo":
+        yield f"weight {role['weight']:g}" + (f" ({weights})" if weights else "")
+    if policy in _OF_SHARES:
+        yield f"share {role['share']:.3f}"
+    if policy == "drf":
+        yield f"entitled to {role['entitlement']:.3f}"
     if role["guarantee"]["milli"]:
         yield f"guaranteed {role['guarantee']['text']}"
     if role["limit"]["milli"]:
@@ -137,7 +146,7 @@ def _advice(reason: View, policy: str) -> str:
         return "first come, first served (--policy fifo): it gets what those before it cannot use"
     mine = _parting(own, about)
     if not mine:
-        return "frameworks within one role share it alike: a role of its own may have more weight"
+        return "frameworks of one role are dealt to alike: a role of its own may have more weight"
     more = f"more weight: croupier weights set {mine} ..."
     if policy == "random":
         return f"turns are drawn by lot (--policy random), in proportion to weights; {more}"
@@ -151,10 +160,6 @@ def _parting(own: str, other: str) -> str:
     while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
         common += 1
     return "/".join(mine[: common + 1]) if common < len(mine) else ""
-
-
-def _share_text(view: View) -> str:
-    return f"{view['share']:.3f}, and it is entitled to {view['entitlement']:.3f}"
 
 
 def _many(number: int, noun: str) -> str:

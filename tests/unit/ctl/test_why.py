@@ -109,15 +109,16 @@ def test_more_weight_is_for_the_framework_that_asks(own: str, rival: str, weighe
 def test_no_weight_tells_frameworks_of_one_role_apart(own: str, rival: str) -> None:
     reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
     assert told(reason)[-1] == (
-        "    -> frameworks within one role share it alike: a role of its own may have more weight"
+        "    -> frameworks of one role are dealt to alike: a role of its own may have more weight"
     )
 
 
 def test_first_come_first_served_has_no_weights() -> None:
     reason = pb.PassedOver(cause="outranked", role="b", about_role="a", detail="x")
-    line = told(reason, policy="fifo")[-1]
-    assert "first come, first served" in line
-    assert "weight" not in line
+    lines = told(reason, policy="fifo")
+    assert "first come, first served" in lines[-1]
+    assert not any(word in line for line in lines for word in ("weight", "share", "entitled"))
+    assert lines[1] == "  holds cpus:4;mem:4GB in 4 tasks"
 
 
 def test_room_that_is_in_use_needs_no_larger_agents() -> None:
