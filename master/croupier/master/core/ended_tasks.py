@@ -16,7 +16,13 @@ class EndedTasks:
     """At most so many ended tasks, oldest first."""
 
     def __init__(self, most: int) -> None:
-        """Keep at most `most`."""
+        """Keep at most `most`.
+
+        Raises:
+            ValueError: if that is negative.
+        """
+        if most < 0:
+            raise ValueError(f"{most} ended tasks cannot be kept")
         self._most = most
         self._tasks: OrderedDict[tuple[FrameworkId, TaskId], TaskSnapshot] = OrderedDict()
 
