@@ -3,7 +3,14 @@
 from __future__ import annotations
 
 from croupier.master.core import calls
-from croupier.master.core.events import AgentReported, Event, FrameworkCalled, Register, Subscribe
+from croupier.master.core.events import (
+    AgentHealth,
+    AgentReported,
+    Event,
+    FrameworkCalled,
+    Register,
+    Subscribe,
+)
 
 
 def event_cost(event: Event) -> int:
@@ -13,6 +20,8 @@ def event_cost(event: Event) -> int:
             return 1 + _call_cost(event.call)
         case AgentReported(_, statuses):
             return 1 + len(statuses)
+        case AgentHealth(_, _, refused):
+            return 1 + 4 * len(refused)
         case Register():
             return 1 + len(event.tasks)
         case Subscribe():

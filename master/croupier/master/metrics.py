@@ -19,6 +19,8 @@ from croupier.rpc.repeats import Repeats
 MAX_ROLES = 1000
 # Of refusals of agents so many are logged in so many seconds.
 REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
+# Of one agent's health one change each way is logged in so many seconds.
+HEALTH_AGAIN_S = 1.0
 _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -42,6 +44,7 @@ class Metrics:
             "agents_refused", "Registrations refused for what the agent offers or has heard."
         )
         self._refusals = Repeats(REFUSED_AGAIN_S)
+        self._health = Repeats(HEALTH_AGAIN_S)
         self._operations = counter(
             "agent_operations", "What operators had done with agents.", "action"
         )
@@ -89,7 +92,7 @@ class Metrics:
 
     def happened(self, fact: facts.Fact) -> None:
         """Count and log a fact."""
-        if not isinstance(fact, facts.AgentRefused) or self._is_news(fact):
+        if self._is_news(fact):
             log_fact(fact)
         match fact:
             case facts.OfferMade():
@@ -108,10 +111,18 @@ class Metrics:
             case _:
                 self._happened_seldom(fact)
 
-    def _is_news(self, fact: facts.AgentRefused) -> bool:
-        """Return whether to log a refusal: agents ask again, and anyone can make up hostnames."""
-        group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
-        return self._refusals.is_due(group, time.monotonic())
+    def _is_news(self, fact: facts.Fact) -> bool:
+        """Return whether to log a fact; what a peer can cause in masses is logged now and then."""
+        match fact:
+            case facts.AgentRefused():
+                # Agents ask again, and anyone can make up hostnames.
+                group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
+                return self._refusals.is_due(group, time.monotonic())
+            case facts.AgentUnhealthy() | facts.AgentHealthy():
+                key = (type(fact), fact.agent_id)
+                return self._health.is_due(key, time.monotonic())
+            case _:
+                return True
 
     def _happened_seldom(self, fact: facts.Fact) -> None:
         match fact:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from croupier.master.allocator import Cause
 from croupier.master.core.actions import Deactivate, Reactivate
@@ -16,6 +17,7 @@ from croupier.master.core.events import (
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
+from croupier.master.metrics import Metrics
 from croupier.master.services.agent_views import view_agent
 from croupier.master.services.views import view_reasons
 from croupier.master.wire.from_agent import MAX_REFUSED
@@ -189,6 +191,16 @@ def test_only_a_registered_agent_may_tell() -> None:
     assert isinstance(scene.closed[scene.session], ProtocolViolation)
 
 
+def test_one_that_changes_its_mind_all_the_time_does_not_fill_the_log(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    metrics = Metrics(CollectorRegistry())
+    for _ in range(500):
+        metrics.happened(AgentUnhealthy(AgentId("A1"), "host", "disk: it is full"))
+        metrics.happened(AgentHealthy(AgentId("A1"), "host"))
+    assert capsys.readouterr().out.count("agent_unhealthy") in (1, 2)
+
+
 def test_what_agents_say_of_themselves_is_bounded_and_printable() -> None:
     scene = Sick()
     wire = pb.AgentHealth()
@@ -202,5 +214,5 @@ def test_what_agents_say_of_themselves_is_bounded_and_printable() -> None:
     assert problem.message.startswith("?[31m")
     for _ in range(MAX_REFUSED + 1):
         wire.refused.add(framework_id="F", task_id="t")
-    with pytest.raises(InvalidRequest, match="more than 1000 refused launches"):
+    with pytest.raises(InvalidRequest, match="more than 200 refused launches"):
         report_from_wire(scene.host, pb.Report(health=wire))

@@ -36,8 +36,8 @@ MAX_UPDATES = 1_000
 # On one agent, and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
-# Of one report; agents send 200.
-MAX_REFUSED = 1000
+# Of one report; agents send 200 at most.
+MAX_REFUSED = 200
 
 
 async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
