@@ -45,11 +45,15 @@ class Cluster:
 
     async def start_master(self, *flags: str) -> None:
         """Start the master and wait until it answers."""
+        self.begin_master(*flags)
+        await asyncio.wait_for(self._channel.channel_ready(), START_S)
+
+    def begin_master(self, *flags: str) -> None:
+        """Start the master, which may refuse to serve."""
         self._start(
             "master", "croupier.master", "--listen", str(self.listen), "--http", str(self.http),
             "--store", f"sqlite:{self.work_dir / 'master.db'}", *flags,
         )  # fmt: skip
-        await asyncio.wait_for(self._channel.channel_ready(), START_S)
 
     async def start_agent(
         self, name: str, resources: str, *flags: str, on_stop: str = "end"

@@ -125,6 +125,10 @@ class SqliteStore:
             self._close()
             # The cause may quote records.
             raise self._refusal(error) from None
+        except UnicodeDecodeError:
+            # SQLite quotes the schema in its error, and that is no text.
+            self._close()
+            raise self._damaged("is corrupt (its schema is no text)") from None
         except OSError as error:
             self._close()
             raise Unavailable(f"cannot open the store {self._path}: {error.strerror}") from error
@@ -158,6 +162,8 @@ class SqliteStore:
         """
         if not self._path.parent.is_dir():
             return None
+        if os.statvfs(self._path.parent).f_flag & os.ST_RDONLY:
+            raise Unavailable(f"cannot open the store {self._path}: the file system is read-only")
         marker = read_marker(self._path)
         is_there = self._path.exists() and self._path.stat().st_size > 0
         has_log = self._log_path.exists() and self._log_path.stat().st_size > 0
