@@ -90,11 +90,11 @@ async def test_an_old_copy_is_refused_and_no_task_runs_twice(tmp_path: Path) -> 
     ran = tmp_path / "ran"
     async with real_cluster(tmp_path, HAS, HAS) as cluster:
         async with at_work(Writer(cluster.master, ran)) as writer:
-            await eventually(lambda: len(writer.ended) > 10)
+            await eventually(lambda: len(writer.ended) > 4)
             # The epoch is the same in the copy: only the number of commits tells that it is old.
             copy_of_the_stopped(cluster, tmp_path / "copy")
             known = len(writer.ended)
-            await eventually(lambda: len(writer.ended) > known + 15)
+            await eventually(lambda: len(writer.ended) > known + 6)
             cluster.kill("master")
             (tmp_path / "newest").mkdir()
             for name in FILES:
@@ -120,10 +120,10 @@ async def test_an_old_copy_is_gone_on_with_and_every_task_is_told_of(tmp_path: P
     ran = tmp_path / "ran"
     async with real_cluster(tmp_path, HAS, HAS) as cluster:
         async with at_work(Writer(cluster.master, ran)) as writer:
-            await eventually(lambda: len(writer.ended) > 10)
+            await eventually(lambda: len(writer.ended) > 4)
             copy_of_the_stopped(cluster, tmp_path / "copy")
             known = len(writer.ended)
-            await eventually(lambda: len(writer.ended) > known + 15)
+            await eventually(lambda: len(writer.ended) > known + 6)
             cluster.kill("master")
             put_back(tmp_path / "copy", tmp_path)
             before = len(writer.launched)

@@ -1,7 +1,9 @@
 """Which masters an agent obeys: of its own cluster, and with no older store than it has heard of.
 
 Rule: what an older master says is not taken in, whoever says it. An agent cannot check the proof
-of a position; it keeps it for the next master, which can.
+of a position; it keeps it for the next master, which can. And it keeps only that of a master which
+has read its REGISTER and taken it in: an older store whose count of commits has come further looks
+newer, and only that master can tell from what the agent knows that it is not.
 """
 
 from __future__ import annotations
@@ -29,8 +31,10 @@ class NewestMaster:
         """Begin with what the records say."""
         self.cluster, self.epoch, self.position = cluster, epoch, position
 
-    def hear(self, message: pb.AgentServiceConnectResponse) -> bool:
+    def hear(self, message: pb.AgentServiceConnectResponse, *, is_registered: bool = True) -> bool:
         """Take in who says `message`; whether anything about it is new.
+
+        Nothing is, until that master has taken the agent in: `is_registered`.
 
         Raises:
             Conflict: if it leads another cluster.
@@ -52,6 +56,7 @@ class NewestMaster:
         is_new = epoch > self.epoch or cluster != self.cluster
         if position is not None:
             is_new |= self.position is None or position.rank > self.position.rank
+        is_new &= is_registered
         if is_new:
             self.cluster, self.epoch, self.position = cluster, epoch, position
         return is_new

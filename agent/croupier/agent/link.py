@@ -291,7 +291,8 @@ class Link:
         """
         newest = self._newest
         try:
-            if not newest.hear(message):
+            told = any(order.HasField("registered") for order in message.orders)
+            if not newest.hear(message, is_registered=self._was_registered or told):
                 return
         except Unavailable:
             for order in message.orders:

@@ -113,8 +113,11 @@ class Lineage:
             if epoch <= own.epoch:
                 return Judgement(Claim.SILENT)
             return self._unproven(f"a master of epoch {epoch}")
-        if not self._is_proven(position) or epoch != position.epoch:
+        if not self._is_proven(position):
             return self._unproven(str(position))
+        # An agent that has lost records may have lost the one of its epoch or that of the position.
+        if epoch > max(own.epoch, position.epoch):
+            return self._unproven(f"a master of epoch {epoch}")
         claim = self.place(position)
         if claim is not Claim.NEWER:
             return Judgement(claim)

@@ -32,6 +32,7 @@ from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
+from croupier.agent.heard import NewestMaster
 from croupier.master.core import messages as to
 from croupier.master.core.events import (
     AgentHealth,
@@ -42,13 +43,13 @@ from croupier.master.core.events import (
     RefusedLaunch,
     Register,
 )
-from croupier.model.errors import NotLeader, Removed
+from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
 from croupier.rpc.backoff import Backoff
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine, Run
-from tests.chaos.virtual.master import Ordered
+from tests.chaos.virtual.master import Introduced, Ordered
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
 
@@ -114,6 +115,7 @@ class AgentProcess(Process):
         self._syncing: tuple[list[Record], list[Effect]] | None = None
         self._last_sync = 0
         self._end: End | None = None
+        self._newest = NewestMaster()
         self._session = 0
         self._sessions = count(1)
         self._is_registered = False
@@ -153,6 +155,8 @@ class AgentProcess(Process):
         self.state.check()
         self.machine.watcher = self.put
         self._hops, self._epoch, self._last_sync = 0, 0, 0
+        state = self.state
+        self._newest = NewestMaster(state.cluster, state.master_epoch, state.position)
         self._backoff = Backoff(0.1, 3.0, self.random)
         self.put(ev.Begun())
         if self.is_full:
@@ -238,11 +242,16 @@ class AgentProcess(Process):
             return [ev.Removed()] if isinstance(error, Removed) else []
         assert isinstance(message, Ordered)
         if self.heeds_epochs:
-            if message.epoch < self.state.master_epoch:
+            newest = self._newest
+            try:
+                told = self._is_registered or isinstance(message.message, to.Registered)
+                is_new = newest.hear(message.heading, is_registered=told)
+            except CroupierError:
                 self._lost("")
                 return []
-            if message.epoch > self.state.master_epoch:
-                return [ev.Heard(message.epoch), *self._on_order(message.message)]
+            if is_new:
+                heard = ev.Heard(newest.epoch, newest.cluster, newest.position)
+                return [heard, *self._on_order(message.message)]
         return self._on_order(message.message)
 
     def _on_order(self, order: to.ToAgent) -> list[Event]:
@@ -376,19 +385,18 @@ class AgentProcess(Process):
             for task in self.state.tasks.values()
             if task.status is not None
         )
-        self._end.send(
-            partial(
-                Register,
-                agent_id=self.state.agent_id,
-                hostname=self.name,
-                total=self.machine.total,
-                attributes={},
-                tasks=listed,
-                master_epoch=self.state.master_epoch if self.heeds_epochs else 0,
-                incomplete=self.state.incomplete,
-                problems=self.state.health.problems,
-            )
+        heard = (self.state.cluster, self.state.master_epoch, self.state.position)
+        register = partial(
+            Register,
+            agent_id=self.state.agent_id,
+            hostname=self.name,
+            total=self.machine.total,
+            attributes={},
+            tasks=listed,
+            incomplete=self.state.incomplete,
+            problems=self.state.health.problems,
         )
+        self._end.send(Introduced(register, *(heard if self.heeds_epochs else ("", 0, None))))
 
     def _tell_health(self, session: int | None, *refused: RefusedLaunch) -> None:
         if session == self._session and self._end is not None:

@@ -13,6 +13,7 @@ from random import Random
 WEIGHTS = {
     "master_crash": 8,
     "master_pause": 6,
+    "old_store": 2,
     "agent_crash": 8,
     "agent_pause": 4,
     "framework_crash": 6,

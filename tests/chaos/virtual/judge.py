@@ -40,6 +40,7 @@ from croupier.master.core.records import (
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
+from croupier.model.store_position import StorePosition
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.fate import Fate, Violation
@@ -71,6 +72,8 @@ class Judge:
         self.moments: dict[str, list[Moment]] = {}
         self.registry: Callable[[], Registry] = Registry
         self.leads: Callable[[Term], bool] = lambda _: False
+        self.is_store_old = False
+        self.refused: Callable[[], None] = lambda: None
         self._calls: dict[tuple[str, int], calls.Call] = {}
         self._told: dict[tuple[str, int], Verdict] = {}
 
@@ -93,6 +96,25 @@ class Judge:
         """A master begins to lead."""
         self.seen["terms"] += 1
 
+    def on_store_replaced(self) -> None:
+        """An operator has put a copy of the store in its place.
+
+        What masters promise of the store does not hold from now on. That no task runs twice
+        does, and that everything comes to an end; what neither the copy nor an agent knows is lost,
+        and not in silence.
+        """
+        self.is_store_old = True
+        known = {record.task_id for record in self.registry().tasks.values()}
+        for task_id, fate in self.fates.items():
+            if fate.run is None and task_id not in known:
+                fate.excused = True
+
+    def on_refused(self, position: StorePosition) -> None:
+        """A master refuses its store."""
+        self.seen["refusals"] += 1
+        self.must(self.is_store_old, f"a master does not know {position}, which it should")
+        self.refused()
+
     def on_commit(self, record: Record) -> None:
         """A record has become durable."""
         if self.moments:
@@ -112,7 +134,7 @@ class Judge:
             case _:
                 return
         fate = self.fates[task_id]
-        if isinstance(record, TaskRecord) and not fate.recorded:
+        if isinstance(record, TaskRecord) and not (fate.recorded or self.is_store_old):
             self._check_limits(record)
         fate.recorded = True
         fate.end_acknowledged = fate.end_acknowledged or (done and fate.is_known)
@@ -165,7 +187,7 @@ class Judge:
             case AcknowledgeUpdate(framework_id, task_id, sequence):
                 self._on_acknowledging(term, framework_id, task_id, sequence)
             case Registered(agent_id):
-                dead = agent_id in self.gone_ids and self.leads(term)
+                dead = agent_id in self.gone_ids and self.leads(term) and not self.is_store_old
                 self.must(not dead, f"{agent_id} was declared gone and is taken in again")
             case Offered(_, agent):
                 record = self.registry().agents.get(agent.agent_id)
@@ -184,7 +206,7 @@ class Judge:
         runs = self.runs.setdefault(framework_id, [])
         if client_id not in runs:
             runs.append(client_id)
-        late = client_id != runs[-1] and self.leads(term)
+        late = client_id != runs[-1] and self.leads(term) and not self.is_store_old
         self.must(not late, f"{client_id} takes over from {runs[-1]}, which is newer")
 
     def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
@@ -194,13 +216,14 @@ class Judge:
         match call:
             case calls.Accept():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
-                    same = (old.error is None) == (new.error is None)
+                    same = (old.error is None) == (new.error is None) or self.is_store_old
                     self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for told in verdict.tasks:
                     fate = self.fates[told.task_id]
                     if told.error is not None:
-                        fate.refused = True
-                        self.must(fate.run is None, f"{told.task_id} ran and is refused")
+                        fate.refused = not self.is_store_old
+                        never_ran = fate.run is None or self.is_store_old
+                        self.must(never_ran, f"{told.task_id} ran and is refused")
                         continue
                     self.must(fate.recorded, f"{told.task_id} is taken and not durable")
                     fate.accepted = True
@@ -214,7 +237,7 @@ class Judge:
         self, term: Term, framework_id: FrameworkId, task_id: TaskId, sequence: int
     ) -> None:
         fate = self.fates.get(task_id)
-        if fate is None or fate.run is None or not self.leads(term):
+        if fate is None or fate.run is None or not self.leads(term) or self.is_store_old:
             return
         if fate.machine is not None and fate.machine.name in self.damaged:
             return
@@ -261,7 +284,7 @@ class Judge:
         self.must(fate.run is None, f"{task_id} is started twice")
         self.must(not fate.refused, f"{task_id} was refused and is started")
         # Declared dead is not the same as dead.
-        ended = bool(fate.ends) and machine.name not in self.gone
+        ended = bool(fate.ends) and machine.name not in self.gone and not self.is_store_old
         self.must(not ended, f"{task_id} is started after its end was told")
         fate.run, fate.machine = run, machine
         held = total_of(each.resources for each in machine.live)
@@ -307,7 +330,7 @@ class Judge:
         self.answered.add(status.task_id)
         fate.is_known = fate.is_known or status.state.is_terminal
         host = fate.machine.name if fate.machine is not None else _host_of(status.agent_id)
-        if host in self.damaged:
+        if host in self.damaged or self.is_store_old:
             # What is lost cannot be told; only that nothing runs twice, or for ever, still holds.
             return
         if status.state.is_terminal:
@@ -410,6 +433,7 @@ class Judge:
                 held = any(record.gone for record in records)
                 self.gone.add(name)
                 self.gone_ids.add(agent.agent_id)
+        held = held or self.is_store_old
         self.must(held, f"{action} of {name} is answered and not durable: {records[-1:]}")
 
     # The end.

@@ -8,7 +8,7 @@ commit fails or is fenced, and when the core says that it is deposed.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from typing import Protocol
 
@@ -23,13 +23,24 @@ from croupier.master.core.effects import (
     Send,
     SessionId,
 )
-from croupier.master.core.events import AllocationDue, Event, SessionEnded, TimePassed
+from croupier.master.core.events import (
+    AllocationDue,
+    Claim,
+    Event,
+    Register,
+    SessionEnded,
+    TimePassed,
+)
 from croupier.master.core.messages import AcknowledgeUpdate, Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import step
+from croupier.master.lineage import Lineage, Names, next_record
+from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import CroupierError, NotLeader
+from croupier.model.store_position import StorePosition
+from croupier.v1 import agent_pb2 as pb
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.network import End, Ended, Network
@@ -43,10 +54,21 @@ MakeEvent = Callable[[SessionId], Event]
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A message of a master's, with the number of its leadership."""
+    """A message of a master's, with who says it and how far its store is."""
 
     epoch: int
     message: ToAgent
+    heading: pb.AgentServiceConnectResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """An agent's REGISTER, with what it has heard of masters."""
+
+    register: Callable[[SessionId], Register]
+    cluster: str
+    epoch: int
+    position: StorePosition | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +85,9 @@ class Witness(Protocol):
     def on_term(self, master: str, epoch: int) -> None:
         """A master begins to lead."""
 
+    def on_refused(self, position: StorePosition) -> None:
+        """A master refuses its store, which does not know that position."""
+
     def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
         """The core was stepped."""
 
@@ -77,11 +102,16 @@ class Term:
         sessions: the streams that stand.
         peers: the same, by stream.
         who: which framework speaks on a session, and as which run of its program.
+        commits: how many are durable, as far as it knows.
     """
 
-    def __init__(self, master: str, epoch: int, revision: int, state: State) -> None:
+    def __init__(
+        self, master: str, record: MasterRecord, revision: int, state: State, commits: int
+    ) -> None:
         """Nobody is connected yet."""
-        self.master, self.epoch, self.revision, self.state = master, epoch, revision, state
+        self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
+        self.commits = commits
+        self.lineage = Lineage(record, lambda: self.commits)
         self.sessions: dict[SessionId, End] = {}
         self.peers: dict[End, SessionId] = {}
         self.who: dict[SessionId, tuple[str, str]] = {}
@@ -94,6 +124,7 @@ class MasterProcess(Process):
         term: while it believes to lead.
         commits_first: for a mutant: False performs a batch before it is durable.
         acknowledges_first: for a mutant: True does so with acknowledgements.
+        accepts_old: goes on with a store that is an old copy; else it refuses that and ends.
     """
 
     commits_first = True
@@ -114,7 +145,9 @@ class MasterProcess(Process):
         self.settings, self.ttl_s, self.witness = settings, ttl_s, witness
         self.term: Term | None = None
         self.leader = ""
+        self.accepts_old = False
         self.steps = 0
+        self._overtaken_by: StorePosition | None = None
         self._registry: End | None = None
         self._alive_until = 0.0
         self._beats: dict[int, float] = {}
@@ -134,6 +167,7 @@ class MasterProcess(Process):
     def on_crash(self) -> None:
         """All is lost that was not durable."""
         self.term, self._commit, self._registry = None, None, None
+        self._overtaken_by = None
         self.leader = ""
         self._asked.clear()
 
@@ -174,24 +208,38 @@ class MasterProcess(Process):
                 self.leader = name
                 if self.term is not None and name != self.name:
                     self._end_term(f"{name} leads")
-            case reg.Elected(revision, known):
-                self._on_elected(revision, known)
-            case reg.Committed(number, is_fenced):
-                self._on_committed(number, is_fenced)
+            case reg.Elected():
+                self._on_elected(message)
+            case reg.Committed():
+                self._on_committed(message)
 
-    def _on_elected(self, revision: int, known: Registry) -> None:
+    def _on_elected(self, elected: reg.Elected) -> None:
+        revision, known = elected.revision, elected.registry
         self.leader = self.name
         assert self._registry is not None
         if not self._lease_holds():
             self._registry.send(reg.Resign(revision))
             self._registry.send(reg.Campaign(self._candidate))
             return
-        last = known.master or MasterRecord("c", 0)
-        record = MasterRecord(last.cluster, last.epoch + 1)
+        given_up = self._unknown_to(elected)
+        if given_up is not None and not self.accepts_old:
+            self.kernel.trace(f"{self.name} refuses its store: {given_up} is not known")
+            self.crash(loses=False)
+            self.witness.on_refused(given_up)
+            return
+        names = Names("c", "secret", f"{self.name}.{self.life}.{next(self._numbers)}")
+        record = next_record(known.master, elected.commits, names, given_up)
         state = recovered(known, record, self.settings, self.kernel.now)
         self.kernel.trace(f"{self.name} leads as {record.master_id}")
-        self.term = Term(self.name, record.epoch, revision, state)
+        self.term = Term(self.name, record, revision, state, elected.commits)
         self._begin_commit([Save(record)])
+
+    def _unknown_to(self, elected: reg.Elected) -> StorePosition | None:
+        """The position that ended the last term, if the store does not know it."""
+        claim, self._overtaken_by = self._overtaken_by, None
+        record = elected.registry.master or MasterRecord("c", 0)
+        lineage = Lineage(record, lambda: elected.commits)
+        return None if claim is None or lineage.place(claim) is Claim.KNOWN else claim
 
     def _end_term(self, why: str) -> None:
         if self.term is None:
@@ -252,6 +300,7 @@ class MasterProcess(Process):
         if term.state.allocator.is_unsettled:
             effects += self._step(term, AllocationDue(PASS_BUDGET))
         if any(isinstance(effect, Deposed) for effect in effects):
+            self._overtaken_by = term.lineage.overtaken_by
             self._end_term("an agent has heard of a newer master")
             return
         self._begin_commit(effects)
@@ -274,6 +323,10 @@ class MasterProcess(Process):
             session = SessionId(next(self._session_numbers))
             term.peers[end], term.sessions[session] = session, end
             self._beat(term, session)
+        if isinstance(message, Introduced):
+            judgement = term.lineage.judge(message.cluster, message.epoch, message.position)
+            told = message.register(session)
+            return replace(told, claim=judgement.claim, objection=judgement.objection)
         assert callable(message)
         event: Event = message(session)
         return event
@@ -318,11 +371,12 @@ class MasterProcess(Process):
         if self._commit is not None and self._commit[0] == number:
             self._end_term("a commit was not confirmed in time")
 
-    def _on_committed(self, number: int, is_fenced: bool) -> None:
-        if self._commit is None or self._commit[0] != number:
+    def _on_committed(self, answer: reg.Committed) -> None:
+        if self._commit is None or self._commit[0] != answer.number or self.term is None:
             return
         effects, self._commit = self._commit[1], None
-        if is_fenced:
+        self.term.commits = answer.commits
+        if answer.is_fenced:
             self._end_term("a commit was fenced off")
             return
         if not self._lease_holds() and self.random.random() < 0.8:
@@ -359,7 +413,11 @@ class MasterProcess(Process):
             return
         self.witness.on_told(term, session, message)
         is_agent = end.peer_name.startswith("agent")
-        end.send(Ordered(term.epoch, message) if is_agent else message)  # type: ignore[arg-type]
+        if is_agent:
+            heading = response_to_wire([], term.epoch, term.lineage)
+            end.send(Ordered(term.epoch, message, heading))  # type: ignore[arg-type]
+        else:
+            end.send(message)
 
     def _close(self, term: Term, session: SessionId, error: CroupierError | None) -> None:
         end = term.sessions.get(session)

@@ -242,6 +242,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "the registry takes what deposed leaders commit",
         _one(SharedRegistry, "is_fencing", False),
     ),
+    "store: no commit number": (
+        "all commits have one number, so that an older copy is taken for the newest",
+        _one(SharedRegistry, "is_numbering", False),
+    ),
     "store: forgets nothing": (
         "records of ended tasks stay for ever",
         _one(Registry, "apply", _forgets_nothing),
@@ -399,6 +403,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
 
 # What is noticed by few kinds of faults is tested with those.
 _KINDS = {
+    "store: no commit number": ("old_store",),
     "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),
     "master: kill lost in failover": ("lost_kill",),
     "master: undecided not charged": ("limited",),

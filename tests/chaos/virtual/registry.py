@@ -35,10 +35,11 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """You lead, under this revision; and what is known so far."""
+    """You lead, under this revision; and what is known so far, by so many commits."""
 
     revision: int
     registry: Registry
+    commits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +60,19 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What came of it."""
+    """What came of it; so many commits have been made over the life of the cluster."""
 
     number: int
     is_fenced: bool
+    commits: int
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """What was durable at a moment, as an operator copies it."""
+
+    registry: Registry
+    commits: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,11 +93,13 @@ class SharedRegistry:
         commits, refused: how many commits were made, and how many were fenced off.
         forgets_last: for a mutant: a crash loses the last commit that was told to be durable.
         is_fencing: for a mutant: False takes what deposed leaders commit.
+        is_numbering: for a mutant: False gives all commits one number.
         on_commit: told of each record that has become durable.
     """
 
     forgets_last = False
     is_fencing = True
+    is_numbering = True
 
     def __init__(
         self, kernel: Kernel, network: Network, ttl_s: float, on_commit: Callable[[Record], None]
@@ -99,7 +111,8 @@ class SharedRegistry:
         self.revision = 0
         self.slow_s = 0.0
         self.commits = self.refused = 0
-        self._before: Registry | None = None
+        self._number = 0
+        self._before: Copy | None = None
         self._ends: dict[End, str] = {}
         self._heard: dict[str, float] = {}
         self._waiting: list[str] = []
@@ -143,9 +156,20 @@ class SharedRegistry:
     def crashed(self, name: str) -> None:
         """A master on a local file was killed: the file is free at once."""
         if self.forgets_last and self._before is not None and name_of(self.leader) == name:
-            self.durable, self._before = self._before, None
+            self.durable, self._number = self._before.registry, self._before.commits
+            self._before = None
         if not self.ttl_s and name_of(self.leader) == name:
             self._vacate()
+
+    def copy(self) -> Copy:
+        """What is durable now."""
+        return Copy(copied(self.durable), self._number)
+
+    def put_back(self, copy: Copy) -> None:
+        """A copy takes the place of all that is durable; nobody leads."""
+        self.durable, self._number = copied(copy.registry), copy.commits
+        self._before = None
+        self._vacate()
 
     def _commit(self, end: End, asked: Commit) -> None:
         fenced = self.is_fencing and asked.revision != self.revision
@@ -154,11 +178,12 @@ class SharedRegistry:
         else:
             self.commits += 1
             if self.forgets_last:
-                self._before = copied(self.durable)
+                self._before = self.copy()
+            self._number += self.is_numbering
             for record in asked.records:
                 self.durable.apply(record)
                 self.on_commit(record)
-        end.send(Committed(asked.number, fenced))
+        end.send(Committed(asked.number, fenced, self._number))
 
     def _vacate(self) -> None:
         self.leader = ""
@@ -179,7 +204,7 @@ class SharedRegistry:
             self._watch(self.leader, self.revision)
         for end, candidate in self._ends.items():
             if candidate == self.leader:
-                end.send(Elected(self.revision, copied(self.durable)))
+                end.send(Elected(self.revision, copied(self.durable), self._number))
             else:
                 end.send(LeaderIs(name_of(self.leader)))
 

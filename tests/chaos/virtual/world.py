@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from functools import partial
 from random import Random
 
 from croupier.master.core.actions import AgentAction, MarkGone, Reactivate
 from croupier.master.core.agents import Agent
-from croupier.master.core.events import Event, OperateAgent
+from croupier.master.core.events import Event, OperateAgent, OperatorKill
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
@@ -25,6 +26,8 @@ from tests.chaos.virtual.strikes import STRIKES
 
 # After everything is healed, all must be over within this time.
 SETTLE_S = 900.0
+# After so long an operator ends what no framework knows to run.
+FORGOTTEN_S = 100.0
 
 
 class World:
@@ -33,6 +36,8 @@ class World:
     Attributes:
         faults: what goes wrong; all that the seed says, unless fewer were asked for.
         struck: how many faults of each kind did strike somebody.
+        newest: what an operator puts back once a master refuses an older copy; None: they go on
+            with that.
     """
 
     def __init__(
@@ -53,6 +58,8 @@ class World:
         self.network = Network(self.kernel, Random(f"{seed} network"))
         self.judge = Judge(self.kernel)
         self.is_healed = False
+        self.newest: reg.Copy | None = None
+        self.judge.refused = self._resolve_later
         masters = random.choice((1, 2, 3))
         ttl_s = variety.LEASE_S if masters > 1 else 0.0
         self.registry = reg.SharedRegistry(self.kernel, self.network, ttl_s, self.judge.on_commit)
@@ -115,6 +122,31 @@ class World:
         self.kernel.trace(f"fault: {fault}")
         if STRIKES[fault.kind](self, fault):
             self.struck[fault.kind] += 1
+
+    def put_back(self, copy: reg.Copy) -> None:
+        """All masters are killed, and the store is replaced."""
+        for master in self.masters:
+            master.crash(loses=True)
+            self.registry.crashed(master.name)
+        self.registry.put_back(copy)
+        for framework in self.frameworks:
+            # What a master has promised to end, this store may not know.
+            framework.killed.clear()
+        self.judge.on_store_replaced()
+
+    def _resolve_later(self) -> None:
+        """A master refuses its store: an operator comes, in time."""
+        self.kernel.after(1.0, self._resolve)
+
+    def _resolve(self) -> None:
+        if self.newest is not None:
+            newest, self.newest = self.newest, None
+            self.put_back(newest)
+        else:
+            for master in self.masters:
+                master.accepts_old = True
+        for master in self.masters:
+            master.start()
 
     # What strikes are made of.
 
@@ -212,7 +244,19 @@ class World:
                 process.start()
             for framework in self.frameworks:
                 framework.end_endless()
+            if self.judge.is_store_old and self.kernel.now > limit - SETTLE_S + FORGOTTEN_S:
+                self._end_forgotten()
             self._reactivate()
+
+    def _end_forgotten(self) -> None:
+        """Have an operator end what runs though its framework was told that it does not.
+
+        An old store has said so before it was refused, or gone on with.
+        """
+        for task_id, fate in self.judge.fates.items():
+            if fate.run is not None and fate.run.lives:
+                kill = partial(OperatorKill, task_id=task_id, framework_id=fate.framework_id)
+                self.ask(lambda request, kill=kill: kill(request, grace_ms=None), _ignore)  # type: ignore[misc]
 
     def _ask_all(self) -> None:
         """Have every framework ask for each of its tasks: each is answered.
@@ -263,3 +307,7 @@ class World:
                 left.append(f"not all of {agent.name} is free")
         left += [f"the registry has task {key}" for key in self.registry.durable.tasks]
         return left
+
+
+def _ignore(_: object) -> None:
+    """Whatever it is."""

@@ -85,6 +85,15 @@ def test_a_store_that_was_gone_on_with_on_purpose_is_followed() -> None:
         newest.hear(said(7, 30, first=20))
 
 
+def test_a_master_that_has_not_taken_the_agent_in_is_not_kept() -> None:
+    """An older store may have counted further since; the agent knows better by its own position."""
+    known = StorePosition(0, 5, "t5", 20)
+    newest = NewestMaster("c", 5, known)
+    assert not newest.hear(said(6, 40, first=30), is_registered=False)
+    assert newest.position == known
+    assert newest.hear(said(6, 40, first=30))
+
+
 def test_masters_of_an_older_release_are_obeyed_by_epoch_alone() -> None:
     newest = NewestMaster()
     assert newest.hear(said(3))

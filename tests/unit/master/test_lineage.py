@@ -116,6 +116,8 @@ def test_a_claim_without_proof_is_worth_nothing() -> None:
     for lie in lies:
         assert claim(lineage, lie) is Claim.UNPROVEN
     assert lineage.judge("c", 7, told).claim is Claim.UNPROVEN
+    # As of an agent that has lost the record of its cluster and epoch.
+    assert lineage.judge("", 0, told).claim is Claim.KNOWN
     assert lineage.judge("c", 2**64 - 1, None).claim is Claim.UNPROVEN
     assert lineage.overtaken_by is None
 

@@ -70,6 +70,9 @@ def recovered(
             case _:
                 state.headless.add(record.key)
     state.incomplete |= incomplete
+    if state.position is not None:
+        # The record of the agent itself may be among what is lost.
+        state.master_epoch = max(state.master_epoch, state.position.epoch)
     if state.headless and not (state.incomplete or lenient):
         framework_id, task_id = min(state.headless)
         raise Conflict(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 STRIKES: dict[str, Callable[[World, Fault], bool]] = {
     "master_crash": processes.master_crash,
     "master_pause": processes.master_pause,
+    "old_store": processes.old_store,
     "agent_crash": processes.agent_crash,
     "agent_pause": processes.agent_pause,
     "framework_crash": processes.framework_crash,

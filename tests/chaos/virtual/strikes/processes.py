@@ -21,6 +21,23 @@ def master_crash(world: World, fault: Fault) -> bool:
     return struck
 
 
+def old_store(world: World, fault: Fault) -> bool:
+    """A copy of the store is put back while no master runs."""
+    if world.registry.durable.master is None:
+        return False
+    copy = world.registry.copy()
+
+    def put_back() -> None:
+        newest = world.registry.copy()
+        world.put_back(copy)
+        world.newest = newest if fault.salt & 1 else None
+        for master in world.masters:
+            world.later(0.5, master.start)
+
+    world.later(fault.lasts, put_back)
+    return True
+
+
 def master_pause(world: World, fault: Fault) -> bool:
     return world.pause(world.master(fault), fault)
 
