@@ -56,6 +56,10 @@ from tests.chaos.virtual.process import Process
 JOIN_S = 8.0
 SILENT_BEATS = 5
 SYNC_S = 0.002
+# When worlds begin, in milliseconds since 1970.
+EPOCH_MS = 1_700_000_000_000
+# From a start that was refused until an operator has it make the best of what is left.
+MENDED_S = 5.0
 
 
 class Witness(Protocol):
@@ -65,6 +69,12 @@ class Witness(Protocol):
         self, agent: AgentProcess, epoch: int | None, event: Event, effects: list[Effect]
     ) -> None:
         """The core was stepped; by an order of a master of that epoch, if it was one."""
+
+    def on_agent_start(self, agent: AgentProcess) -> None:
+        """It has read its records, and has not touched a process yet."""
+
+    def on_agent_refused(self, agent: AgentProcess) -> None:
+        """It does not start: records are lost."""
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""
@@ -80,6 +90,8 @@ class AgentProcess(Process):
         cannot_spawn: whether processes cannot be started now.
         is_full: whether the disk has room for ends only.
         is_dir_gone: whether the work dir was moved away; it comes back as it was.
+        is_lenient: whether it makes the best of lost records when it starts; else it refuses to.
+        heeds_strays: for a mutant: False passes over processes that no record names.
         forgets_last: for a mutant: a crash loses what the last sync has made durable.
         syncs_first: for a mutant: False acts before its records are durable.
         heeds_epochs: for a mutant: False obeys any master.
@@ -90,6 +102,7 @@ class AgentProcess(Process):
     syncs_first = True
     heeds_epochs = True
     is_orderly = True
+    heeds_strays = True
 
     def __init__(
         self,
@@ -110,6 +123,7 @@ class AgentProcess(Process):
         self.cannot_spawn = self.is_full = self.is_dir_gone = False
         self.next_master = ""
         self.damage = 0
+        self.is_lenient = False
         self._epoch = 0
         self._lazy: list[Record] = []
         self._syncing: tuple[list[Record], list[Effect]] | None = None
@@ -128,18 +142,35 @@ class AgentProcess(Process):
     # The life of the process.
 
     def start(self) -> None:
-        """Run the program, unless there is no work dir to run it on."""
-        if not self.is_dir_gone:
-            super().start()
+        """Run the program, unless there is no work dir to run it on, or records are lost."""
+        if self._up or self.is_retired or self.is_dir_gone:
+            return
+        if self._has_lost() and not self.is_lenient:
+            self.kernel.trace(f"{self.name} refuses to start: records are lost")
+            # Noted, for the processes that prove it may end.
+            self.machine.is_cut = True
+            self.witness.on_agent_refused(self)
+            self.kernel.after(MENDED_S, self._start_leniently)
+            return
+        super().start()
+
+    def _start_leniently(self) -> None:
+        """What an operator does about it."""
+        self.is_lenient = True
+        self.start()
+
+    def _has_lost(self) -> bool:
+        strangers = self.machine.strangers() if self.heeds_strays and not self.damage else []
+        return self.machine.is_cut or bool(strangers)
 
     def on_start(self) -> None:
         """Take up what the machine has kept."""
         if self.random.random() < 0.5:
             self.machine.disk = compacted(self.machine.disk)
-        damaged = bool(self.damage and self.machine.disk)
+        damaged = bool(self.damage and self.machine.disk) or self._has_lost()
         for _ in range(min(self.damage, len(self.machine.disk))):
             del self.machine.disk[self.random.randrange(len(self.machine.disk))]
-        self.damage = 0
+        self.damage, self.is_lenient, self.machine.is_cut = 0, False, False
         if damaged:
             self.machine.disk.append(incomplete(self.machine.disk))
         self.state = recovered(
@@ -149,10 +180,9 @@ class AgentProcess(Process):
             life=f"{self.name}.{self.life}",
             incomplete=damaged,
         )
-        if damaged:
-            voided = [void.run for void in self.state.voided.values()]
-            self.machine.end_strays({task.run for task in self.state.tasks.values()} | {*voided})
         self.state.check()
+        self.witness.on_agent_start(self)
+        self.machine.end_strays(self.known_runs())
         self.machine.watcher = self.put
         self._hops, self._epoch, self._last_sync = 0, 0, 0
         state = self.state
@@ -163,6 +193,11 @@ class AgentProcess(Process):
             self.put(ev.OutOfRoom())
         self._ask_for_check(CheckHealth(0.0))
         self._connect(self.random.choice(self.masters))
+
+    def known_runs(self) -> set[str]:
+        """Runs that may have a process, by what the agent knows."""
+        live = {task.run for task in self.state.tasks.values() if task.is_live}
+        return live | {void.run for void in self.state.voided.values()}
 
     def on_crash(self) -> None:
         """Nobody watches the processes; what was on its way to the disk may be there or not."""
@@ -262,7 +297,8 @@ class AgentProcess(Process):
                 self._beat(self._session)
                 return [ev.Registered(agent_id)]
             case to.LaunchTask(framework_id, task, role, epoch):
-                return [ev.Launch(framework_id, task, role, epoch)]
+                has_sandbox = (framework_id, task.task_id) in self.machine.sandboxes
+                return [ev.Launch(framework_id, task, role, epoch, has_sandbox)]
             case to.KillTask(framework_id, task_id, grace_ms, reason, epoch):
                 return [ev.Kill(framework_id, task_id, grace_ms, reason, epoch)]
             case to.AcknowledgeUpdate(framework_id, task_id, sequence):
@@ -303,7 +339,8 @@ class AgentProcess(Process):
     def _step(self, event: Event, epoch: int | None) -> list[Effect]:
         self.steps += 1
         self._epoch = max(self._epoch, epoch or 0)
-        effects = step(self.state, event, Now(self.kernel.now, 0))
+        now = Now(self.kernel.now, EPOCH_MS + int(self.kernel.now * 1000))
+        effects = step(self.state, event, now)
         self.state.check()
         self.witness.on_agent_step(self, epoch, event, effects)
         return effects

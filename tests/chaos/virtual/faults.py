@@ -23,6 +23,7 @@ WEIGHTS = {
     "shim_kill": 2,
     "reboot": 2,
     "damage": 1,
+    "lost_tail": 2,
     "cut": 5,
     "cut_one_way": 5,
     "cut_registry": 4,

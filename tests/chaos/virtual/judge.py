@@ -268,6 +268,19 @@ class Judge:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             self.must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 
+    def on_agent_start(self, agent: AgentProcess) -> None:
+        """It has read its records: a process that none names is known to be one, and told."""
+        known = agent.known_runs()
+        for run in agent.machine.live:
+            told = run.run in known or agent.state.incomplete
+            self.must(told, f"{agent.name} starts, and {run.key} lives that no record names")
+
+    def on_agent_refused(self, agent: AgentProcess) -> None:
+        """It does not start: records are lost."""
+        self.seen["refusals"] += 1
+        lost = agent.name in self.damaged
+        self.must(lost, f"{agent.name} refuses to start, and none of its records is lost")
+
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """All that was decided on words of masters up to that epoch is done."""
         if self.moments:

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
-from croupier.agent.core.records import Record
+from croupier.agent.core.records import Record, TaskRecord
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
@@ -66,6 +66,8 @@ class Machine:
         runs: by name, until the agent forgets them.
         watcher: told of ends of what is watched, while there is an agent to tell.
         disk: what the agent has made durable, in order.
+        is_cut: the mark beside the disk says that records at its end are missing.
+        sandboxes: of tasks that were ever started.
     """
 
     def __init__(self, name: str, kernel: Kernel, total: Resources, witness: Witness) -> None:
@@ -75,6 +77,8 @@ class Machine:
         self.runs: dict[str, Run] = {}
         self.watcher: Callable[[Run], None] | None = None
         self.disk: list[Record] = []
+        self.is_cut = False
+        self.sandboxes: set[Key] = set()
         self._pids = 1000
 
     @property
@@ -94,6 +98,7 @@ class Machine:
         made = Run(key, run, self._pids, info.resources, heeds == "1")
         assert run not in self.runs, f"{run} is started twice"
         self.runs[run] = made
+        self.sandboxes.add(key)
         self.witness.on_process(self, made)
         self.kernel.after(float(lasts), lambda: self._ends(made, int(code), None))
         return made
@@ -115,6 +120,11 @@ class Machine:
         """Nobody asks for the run any more."""
         known = self.runs.pop(run, None)
         assert known is None or not known.lives, f"{run} lives and is dismissed"
+
+    def strangers(self) -> list[Run]:
+        """The processes that no record names, which proves that records are lost."""
+        known = {record.run for record in self.disk if isinstance(record, TaskRecord)}
+        return [run for run in self.live if run.run not in known]
 
     def end_strays(self, known: set[str]) -> None:
         """End the processes of runs that no record tells of."""

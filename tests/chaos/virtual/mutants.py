@@ -371,6 +371,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "processes of an earlier life are taken to be gone",
         _one(AgentProcess, "_adopt", _adopts_nothing),
     ),
+    "agent: strays ignored": (
+        "processes that no record names do not keep an agent from starting",
+        _one(AgentProcess, "heeds_strays", False),
+    ),
     "agent: refuses silently": (
         "launches that an unhealthy agent refuses are not told",
         _one(AgentProcess, "_tell_health", _refuses_silently),
@@ -417,6 +421,7 @@ _KINDS = {
     "agent: ignores epochs": ("usurp",),
     "master: ends lost in failover": ("stop", "gone", "disk_full", "master_crash"),
     "agent: refuses silently": ("disk_full", "work_dir_gone", "no_spawn"),
+    "agent: strays ignored": ("lost_tail",),
     "agent: a number twice": ("damage", "operator_kill"),
     "master: an old run comes back": ("twin", "reset", "framework_pause"),
     "agent: has no name of its own": ("snap", "half_reset", "agent_crash"),

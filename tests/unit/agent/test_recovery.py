@@ -206,6 +206,17 @@ class TestRecordsThatAreLost:
         # If the agent's own record is among what is lost, its tasks know who it is.
         assert recovered([LAUNCHED, incomplete([LAUNCHED])], TOTAL).agent_id == A
 
+    def test_lost_again_with_what_the_first_loss_has_led_to_gives_no_number_twice(self) -> None:
+        told: list[int] = []
+        for wall_ms in (1_700_000_000_000, 1_700_000_005_000):
+            state = recovered([AGENT, LAUNCHED, RUNNING], TOTAL, life="2", incomplete=True)
+            now = Now(100.0, wall_ms)
+            step(state, ev.Begun(), now)
+            effects = step(state, ev.Exited(KEY, exit_code=3), now)
+            told += [number for _, number in moves(effects)]
+        assert len(told) == 2
+        assert told[0] < told[1]
+
     def test_leave_the_rest_and_are_told_to_one_master(self) -> None:
         world = World(RUNNING, FrameworkRecord(F, 2), incomplete=True)
         assert not world.state.tasks

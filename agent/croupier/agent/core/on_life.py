@@ -24,7 +24,7 @@ def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
     if not state.agent_id:
         yield from take_name(state)
     if state.incomplete:
-        yield from _make_good(state)
+        yield from _make_good(state, now)
     for key in sorted(state.headless):
         yield Checkpoint(ForgetTask(*key))
     for key in state.untenable:
@@ -39,13 +39,17 @@ def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
         yield Adopt(key, void.run)
 
 
-def _make_good(state: AgentState) -> Iterator[Effect]:
-    """Records were lost: remember that, and take no number for an update that was used before."""
+def _make_good(state: AgentState, now: Now) -> Iterator[Effect]:
+    """Records were lost: remember that, and take no number for an update that was used before.
+
+    The numbers that an earlier loss has led to may be lost as well, so these go by the clock.
+    """
     # Whether the machine was started anew is still to be told by the boot id of the records.
     yield Checkpoint(replace(state.record, boot_id=state.recorded_boot_id))
     for task in state.tasks.values():
         assert task.status is not None
-        status = replace(task.status, sequence=task.updates.sequence + LOST_NUMBERS)
+        sequence = max(task.updates.sequence + LOST_NUMBERS, now.wall_ms)
+        status = replace(task.status, sequence=sequence)
         task.updates.restore(status)
         task.status = status
         yield Checkpoint(UpdateRecord(status))

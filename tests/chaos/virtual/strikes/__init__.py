@@ -27,6 +27,7 @@ STRIKES: dict[str, Callable[[World, Fault], bool]] = {
     "shim_kill": processes.shim_kill,
     "reboot": processes.reboot,
     "damage": processes.damage,
+    "lost_tail": processes.lost_tail,
     "disk_full": processes.disk_full,
     "work_dir_gone": processes.work_dir_gone,
     "slow_disk": processes.slow_disk,

@@ -113,6 +113,25 @@ def damage(world: World, fault: Fault) -> bool:
     return world.crash(agent, fault)
 
 
+def lost_tail(world: World, fault: Fault) -> bool:
+    """The last records of an agent are lost, and all that is left of them is whole.
+
+    The mark that tells of it may be lost too, where a process shows it that no record names.
+    """
+    agent = world.agent(fault)
+    machine = agent.machine
+    if not agent.is_up or not machine.disk:
+        return False
+    agent.crash(bool(fault.salt & 1))
+    del machine.disk[-(1 + fault.salt % min(40, len(machine.disk))) :]
+    world.judge.damaged.add(agent.name)
+    # It has forgotten which master it has heard last.
+    world.judge.obeyed.pop(agent.name, None)
+    machine.is_cut = not machine.strangers() or bool(fault.salt & 2)
+    world.later(fault.lasts if machine.is_cut else 0.0, agent.start)
+    return True
+
+
 def disk_full(world: World, fault: Fault) -> bool:
     """The disk has room for ends only."""
     agent = world.agent(fault)
