@@ -12,7 +12,7 @@ from hypothesis.stateful import initialize, rule
 from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import NAMES
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.what_if import role_entitlements
+from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.events import UpdateRoles
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
@@ -79,7 +79,7 @@ class RecordedMachine(CoreMachine):
         """Everything that operators and scrapes look at."""
         state = self.world.state
         stand(state)
-        role_entitlements(state.allocator.tree, {Role("r1"): RoleSettings(7000)})
+        list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.unsettled_agents >= 0
         state.next_deadline()
         for framework_id in state.frameworks:

@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from collections import Counter as Tally
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import islice
+from itertools import chain, islice
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
@@ -180,12 +179,12 @@ def _roles(state: State) -> Iterator[Metric]:
         labels=["role", "resource"],
     )
     allocator = state.allocator
-    entitlements = role_entitlements(allocator.tree)
     # Roles of which an operator has set something come first: none is left out for others.
-    settings = {**allocator.roles(), **{pool.role: pool.settings for pool in allocator.pools()}}
-    for role, each in islice(settings.items(), MAX_ROLES):
+    known = allocator.roles()
+    others = ((pool.role, pool.settings) for pool in allocator.pools() if pool.role not in known)
+    for role, each in islice(chain(known.items(), others), MAX_ROLES):
         shares.add_metric([role], float(allocator.role_share(role)))
-        due.add_metric([role], float(entitlements.get(role, 0)))
+        due.add_metric([role], float(allocator.role_entitlement(role)))
         weights.add_metric([role], each.weight / 1000)
         _add_amounts(guarantees, each.guarantee, role)
         _add_amounts(limits, each.limit, role)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+import sys
+from collections.abc import Callable
 from fractions import Fraction
 
 from croupier.master.allocator import Allocator
-from croupier.master.allocator.what_if import role_entitlements
+from croupier.master.allocator.what_if import WhatIf
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
@@ -37,24 +39,28 @@ def random_cluster(rng: random.Random) -> Allocator:
     return allocator
 
 
+def due(allocator: Allocator) -> dict[Role, Fraction]:
+    return {pool.role: allocator.role_entitlement(pool.role) for pool in allocator.pools()}
+
+
 def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
     moved = 0
     for seed in range(200):
         rng = random.Random(seed)
         allocator = random_cluster(rng)
-        before = dict(allocator.roles())
-        now = role_entitlements(allocator.tree)
-        assert now == {
-            pool.role: allocator.role_entitlement(pool.role) for pool in allocator.pools()
-        }
+        before, now = dict(allocator.roles()), due(allocator)
         changes = {role: random_settings(rng) for role in rng.sample(ROLES, 2)}
-        would_be = role_entitlements(allocator.tree, changes)
+        what_if = WhatIf(allocator.tree, changes)
+        would_be = {role: what_if.entitlement(role) for role in now}
+        would_move = list(what_if.moved())
         assert allocator.roles() == before
-        assert role_entitlements(allocator.tree) == now
+        assert due(allocator) == now
         allocator.check()
         for role, settings in changes.items():
             allocator.set_role(role, settings)
-        assert role_entitlements(allocator.tree) == would_be
+        assert due(allocator) == would_be
+        assert len(would_move) == len(set(would_move))
+        assert set(would_move) == {role for role in now if would_be[role] != now[role]}
         moved += would_be != now
     assert moved > 100
 
@@ -65,9 +71,40 @@ def test_two_to_one() -> None:
     for role in ("ads", "web"):
         allocator.add_framework(FrameworkId(role), [Role(role)])
         allocator.connect(FrameworkId(role), True)
-    half, changes = Fraction(1, 2), {Role("ads"): RoleSettings(weight=2000)}
-    assert role_entitlements(allocator.tree) == {"ads": half, "web": half}
-    assert role_entitlements(allocator.tree, changes) == {
-        "ads": Fraction(2, 3),
-        "web": Fraction(1, 3),
-    }
+    half, what_if = Fraction(1, 2), WhatIf(allocator.tree, {Role("ads"): RoleSettings(weight=2000)})
+    assert due(allocator) == {"ads": half, "web": half}
+    assert what_if.entitlement(Role("ads")) == Fraction(2, 3)
+    assert what_if.entitlement(Role("web")) == Fraction(1, 3)
+    assert sorted(what_if.moved()) == ["ads", "web"]
+    assert what_if.entitlement(Role("none")) == 0
+
+
+def test_what_does_not_move_is_not_looked_at() -> None:
+    """A change deep in one branch leaves the others alone, however large they are."""
+    allocator = Allocator()
+    allocator.add_agent(AgentId("a1"), Resources.parse("cpus:9;mem:9GB"))
+    roles = [Role(f"big/{one}/{two}") for one in range(20) for two in range(20)]
+    for role in (Role("small/a"), Role("small/b"), *roles):
+        allocator.add_framework(FrameworkId(role.replace("/", "-")), [role])
+        allocator.connect(FrameworkId(role.replace("/", "-")), True)
+    what_if = WhatIf(allocator.tree, {Role("small/a"): RoleSettings(weight=3000)})
+    calls = count_calls(lambda: list(what_if.moved()))
+    assert sorted(what_if.moved()) == ["small/a", "small/b"]
+    assert calls < 100
+
+
+def count_calls(work: Callable[[], object]) -> int:
+    """How many Python functions `work` calls."""
+    calls = 0
+
+    def note(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event == "call"
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(before)
+    return calls

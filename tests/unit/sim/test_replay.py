@@ -14,7 +14,7 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.what_if import role_entitlements
+from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.events import AgentTask, TimePassed, UpdateRoles
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.roles import RoleChange
@@ -72,7 +72,7 @@ def nosy(rng: Random) -> Spy:
         if rng.random() < 0.7:
             return
         stand(state)
-        role_entitlements(state.allocator.tree, {Role("r1"): RoleSettings(7000)})
+        list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.unsettled_agents >= 0
         for framework_id in state.frameworks:
             state.allocator.entitlement(framework_id)

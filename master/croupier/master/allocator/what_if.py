@@ -1,13 +1,14 @@
 """What roles would be entitled to with other settings, without setting them.
 
-Only the path from a changed role to the root is worked out anew, on stand-ins; nothing of
-the tree is touched.
+Only the paths from changed roles to the root are worked out anew, on stand-ins; nothing of the
+tree is touched. Below a role that would not move, nothing is looked at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from fractions import Fraction
+from math import gcd
 
 from croupier.master.allocator.directions import direction_of, lift_of
 from croupier.master.allocator.node import Pool, add_amounts
@@ -15,28 +16,64 @@ from croupier.master.allocator.tree import Tree
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, ancestors
 
+# What an entitlement would be multiplied by.
+Ratio = tuple[int, int]
+_SAME: Ratio = (1, 1)
 
-def role_entitlements(
-    tree: Tree, changes: Mapping[Role, RoleSettings] | None = None
-) -> dict[Role, Fraction]:
-    """The entitlement of every role with frameworks, were `changes` set of the roles they name.
 
-    0 for a role in which nobody wants or holds anything. O(roles).
-    """
-    tree.refresh()
-    stand_ins = _stand_ins(tree, changes or {})
-    found: dict[Role, Fraction] = {tree.root.role: Fraction(1)}
-    waiting = [tree.root]
-    while waiting:
-        pool = waiting.pop()
-        up, down = lift_of(stand_ins.get(pool, pool))
-        for child in pool.children.values():
-            weight = stand_ins.get(child, child).weight
-            due = Fraction(weight * down, up) if child.pull is not None else Fraction(0)
-            found[child.role] = found[pool.role] * due
-            waiting.append(child)
-    del found[tree.root.role]
-    return found
+class WhatIf:
+    """The tree as it is, and as it would be with `changes`. It must not change meanwhile."""
+
+    def __init__(self, tree: Tree, changes: Mapping[Role, RoleSettings]) -> None:
+        """Imagine `changes`. O(children of the changed roles and of those above them)."""
+        tree.refresh()
+        self._tree = tree
+        self._stand_ins = _stand_ins(tree, changes)
+
+    def entitlement(self, role: Role) -> Fraction:
+        """What the role would be entitled to; 0 if nobody in it wants or holds anything.
+
+        O(depth).
+        """
+        pool = self._tree.roles.get(role)
+        if pool is None:
+            return Fraction(0)
+        entitled, whole = 1, 1
+        while pool.parent is not None:
+            if pool.pull is None:
+                return Fraction(0)
+            up, down = lift_of(self._imagined(pool.parent))
+            entitled *= self._imagined(pool).weight * down
+            whole *= up
+            pool = pool.parent
+        return Fraction(entitled, whole)
+
+    def moved(self) -> Iterator[Role]:
+        """The roles whose entitlement would be another, in no order. O(those)."""
+        waiting: list[tuple[Pool, Ratio]] = [(self._tree.root, _SAME)]
+        while waiting:
+            pool, ratio = waiting.pop()
+            for child in pool.children.values():
+                if child.pull is None:
+                    # Nobody in it wants or holds anything, and so nobody below.
+                    continue
+                its = self._ratio(pool, child, ratio)
+                if its != _SAME:
+                    yield child.role
+                if its != _SAME or child in self._stand_ins:
+                    waiting.append((child, its))
+
+    def _ratio(self, pool: Pool, child: Pool, ratio: Ratio) -> Ratio:
+        if pool not in self._stand_ins:
+            return ratio
+        (up, down), (new_up, new_down) = lift_of(pool), lift_of(self._imagined(pool))
+        more = ratio[0] * self._imagined(child).weight * new_down * up
+        less = ratio[1] * child.weight * down * new_up
+        common = gcd(more, less)
+        return more // common, less // common
+
+    def _imagined(self, pool: Pool) -> Pool:
+        return self._stand_ins.get(pool, pool)
 
 
 def _stand_ins(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Pool, Pool]:

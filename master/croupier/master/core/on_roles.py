@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from heapq import nsmallest
 
 from croupier.master.allocator.limits import counted
+from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.effects import Answer, Effect, Happened, Save
 from croupier.master.core.events import UpdateRoles
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.roles import changed_settings, check_against, check_settings, is_set
-from croupier.master.core.standing import RoleStanding, Standings, cluster_of
+from croupier.master.core.standing import RoleStanding, cluster_of, count_tasks, stand_role
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import Role
@@ -44,25 +46,32 @@ def on_update_roles(state: State, event: UpdateRoles, now: float) -> Iterator[Ef
     except CroupierError as refusal:
         yield Answer(event.request, shortened(refusal))
         return
-    before = Standings(state)
-    after = Standings(state, wanted)
-    others = [
-        role
-        for role, due in after.entitlements.items()
-        if role not in wanted and due != before.entitlements[role]
-    ]
-    named, told = list(wanted), sorted(others)[:MAX_OTHERS]
-    stood = [before.of(role) for role in named + told]
-    if not event.dry_run:
+    what_if = WhatIf(state.allocator.tree, wanted)
+    others = [role for role in what_if.moved() if role not in wanted]
+    named, told = list(wanted), nsmallest(MAX_OTHERS, others)
+    tasks = count_tasks(state)
+    stood = [stand_role(state, role, tasks[role]) for role in named + told]
+    if event.dry_run:
+        pairs = [(each, _imagined(each, wanted, what_if)) for each in stood]
+    else:
         for role, settings in wanted.items():
             yield from _set(state, role, settings, event)
         for role, settings in wanted.items():
             yield from _recall(state, role, settings, now)
-        after = Standings(state)
-    pairs = [(each, after.of(each.role)) for each in stood]
+        pairs = [(each, stand_role(state, each.role, each.tasks)) for each in stood]
     yield Answer(
         event.request,
         RolesMoved(tuple(pairs[: len(named)]), tuple(pairs[len(named) :]), len(others) - len(told)),
+    )
+
+
+def _imagined(
+    standing: RoleStanding, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
+) -> RoleStanding:
+    return replace(
+        standing,
+        settings=wanted.get(standing.role, standing.settings),
+        entitlement=what_if.entitlement(standing.role),
     )
 
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.what_if import role_entitlements
 from croupier.master.core.roles import Cluster
 from croupier.master.core.state import State
 from croupier.model.ids import Role
@@ -39,28 +38,6 @@ class RoleStanding:
     tasks: int = 0
 
 
-class Standings:
-    """How roles stand at this moment, or would with other settings.
-
-    What is looked up is made when it is asked for; the state must not change meanwhile.
-    """
-
-    def __init__(self, state: State, changes: Mapping[Role, RoleSettings] | None = None) -> None:
-        """As they stand, or with `changes` as they would if that were set. O(tasks + roles)."""
-        self._state, self._changes = state, changes or {}
-        self.entitlements = role_entitlements(state.allocator.tree, self._changes)
-        self._tasks = count_tasks(state)
-
-    def of(self, role: Role) -> RoleStanding:
-        """One role; that nobody has named it makes no difference."""
-        standing = stand_role(self._state, role, self._tasks[role])
-        return replace(
-            standing,
-            settings=self._changes.get(role, standing.settings),
-            entitlement=self.entitlements.get(role, Fraction(0)),
-        )
-
-
 def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
     """One role, in and below which so many tasks have not ended. O(nodes below it + depth).
 
@@ -86,8 +63,10 @@ def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
 
 def stand(state: State) -> dict[Role, RoleStanding]:
     """Every role that has frameworks or settings, and all above those, from the top down."""
-    standings = Standings(state)
-    return {role: standings.of(role) for role in in_tree_order(known_roles(state))}
+    tasks = count_tasks(state)
+    return {
+        role: stand_role(state, role, tasks[role]) for role in in_tree_order(known_roles(state))
+    }
 
 
 def known_roles(state: State) -> set[Role]:
