@@ -50,7 +50,8 @@ class NewestMaster:
         if epoch < self.epoch:
             raise Unavailable(
                 f"this master is of epoch {epoch}, and {self.epoch} was heard before: it leads no"
-                " more, or its store is an old copy"
+                " more, or its store is an old copy. If a false master was heard, have this agent"
+                f" forget it with {CLEAN_UP}, which ends its tasks"
             )
         self._check_position(position, message.first_commit)
         is_new = epoch > self.epoch or cluster != self.cluster

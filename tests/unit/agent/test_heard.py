@@ -132,3 +132,13 @@ async def test_of_several_positions_of_a_batch_the_newest_is_written_first(tmp_p
     assert loaded.records == [positions[2], agent]
     state = recovered(loaded.records, TOTAL)
     assert state.position == positions[2].position
+
+
+def test_an_absurd_epoch_that_an_earlier_release_has_kept_is_forgotten() -> None:
+    state = recovered([AgentRecord(AgentId("A1"), "", 2**64 - 1, cluster="c")], TOTAL)
+    assert state.master_epoch == 0
+
+
+def test_an_agent_that_lost_the_record_of_its_epoch_has_that_of_its_position() -> None:
+    position = StorePosition(0, 6, "t", 9)
+    assert recovered([PositionRecord(position)], TOTAL).master_epoch == 6

@@ -23,6 +23,7 @@ from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Key, Task, Void, Wish
 from croupier.model.errors import Conflict
 from croupier.model.resources import Resources
+from croupier.model.store_position import MAX_EPOCH
 from croupier.model.task import TaskState, TaskStatus
 
 
@@ -56,7 +57,10 @@ def recovered(
             case AgentRecord():
                 state.agent_id = record.agent_id or state.agent_id
                 state.recorded_boot_id = record.boot_id
-                state.master_epoch, state.incomplete = record.master_epoch, record.incomplete
+                # Earlier releases kept whatever a false master had said.
+                is_sane = record.master_epoch <= MAX_EPOCH
+                state.master_epoch = record.master_epoch if is_sane else 0
+                state.incomplete = record.incomplete
                 state.cluster = record.cluster
             case PositionRecord(position):
                 state.position = position
