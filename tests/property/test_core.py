@@ -12,16 +12,18 @@ from croupier.master.allocator import Allocator
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
-from croupier.master.core.agents import AgentState
+from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.drains import progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import (
+    AgentHealth,
     AgentStopped,
     AgentTask,
     FrameworkCalled,
     Heard,
     OperateAgent,
     OperatorKill,
+    RefusedLaunch,
     TimePassed,
 )
 from croupier.master.core.frameworks import FrameworkState
@@ -31,6 +33,7 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
+from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
@@ -294,6 +297,19 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(session=agents)
     def agent_is_heard(self, session: SessionId) -> None:
         self.world.do(Heard(session))
+
+    @rule(session=agents, is_full=st.booleans(), refuses=st.booleans())
+    def agent_tells_its_health(self, session: SessionId, is_full: bool, refuses: bool) -> None:
+        """Also launches that it has taken long ago may be said to be refused."""
+        peer = self.world.state.peers.get(session)
+        tasks = list(peer.tasks) if isinstance(peer, Agent) and refuses else []
+        refused = tuple(RefusedLaunch(*key, "it is full") for key in tasks)
+        problems = (Problem("disk", "it is full"),) if is_full else ()
+        self.world.do(AgentHealth(session, problems, refused))
+        if isinstance(peer, Agent):
+            assert not (is_full and peer.offers)
+            for key, task in peer.tasks.items():
+                assert key not in tasks or task.sequence or task.state in TERMINAL
 
     @rule(session=frameworks, number=st.integers(0, 30), sequence=st.integers(0, 4))
     def acknowledges(self, session: SessionId, number: int, sequence: int) -> None:
