@@ -63,6 +63,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.statuses: list[task_pb2.TaskStatus] = []
         self.refusal: CroupierError | None = None
         self.epoch = 0
+        self.cluster = ""
         self._server: grpc.aio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -162,7 +163,9 @@ class ScriptedMaster(AgentServiceServicer):
         try:
             while (orders := await session.orders.get()) is not None:
                 await context.write(
-                    pb.AgentServiceConnectResponse(orders=orders, master_epoch=self.epoch)
+                    pb.AgentServiceConnectResponse(
+                        orders=orders, master_epoch=self.epoch, cluster=self.cluster
+                    )
                 )
         finally:
             session.is_over = True

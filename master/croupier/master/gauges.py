@@ -49,6 +49,8 @@ class StateCollector(Collector):
 
 def _of_term(term: Term) -> Iterator[Metric]:
     yield _gauge("master_epoch", "How many terms the cluster has had, with this one.", term.epoch)
+    commits = term.lineage.position().commit
+    yield _gauge("master_store_commits", "Commits in the life of the cluster's store.", commits)
     yield _gauge("master_term_begin_seconds", "How long this term took to begin.", term.began_s)
     recovery = term.recovery
     if recovery is not None:

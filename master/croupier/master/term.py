@@ -112,6 +112,8 @@ class Term:
         names = Names(secrets.token_hex(3), secrets.token_hex(32), secrets.token_hex(8))
         record = next_record(registry.master, self._store.commits, names, given_up)
         await self._store.commit([record])
+        if registry.master is None:
+            _log.info("cluster_began", cluster=record.cluster)
         self._lineage = Lineage(record, lambda: self._store.commits)
         now = self._clock.now()
         self.epoch = record.epoch

@@ -207,3 +207,27 @@ async def test_a_stop_without_a_master_waits_for_none(
     await eventually(lambda: not serving.agent.link.is_registered)
     async with asyncio.timeout(2.5):
         await serving.end()
+
+
+@pytest.mark.parametrize(("cluster", "epoch"), [("two", 9), ("one", 2**64 - 1)])
+async def test_a_master_of_another_cluster_or_of_an_absurd_epoch_is_not_followed(
+    start: Start, master: ScriptedMaster, cluster: str, epoch: int
+) -> None:
+    master.cluster, master.epoch = "one", 1
+    serving = await start()
+    await master.agent()
+    master.launch(shell("t1", "sleep 60"))
+    running = await master.state("t1", RUNNING)
+    await master.stop()
+    master.cluster, master.epoch = cluster, epoch
+    await master.start()
+    await eventually(lambda: len(master.sessions) > 1 and master.sessions[1].is_over)
+    assert not serving.agent.link.is_registered
+    assert is_running(running.pid)
+    state = serving.agent.state
+    assert (state.cluster, state.master_epoch) == ("one", 1)
+    await master.stop()
+    master.cluster, master.epoch = "one", 2
+    await master.start()
+    await eventually(lambda: serving.agent.link.is_registered, 15)
+    assert (state.cluster, state.master_epoch) == ("one", 2)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
+import sqlite3
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -191,3 +193,23 @@ async def test_a_removed_database_is_noticed_though_nothing_is_written(
             await asyncio.wait_for(master.run(asyncio.Event()), 10)
     finally:
         await master.stop()
+
+
+async def test_no_log_holds_the_secret_of_the_cluster(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store, log = StoreChoice(tmp_path / "master.db"), tmp_path / "events.log"
+    for _ in range(2):
+        async with (
+            running_master(store=store, event_log=log) as master,
+            RawAgent(master.address) as agent,
+        ):
+            await agent.register()
+    kept = sqlite3.connect(tmp_path / "master.db")
+    row = kept.execute("SELECT body FROM records WHERE kind = 'master'").fetchone()
+    kept.close()
+    known = json.loads(row[0])["secret"]
+    assert len(known) == 64
+    told = "".join(file.read_text() for file in tmp_path.glob("events.log*"))
+    assert "registry" in told
+    assert known not in told + capsys.readouterr().out
