@@ -1,7 +1,8 @@
 """What waits for the task that owns the state: events in order, bounded, taken in batches.
 
 Each event has a cost, in units of about 20 us of work. The bound and the batches count cost:
-few heavy events are as much as many light ones.
+few heavy events are as much as many light ones. A heavy event waits until the queue is short, so
+light ones, of other peers, never wait behind many heavy ones.
 """
 
 from __future__ import annotations
@@ -12,6 +13,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 LIMIT = 10_000
+# Above this cost an event is heavy, and waits until what waits before it costs less than CALM.
+HEAVY = 200
+CALM = 1_000
 
 EventT = TypeVar("EventT")
 
@@ -25,27 +29,24 @@ class Inbox(Generic[EventT]):
         self._events: deque[tuple[EventT, int]] = deque()
         self._weight = 0
         self._waiter: asyncio.Future[None] | None = None
-        self._room = asyncio.Event()
+        self._room, self._calm = asyncio.Event(), asyncio.Event()
         self._room.set()
+        self._calm.set()
 
     def __len__(self) -> int:
         return len(self._events)
 
     async def put(self, event: EventT) -> None:
         """Queue an event, waiting while there is too much: the peer's stream waits with us."""
-        while not self._room.is_set():
-            await self._room.wait()
-        self.put_now(event)
+        cost = self._cost_of(event)
+        room = self._calm if cost > HEAVY else self._room
+        while not room.is_set():
+            await room.wait()
+        self._put(event, cost)
 
     def put_now(self, event: EventT) -> None:
         """Queue an event that must not be lost or delayed, such as a session's end."""
-        cost = 1 if self._cost is None else self._cost(event)
-        self._events.append((event, cost))
-        self._weight += cost
-        if self._weight >= LIMIT:
-            self._room.clear()
-        if self._waiter is not None:
-            _wake(self._waiter)
+        self._put(event, self._cost_of(event))
 
     async def wait(self, timeout_s: float | None) -> None:
         """Wait until there is an event, at most `timeout_s` seconds; None has no end.
@@ -76,7 +77,22 @@ class Inbox(Generic[EventT]):
         self._weight -= taken
         if self._weight < LIMIT:
             self._room.set()
+        if self._weight < CALM:
+            self._calm.set()
         return batch
+
+    def _cost_of(self, event: EventT) -> int:
+        return 1 if self._cost is None else self._cost(event)
+
+    def _put(self, event: EventT, cost: int) -> None:
+        self._events.append((event, cost))
+        self._weight += cost
+        if self._weight >= LIMIT:
+            self._room.clear()
+        if self._weight >= CALM:
+            self._calm.clear()
+        if self._waiter is not None:
+            _wake(self._waiter)
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from croupier.rpc.inbox import LIMIT, Inbox
+from croupier.rpc.inbox import CALM, HEAVY, LIMIT, Inbox
 from croupier.rpc.time_slice import TimeSlice, sliced
 
 
@@ -50,15 +50,33 @@ async def test_a_long_list_is_made_between_the_turns_of_others() -> None:
 async def test_a_batch_is_of_a_cost_and_a_heavy_event_is_one_of_its_own() -> None:
     inbox: Inbox[int] = Inbox(lambda cost: cost)
     for cost in (100, 400, 1, 700, 300, 200):
-        await inbox.put(cost)
+        inbox.put_now(cost)
     assert [inbox.take(500) for _ in range(4)] == [[100, 400], [1], [700], [300, 200]]
     assert inbox.take(500) == []
+
+
+async def test_a_heavy_event_waits_for_a_short_queue_and_light_ones_do_not() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    for _ in range(CALM // HEAVY):
+        await inbox.put(HEAVY)
+    heavy = asyncio.create_task(inbox.put(HEAVY + 1))
+    await asyncio.sleep(0)
+    assert not heavy.done()
+    for _ in range(3):
+        await asyncio.wait_for(inbox.put(1), 5)
+    # What must not be delayed is not.
+    inbox.put_now(HEAVY + 2)
+    inbox.take(HEAVY)
+    inbox.take(HEAVY)
+    inbox.take(HEAVY)
+    await asyncio.wait_for(heavy, 5)
+    assert inbox.take(10_000) == [HEAVY] * 2 + [1, 1, 1, HEAVY + 2, HEAVY + 1]
 
 
 async def test_few_heavy_events_hold_back_who_writes() -> None:
     inbox: Inbox[int] = Inbox(lambda cost: cost)
     await inbox.put(LIMIT - 1)
-    await inbox.put(5)
+    inbox.put_now(5)
     late = asyncio.create_task(inbox.put(1))
     await asyncio.sleep(0)
     assert not late.done()

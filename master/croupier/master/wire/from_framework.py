@@ -24,7 +24,7 @@ from croupier.model.ids import (
 )
 from croupier.model.task import TaskInfo
 from croupier.rpc.task_wire import demands_from_wire, task_from_wire
-from croupier.rpc.time_slice import TimeSlice
+from croupier.rpc.time_slice import TimeSlice, sliced
 from croupier.rpc.transport import MAX_MESSAGE_BYTES
 from croupier.rpc.wire_limits import check_count
 from croupier.v1 import framework_pb2 as pb
@@ -78,7 +78,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     try:
         _check_counts(wire)
         _check_size(wire)
-        call = await _accept(wire) if name == "accept" else _call(name, wire)
+        call = await _call(name, wire)
     except CroupierError as error:
         task_ids = tuple(TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS))
         call = calls.Malformed(name, error, task_ids)
@@ -128,8 +128,10 @@ def _check_size(wire: pb.Call | pb.Subscribe) -> None:
         raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are taken")
 
 
-def _call(name: str, wire: pb.Call) -> calls.Call:
+async def _call(name: str, wire: pb.Call) -> calls.Call:
     match name:
+        case "accept":
+            return await _accept(wire)
         case "decline":
             decline = wire.decline
             return calls.Decline(
@@ -148,12 +150,11 @@ def _call(name: str, wire: pb.Call) -> calls.Call:
             grace = policy.grace_ms if wire.kill.HasField("kill_policy") else None
             return calls.Kill(TaskId(wire.kill.task_id), grace)
         case "acknowledge":
-            return calls.Acknowledge(
-                tuple(
-                    (AgentId(update.agent_id), TaskId(update.task_id), update.sequence)
-                    for update in wire.acknowledge.updates
-                )
+            updates = await sliced(
+                (AgentId(update.agent_id), TaskId(update.task_id), update.sequence)
+                for update in wire.acknowledge.updates
             )
+            return calls.Acknowledge(tuple(updates))
         case "reconcile":
             task_ids = tuple(map(TaskId, wire.reconcile.task_ids))
             if any(len(task_id) > MAX_ID_BYTES for task_id in task_ids):
