@@ -167,6 +167,8 @@ class Connection(asyncio.Protocol):
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
         self._is_handled = self._has_served = self._has_begun = False
+        # Writing is paused while much is unread, and goes on once little is.
+        self._is_paused = self._has_resumed = False
         self._rounds = self._stuck = self._unread = 0
 
     @property
@@ -189,8 +191,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()
-        self._stuck = self._stuck + 1 if unread and unread >= self._unread else 0
-        self._unread = unread
+        self._stuck = 0 if self._is_reading(unread) else self._stuck + 1
+        self._unread, self._has_resumed = unread, False
         self._rounds += 1
         waits = not self._is_handled and not unread
         is_idle = self._has_served and not self._has_begun
@@ -199,6 +201,11 @@ class Connection(asyncio.Protocol):
             waits and self._is_over(self._rounds, longest)
         ):
             self.abort()
+
+    def _is_reading(self, unread: int) -> bool:
+        """Whether the peer may have read since the last round, with so much unread now."""
+        has_grown = unread > self._unread and not self._is_paused
+        return not unread or unread < self._unread or self._has_resumed or has_grown
 
     def abort(self) -> None:
         """End it at once."""
@@ -235,8 +242,10 @@ class Connection(asyncio.Protocol):
 
     def pause_writing(self) -> None:
         """Have aiohttp wait for the peer to read."""
+        self._is_paused = True
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
         """Have aiohttp go on."""
+        self._is_paused, self._has_resumed = False, True
         self._inner.resume_writing()

@@ -18,7 +18,7 @@ from croupier.rpc.acceptor import Acceptor
 from croupier.rpc.address import Address
 from croupier.rpc.clock import SystemClock
 from croupier.rpc.http import HttpServer
-from croupier.rpc.http_connections import HttpLimits
+from croupier.rpc.http_connections import Connection, HttpLimits
 from tests.harness.eventually import eventually
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -123,14 +123,39 @@ async def test_a_reader_that_does_not_read_is_cut_off() -> None:
         await eventually(lambda: served.streaming == 0, SOON)
 
 
-async def test_a_reader_that_reads_is_not_cut_off() -> None:
-    ask = ASK.replace(b"/healthz", b"/endless")
-    async with serving(QUICK) as served, connected(served, ask) as reader:
-        loop = asyncio.get_running_loop()
-        until = loop.time() + 0.4
-        while loop.time() < until:
-            assert await reader.read(65536)
-        assert served.streaming == 1
+class Written(asyncio.Transport):
+    """A transport of which the test says how much is unread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread, self.is_aborted = 0, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_cut_off"),
+    [("nothing", True), ("a little", False), ("as much as is written", False)],
+)
+def test_a_reader_is_cut_off_that_reads_nothing_of_much(reads: str, is_cut_off: bool) -> None:
+    limits = HttpLimits(write_s=5, sweep_s=1)
+    transport, connection = Written(), Connection(asyncio.Protocol(), limits, lambda _: None)
+    connection.connection_made(transport)
+    connection.begin_request()
+    connection.pause_writing()
+    transport.unread = 100_000
+    for _ in range(7):
+        connection.sweep()
+        if reads == "a little":
+            transport.unread -= 1
+        elif reads != "nothing":
+            connection.resume_writing()
+            connection.pause_writing()
+    assert transport.is_aborted == is_cut_off
 
 
 async def test_one_address_cannot_take_all_connections() -> None:
