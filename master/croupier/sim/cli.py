@@ -60,7 +60,7 @@ def _register(name: str, entry: Entry) -> None:
     chosen: Callable[..., int] = run_on_data if entry.needs_data else run
     of_data = (
         "data\n    The folder with the trace files; without it, the error says where to get them.\n"
-        "scale\n    How much of the workload to run; 1 takes minutes.\n"
+        f"scale\n    {entry.scale.replace(chr(10), chr(10) + '    ')}\n"
     )
     chosen.__doc__ = (
         f"{entry.summary}.\n\nParameters\n----------\n"

@@ -36,12 +36,16 @@ class Progress(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement about the outcome; `expected` and `got` are for people."""
+    """One statement about the outcome; `expected` and `got` are for people.
+
+    Attributes:
+        passed: None if this run cannot say; `got` says why.
+    """
 
     what: str
     expected: str
     got: str
-    passed: bool
+    passed: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,8 +120,8 @@ class Result:
 
     @property
     def passed(self) -> bool:
-        """Whether every check did."""
-        return all(check.passed for check in self.checks)
+        """Whether no check failed."""
+        return all(check.passed is not False for check in self.checks)
 
 
 class Experiment(Protocol):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import Final, TextIO
 
 from croupier.sim.experiment import Plot, Result
+
+_WORDS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 
 
 def print_result(result: Result, out: TextIO) -> None:
@@ -21,11 +23,13 @@ def print_result(result: Result, out: TextIO) -> None:
         print(note, file=out)
     print(file=out)
     for check in result.checks:
-        print(f"{'ok  ' if check.passed else 'FAIL'} {check.what}", file=out)
+        print(f"{_WORDS[check.passed]} {check.what}", file=out)
         print(f"       expected {check.expected}", file=out)
         print(f"       got      {check.got}", file=out)
-    passed = sum(check.passed for check in result.checks)
-    print(f"{passed} checks passed, {len(result.checks) - passed} failed", file=out)
+    verdicts = [check.passed for check in result.checks]
+    judged = f"{verdicts.count(True)} checks passed, {verdicts.count(False)} failed"
+    unjudged = verdicts.count(None)
+    print(f"{judged}, {unjudged} not judged" if unjudged else judged, file=out)
 
 
 def print_columns(titles: Sequence[str], rows: Iterable[Sequence[object]], out: TextIO) -> None:

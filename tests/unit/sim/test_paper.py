@@ -73,10 +73,23 @@ class TestFacebook:
         drf, slots = runs
         assert drf.finished_at < slots.finished_at
 
+    def test_light_work_is_not_judged(self, capsys: pytest.CaptureFixture[str]) -> None:
+        """No task waits, so there is nothing that DRF could do better."""
+        assert main(["simulate", "facebook", "--data", str(DATA), "--scale", "0.01"]) == 0
+        out = capsys.readouterr().out
+        assert "nothing was contended: no task waited for room" in out
+        assert "run more with a larger --scale" in out
+        assert "1 checks passed, 0 failed, 5 not judged" in out
+        assert "FAIL" not in out
+
     def test_the_window_is_the_busy_hour_or_what_there_is(self) -> None:
         window = facebook.EXPERIMENT.window(Options(data=DATA, scale=0.1))
         assert window
         assert all(job.submit_s < 360 for job in window)
+
+    def test_a_window_without_jobs_is_refused(self) -> None:
+        with pytest.raises(InvalidRequest, match="no job of the trace is submitted"):
+            facebook.EXPERIMENT.window(Options(data=DATA, scale=1e-6))
 
     def test_without_data_it_says_where_to_get_them(self) -> None:
         with pytest.raises(InvalidRequest, match=r"--data is missing.*SWIM"):
