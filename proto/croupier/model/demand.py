@@ -14,6 +14,10 @@ from croupier.model.resources import Resources
 MAX_COUNT = 10**9
 MAX_PER_OFFER = 10**6
 MAX_SHAPES = 64
+# A unit takes at least one of these amounts, in thousandths: the same as is offered to a framework
+# that declares no demand. Units are dealt one by one, and a large agent holds millions of smaller.
+LEAST = {"cpus": 10, "mem": 32_000, "disk": 32_000}
+LEAST_OF_OTHERS = 10
 # Instructions of all patterns of one framework, which every agent may be held against.
 MAX_PROGRAMS = 10_000
 
@@ -63,6 +67,17 @@ class Demand:
         if self.role is not None:
             check_role(self.role)
         check_constraints(self.constraints)
+        self._check_size()
+
+    def _check_size(self) -> None:
+        """Refuse units that an agent has room for many thousands of: each is dealt by itself."""
+        for name, milli in self.unit.scalars.items():
+            if milli * self.min_per_offer >= LEAST.get(name, LEAST_OF_OTHERS):
+                return
+        raise InvalidRequest(
+            f"a demand's unit, <{self.unit}>, is too small: it needs at least 0.01 cpus, 32 MB of"
+            " mem or disk, or 0.01 of another resource (or a minimum per offer that comes to that)"
+        )
 
     def is_unit(self, task: Resources) -> bool:
         """Whether `task` takes just what one unit does; numbers of ranges count as scalars."""

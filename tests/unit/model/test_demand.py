@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -78,7 +79,7 @@ ADS, WEB = Role("ads"), Role("web")
 
 
 def shape(cpus: int, role: Role | None = None, *constraints: Constraint) -> Demand:
-    return Demand(Resources({"cpus": cpus}), None, constraints, role=role)
+    return Demand(Resources({"cpus": 1000 * cpus}), None, constraints, role=role)
 
 
 def test_several_shapes_are_legal() -> None:
@@ -99,7 +100,7 @@ def test_several_shapes_are_legal() -> None:
     [
         [shape(1), shape(2), shape(1)],
         [shape(1), shape(1, ADS)],
-        [shape(1, WEB), Demand(Resources({"cpus": 1}), 7, (), 2, 3, WEB)],
+        [shape(1, WEB), Demand(Resources({"cpus": 1000}), 7, (), 2, 3, WEB)],
         [
             shape(1, None, equals("a", "b"), exists("c")),
             shape(1, ADS, exists("c"), equals("a", "b")),
@@ -161,3 +162,19 @@ def test_ten_thousand_constraints_are_refused_before_they_are_made() -> None:
     with pytest.raises(InvalidRequest, match="more than 100 constraints"):
         check_constraints(many())
     assert made == 101
+
+
+@pytest.mark.parametrize("unit", ["mem:0.001", "cpus:0.009;mem:31.999", "gpus:0.009", "disk:1"])
+def test_units_that_an_agent_holds_millions_of_are_refused(unit: str) -> None:
+    tiny = Demand(Resources.parse(unit))
+    with pytest.raises(InvalidRequest, match="too small: it needs at least"):
+        tiny.check()
+    # Offers of many of them at once are not.
+    replace(tiny, min_per_offer=1_000_000).check()
+
+
+@pytest.mark.parametrize(
+    "unit", ["cpus:0.01", "mem:32", "disk:32", "ports:1", "cpus:0.001;mem:1GB"]
+)
+def test_small_units_are_taken(unit: str) -> None:
+    Demand(Resources.parse(unit)).check()

@@ -64,7 +64,7 @@ class TestDemands:
         with pytest.raises(InvalidRequest, match="the framework has not"):
             Framework(role="ads", demands=[Demand(UNIT, role=Role("web"))])
         with pytest.raises(InvalidRequest, match="more than 64"):
-            Framework(demands=[Demand(Resources({"cpus": n})) for n in range(1, 66)])
+            Framework(demands=[Demand(Resources({"cpus": 1000 * n})) for n in range(1, 66)])
         with pytest.raises(InvalidRequest, match="units per offer"):
             Framework(demands=[Demand(UNIT, min_per_offer=-1)])
         with pytest.raises(InvalidRequest, match="100 constraints"):
