@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.master.core import calls
-from croupier.master.core.events import AgentReported
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentReported, AgentTask, Register
 from croupier.master.core.messages import AcknowledgeUpdate
+from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskState, TaskStatus
-from tests.harness.restarting import T1, Scene
+from tests.harness.restarting import ALL, T1, Scene
+from tests.harness.world import make_task
 
 LIFE = (TaskState.STARTING, TaskState.RUNNING, TaskState.FAILED)
 
@@ -84,3 +87,18 @@ def test_an_end_that_the_master_tells_keeps_its_number() -> None:
     answer = scene.reconcile()
     assert (answer.state, answer.reason) == (TaskState.GONE, Reason.AGENT_RESTARTED)
     assert (answer.sequence, answer.is_reconciled) == (MASTER_SEQUENCE, True)
+
+
+def test_an_end_under_a_later_number_is_told_though_what_came_before_is_not() -> None:
+    """An agent that has lost records tells all again, under numbers above those lost."""
+    scene = Away()
+    scene.reconcile()
+    scene.end_session(scene.host)
+    later = tuple(replace(each, sequence=1000 + each.sequence) for each in scene.statuses[1:])
+    task = AgentTask(scene.owner, make_task("t1"), later[-1], later)
+    scene.host = SessionId(next(scene._sessions))
+    total = Resources.parse(ALL)
+    scene.do(Register(scene.host, scene.host_id, "host", total, {}, tasks=(task,), incomplete=True))
+    assert [status.sequence for status in scene.told()] == [3, 1003]
+    scene.acknowledge(1003, 3)
+    assert T1 not in scene.state.frameworks[scene.owner].tasks

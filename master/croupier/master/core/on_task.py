@@ -275,6 +275,8 @@ def _pass_on(
     elif framework.session is None or _is_early(framework, task, status):
         yield Happened(UpdateHandled("waiting"))
     elif _is_outdated(framework, task, status):
+        # What follows it is not early.
+        task.told_sequence = max(task.told_sequence, status.sequence)
         yield Happened(UpdateHandled("stale"))
     else:
         task.told_on, task.told_sequence = framework.session, status.sequence
