@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import TextIO
 
 from croupier.ctl.agent_words import state_words
-from croupier.ctl.drawing import Drawn, drawn_lines
 from croupier.ctl.framework_words import framework_state_words
 from croupier.ctl.views import View
 from croupier.model.printable import printable
@@ -199,6 +198,8 @@ def _aligned(table: Table, row: Sequence[str], widths: Sequence[int]) -> list[st
 
 
 def _print_drawn(table: Table, views: Sequence[View], out: TextIO, with_titles: bool) -> None:
+    from croupier.ctl.drawing import Drawn, drawn_lines
+
     columns = [
         Drawn(
             column.title,
