@@ -152,6 +152,18 @@ def _reconcile() -> Attack:
     return Attack(FRAMEWORKS, [subscribe(), *made])
 
 
+def _unseen_verdicts() -> Attack:
+    """4 MB of ACCEPTs of 500 tasks without ids; no verdict is ever marked as seen."""
+    made = []
+    for seq in range(1, 4096):
+        call = framework_pb2.Call(seq=seq)
+        call.accept.offer_ids.append("nope")
+        call.accept.operations.add().launch.tasks.extend([task_pb2.TaskInfo()] * 500)
+        made.append(call)
+    batches = [calls(*made[start : start + 100]) for start in range(0, len(made), 100)]
+    return Attack(FRAMEWORKS, [subscribe(), *batches])
+
+
 def _small_tasks() -> Attack:
     one = nested((8,), b"\x0a\x04abcd")
     body = an_agent().SerializeToString() + one * (MIB // len(one))
@@ -184,6 +196,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "accept_of_1000_tasks": _accept,
     "acknowledge_10000_100_times": _acknowledge,
     "reconcile_10000_300_times": _reconcile,
+    "verdicts_never_seen_4mb": _unseen_verdicts,
     "register_of_small_tasks_1mib": _small_tasks,
     "register_60000_scalars": lambda: Attack(
         AGENTS, [register(*(held(each, scalars=60) for each in range(1000)))]

@@ -10,4 +10,5 @@ sh deploy/setup.sh dev
 .venv/bin/python -m tests.bench.shim
 .venv/bin/python -m tests.bench.master_killed
 .venv/bin/python -m tests.bench.reregister
+.venv/bin/python -m tests.bench.heavy_messages
 .venv/bin/python -m tests.bench.failover

@@ -291,8 +291,10 @@ class State:
         charged = list(tasks)
         undecided = [task for task in charged if task.is_undecided]
         found = [task for task in charged if not task.is_undecided]
-        self.allocator.settle_absent(agent_id, [task.info.resources for task in undecided])
-        self.allocator.charge_all(agent_id, map(_charge, found))
+        if undecided:
+            self.allocator.settle_absent(agent_id, [task.info.resources for task in undecided])
+        if found:
+            self.allocator.charge_all(agent_id, map(_charge, found))
         for task in charged:
             task.is_undecided, task.is_charged = False, True
 
@@ -304,7 +306,8 @@ class State:
                 charged.append(task)
             else:
                 self.release_task(task)
-        self.allocator.release_all(agent_id, map(_charge, charged))
+        if charged:
+            self.allocator.release_all(agent_id, map(_charge, charged))
         for task in charged:
             task.is_charged = False
             self.preemptor.gone((task.framework_id, task.task_id))
