@@ -16,7 +16,7 @@ from croupier.sim.agent import PretendAgent, TaskKey
 from croupier.sim.experiment import Simulated
 from croupier.sim.framework import Ended, Habits, Places, PretendFramework
 from croupier.sim.kernel import Kernel
-from croupier.sim.machine import PAGING, Machine, Size
+from croupier.sim.machine import PAGING, Machine, Paging, Size
 from croupier.sim.work import Work
 
 # Pretend peers need not say all the time that they are there, unless it is to be tested.
@@ -49,7 +49,7 @@ class Cluster:
         allocator: Allocator,
         seed: int = 0,
         settings: Settings = _PATIENT,
-        paging: float = PAGING,
+        paging: Paging = PAGING,
         tick_s: float = 0.0,
         check_every: int = 0,
     ) -> None:

@@ -5,14 +5,17 @@ The model of what that does to the tasks there:
 
 - CPU: the cores are shared in proportion to what is asked. With C cores and c > C asked for,
   everything runs at C/c of its speed; no work is lost.
-- Memory: with M bytes and m > M in use, the part (m - M)/m of each task's pages is not there.
-  A task touches its memory evenly as it works, so it waits for pages in proportion to that
-  part and to its own size: it runs at 1 / (1 + paging * (m - M)/m * its GiB) of its speed.
+- Memory: with M bytes and m > M in use, a task runs at 1 / (1 + cost * its GiB) of its speed.
   Work is lost here: swapping takes longer than waiting for room would have. That is what the
   DRF paper (section 7.2) reports: the tasks with much memory suffer on such nodes.
 
-The paper gives no numbers for it. PAGING is 5 for each GiB: a task of 2 GiB on a node with a
-quarter too much in use takes 3.5 times as long. Experiments show how much hangs on it.
+The paper gives no numbers for the cost. There are two models of it:
+
+- `Even`: the part (m - M)/m of each task's pages is not there, and a task touches its memory
+  evenly, so the cost is a factor times that part. The factor of PAGING is 5: a task of 2 GiB on
+  a node with a quarter too much in use takes 3.5 times as long.
+- `Cliff`: some pages are hardly touched, so a little too much costs nothing. Beyond that slack
+  the disk is busy at once, and the cost grows with what is in use.
 """
 
 from __future__ import annotations
@@ -20,9 +23,8 @@ from __future__ import annotations
 import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
-PAGING = 5.0
 GIB = 1024 * 1000
 
 KeyT = TypeVar("KeyT")
@@ -41,16 +43,50 @@ class Size:
         return cls(round(cpus * 1000), round(mem_gb * GIB))
 
 
+class Paging(Protocol):
+    """What it costs that a node's tasks use more memory than the node has."""
+
+    def cost(self, used: int, size: int) -> float:
+        """By how much each GiB of a task slows it, for `used` > `size`."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Even:
+    """Every page is touched alike."""
+
+    factor: float
+
+    def cost(self, used: int, size: int) -> float:
+        """In proportion to the part of the pages that is missing."""
+        return self.factor * (used - size) / used
+
+
+@dataclass(frozen=True, slots=True)
+class Cliff:
+    """Nothing up to `slack`, a part of the node's memory; then `onset`, and `growth` with it."""
+
+    slack: float
+    onset: float
+    growth: float
+
+    def cost(self, used: int, size: int) -> float:
+        """By how far the node is beyond its slack."""
+        free = size * (1 + self.slack)
+        return self.onset + self.growth * (used - free) / size if used > free else 0.0
+
+
+PAGING: Final = Even(5.0)
 _NOTHING = Size(0, 0)
 
 
-def speed_of(mem: int, used: Size, size: Size, paging: float = PAGING) -> float:
+def speed_of(mem: int, used: Size, size: Size, paging: Paging = PAGING) -> float:
     """How fast a task of `mem` runs on a node of `size` that is `used`; 1 is undisturbed."""
     speed = 1.0
     if used.cpus > size.cpus:
         speed *= size.cpus / used.cpus
     if used.mem > size.mem:
-        speed /= 1 + paging * (used.mem - size.mem) / used.mem * (mem / GIB)
+        speed /= 1 + paging.cost(used.mem, size.mem) * (mem / GIB)
     return speed
 
 
@@ -94,8 +130,8 @@ class Machine(Generic[KeyT]):
 
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")
 
-    def __init__(self, size: Size, paging: float = PAGING) -> None:
-        """An empty machine; `paging` is the model's factor."""
+    def __init__(self, size: Size, paging: Paging = PAGING) -> None:
+        """An empty machine."""
         self.size = size
         self.used = _NOTHING
         self._paging = paging

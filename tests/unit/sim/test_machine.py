@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import pytest
 
-from croupier.sim.machine import Machine, Size, speed_of
+from croupier.sim.machine import Cliff, Even, Machine, Size, speed_of
 
 NODE = Size.of(8, 6)
 KeyT = TypeVar("KeyT")
@@ -29,7 +29,14 @@ class TestSpeed:
         assert speed_of(mem, used, NODE) == pytest.approx(expected), what
 
     def test_paging_that_costs_nothing_slows_nothing(self) -> None:
-        assert speed_of(Size.of(1, 2).mem, Size.of(8, 12), NODE, paging=0) == 1.0
+        assert speed_of(Size.of(1, 2).mem, Size.of(8, 12), NODE, Even(0.0)) == 1.0
+
+    def test_a_cliff_costs_nothing_before_it_and_much_behind(self) -> None:
+        cliff = Cliff(slack=0.1, onset=1.0, growth=4.0)
+        task = Size.of(2, 2).mem
+        size = Size.of(8, 10)
+        assert speed_of(task, Size.of(8, 11), size, cliff) == 1.0
+        assert speed_of(task, Size.of(8, 12), size, cliff) == pytest.approx(1 / 3.8)
 
 
 class TestMachine:
