@@ -138,7 +138,9 @@ class Lineage:
             is_ours = position.epoch < oldest.epoch and position.commit <= oldest.commits
         if is_ours and position.generation <= own.generation:
             return Claim.KNOWN
-        return Claim.GIVEN_UP if position.generation < own.generation else Claim.NEWER
+        # Its agent obeys no lower epoch than it has heard: a term above ours is not given up.
+        is_given_up = position.generation < own.generation and position.epoch <= own.epoch
+        return Claim.GIVEN_UP if is_given_up else Claim.NEWER
 
     def __str__(self) -> str:
         record = self._record

@@ -101,6 +101,22 @@ def test_epochs_go_on_above_those_that_were_given_up() -> None:
     assert store.record.generation == 4
 
 
+def test_a_given_up_term_above_the_present_one_takes_a_term_above_it() -> None:
+    """Its agent would obey no master of the lower epoch, and nobody would notice."""
+    store = Store()
+    lineage = store.begin()
+    copy = store.copy()
+    store.commits += 5
+    told = lineage.position()
+    for _ in range(4):
+        later = store.begin().position()
+    accepted = copy.begin(given_up=told, name="u")
+    assert claim(accepted, later) is Claim.NEWER
+    higher = copy.begin(given_up=later, name="u")
+    assert claim(higher, later) is Claim.GIVEN_UP
+    assert higher.position().epoch == later.epoch + 1
+
+
 def test_a_claim_without_proof_is_worth_nothing() -> None:
     store = Store()
     lineage = store.begin()
