@@ -457,9 +457,14 @@ class Judge:
         for task_id, fate in self.fates.items():
             if fate.run is not None and fate.run.lives:
                 left.append(f"{task_id} still runs")
-            elif fate.accepted and not fate.is_known and not fate.excused:
+            elif fate.accepted and not (fate.is_known or fate.excused or self._is_lost(fate)):
                 left.append(f"{task_id} was accepted, and its framework never heard how it ended")
         return left
+
+    def _is_lost(self, fate: Fate) -> bool:
+        """Whether an older store may not know the task, and its agent has lost it too."""
+        host = fate.machine.name if fate.machine is not None else ""
+        return self.is_store_old and (host in self.damaged or host in self.gone)
 
 
 def _host_of(agent_id: AgentId) -> str:

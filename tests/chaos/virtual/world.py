@@ -273,11 +273,12 @@ class World:
 
     def _reactivate(self) -> None:
         """Have all agents offered again that operators took away."""
+        damaged = self.judge.damaged
         for record in self.registry.durable.agents.values():
             if not record.gone and (record.deactivated or record.drain is not None):
                 self.operate(record.agent_id, Reactivate())
-            if not record.gone and record.hostname in self.judge.damaged:
-                # It may have lost its name, too.
+            if not record.gone and (self.judge.is_store_old or record.hostname in damaged):
+                # It may have lost its name, too, or an older store that it was declared gone.
                 names = {agent.state.agent_id for agent in self.agents}
                 if record.agent_id not in names:
                     self.operate(record.agent_id, MarkGone())
