@@ -33,6 +33,7 @@ import structlog
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.rpc.address import Address
+from croupier.rpc.daemon import freeze_imports
 from croupier.rpc.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
@@ -192,6 +193,7 @@ def _roles() -> Attack:
 
 ATTACKS: dict[str, Callable[[], Attack]] = {
     "accept_of_empty_tasks_1mib": lambda: _empty_tasks(MIB),
+    "accepts_of_empty_tasks_2mib": lambda: _empty_tasks(MIB - 1024, 2),
     "accepts_of_empty_tasks_4mib": lambda: _empty_tasks(MIB, 4),
     "accept_of_1000_tasks": _accept,
     "acknowledge_10000_100_times": _acknowledge,
@@ -404,6 +406,7 @@ async def _lines(names: list[str]) -> AsyncIterator[dict[str, object]]:
 
 async def main(names: list[str]) -> None:
     """Measure each."""
+    freeze_imports()
     async for line in _lines(names or list(ATTACKS)):
         print(json.dumps(line), flush=True)
 

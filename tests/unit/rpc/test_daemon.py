@@ -143,3 +143,19 @@ def test_a_parent_that_has_ended_already_is_not_waited_for() -> None:
         [sys.executable, "-c", PROGRAM], env={**os.environ, "CROUPIER_PARENT": "1"}
     ) as process:
         assert process.wait(timeout=20) == -signal.SIGTERM
+
+
+def test_what_was_imported_is_left_out_of_garbage_collections() -> None:
+    program = """
+import gc
+from croupier.rpc.daemon import run_daemon
+
+async def main(stop):
+    print(gc.get_freeze_count())
+
+run_daemon("tester", main)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert int(told.stdout) > 1_000
