@@ -218,18 +218,3 @@ def test_a_total_is_saved_when_it_changes_and_only_then() -> None:
     scene.do(Register(SessionId(99), scene.host_id, "host", ports, {}))
     wanted = replace(saved[0], total=Resources(ports.scalars))
     assert [each for each in scene.saved if isinstance(each, AgentRecord)] == [*saved, wanted]
-
-
-def test_a_framework_is_removed_while_a_task_that_was_unreachable_is_undecided() -> None:
-    """Its agent came back once and was lost again with the master: the task is charged."""
-    scene = Scene()
-    scene.launch()
-    scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
-    scene.end_session(scene.host)
-    scene.pass_time(scene.state.settings.agent_timeout_s)
-    assert scene.records[-1].told is not None
-    scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    scene.restart()
-    scene.framework_back()
-    scene.call(scene.session, calls.Teardown(), 1)
-    assert not any(each.used for each in stand(scene.state).values())

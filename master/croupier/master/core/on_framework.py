@@ -124,8 +124,6 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
         is_given_up = task.state is TaskState.UNREACHABLE and not task.is_undecided
         if task.state.is_terminal or is_given_up:
             yield from acknowledge(state, task.status)
-            # An unreachable task is charged while its agent may still return to this master.
-            state.release_task(task)
             yield from drop(state, task)
         else:
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
