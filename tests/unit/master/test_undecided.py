@@ -7,6 +7,7 @@ from fractions import Fraction
 
 import pytest
 
+from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.actions import MarkGone
 from croupier.master.core.effects import Answer, SessionId
@@ -16,13 +17,14 @@ from croupier.master.core.records import AgentRecord, Registry
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.standing import stand
+from croupier.master.core.state import State
 from croupier.model.errors import Conflict
 from croupier.model.ids import Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.restarting import ALL, Scene
-from tests.harness.world import make_task
+from tests.harness.world import CLUSTER, World, make_task
 
 LIM = Role("lim")
 SMALL = "cpus:1;mem:1GB"
@@ -135,6 +137,57 @@ def test_capacity_that_no_record_tells_is_what_tasks_hold() -> None:
     assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
     scene.returns("t1", "t2")
     assert stand(scene.state)[LIM].share == Fraction(2, 8)
+
+
+class Portly(World):
+    """Tasks with and without resources that count in shares, and the master restarts."""
+
+    def __init__(self, *resources: str) -> None:
+        super().__init__(state=State(f"{CLUSTER}-1", Settings(), Allocator()))
+        self.total = f"{ALL};ports:[1-9]"
+        self.host = self.agent(self.total)
+        self.host_id = self.agent_id(self.host)
+        self.session = self.framework()
+        self.owner = self.framework_id(self.session)
+        self.tasks = [
+            replace(make_task(f"t{n}"), resources=Resources.parse(each))
+            for n, each in enumerate(resources)
+        ]
+        verdict = self.accept(self.session, *self.tasks)
+        assert all(each.error is None for each in verdict.tasks)
+        for task in self.tasks:
+            self.report(self.host, self.owner, task.task_id, TaskState.RUNNING, 1)
+        self.restart()
+
+    def returns(self, state: TaskState) -> None:
+        listed = []
+        for task in self.tasks:
+            ran = TaskStatus(
+                self.owner,
+                task.task_id,
+                self.host_id,
+                TaskState.RUNNING,
+                Source.EXECUTOR,
+                sequence=1,
+            )
+            latest = replace(ran, state=state, sequence=2) if state.is_terminal else ran
+            waiting = (latest,) if state.is_terminal else ()
+            listed.append(AgentTask(self.owner, task, latest, waiting))
+        self.host = SessionId(next(self._sessions))
+        of = Resources.parse(self.total)
+        self.do(Register(self.host, self.host_id, "host", of, {}, tasks=tuple(listed)))
+
+
+@pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.FINISHED])
+@pytest.mark.parametrize("resources", [("ports:[1-2]",), ("cpus:1", "ports:[1-2]")])
+def test_a_task_of_ports_alone_is_decided_when_its_agent_returns(
+    resources: tuple[str, ...], state: TaskState
+) -> None:
+    scene = Portly(*resources)
+    scene.returns(state)
+    is_running = state is TaskState.RUNNING
+    held = [task for task in scene.state.frameworks[scene.owner].tasks.values() if task.is_charged]
+    assert len(held) == (len(resources) if is_running else 0)
 
 
 def test_a_task_that_never_arrived_is_launched_again_and_counts_once() -> None:

@@ -51,7 +51,9 @@ class AbsentAgents:
         self._totals.add(missing)
 
     def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Charge what a task holds no longer."""
+        """Charge what a task holds no longer; nothing if it holds only what has no shares."""
+        if not scalars:
+            return
         add_amounts(self._charged[agent_id], scalars, -1)
         self._drop_if_empty(agent_id)
 
