@@ -10,13 +10,13 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import FrameworkCalled, Heard
+from croupier.master.core.events import AgentTask, FrameworkCalled, Heard
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.settings import Settings
 from croupier.model.errors import Conflict, TooSlow, Unavailable
-from croupier.model.ids import TaskId
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, TaskInfo
+from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.world import World, make_task
 
 BAD = replace(make_task("x"), task_id=TaskId(""))
@@ -147,6 +147,23 @@ def test_levels_of_roles_are_bounded_for_all_frameworks() -> None:
     assert len(world.state.allocator.tree.roles) == 128
     small = world.framework(roles=(deep(200, 1),))
     assert small not in world.closed
+
+
+def test_a_framework_returns_though_there_are_too_many_levels() -> None:
+    """An agent may bring a task of a role that is new."""
+    world = World(settings=Settings(role_levels=2))
+    session = world.framework("a/b")
+    own = world.framework_id(session)
+    stranger = FrameworkId("x-1-F9")
+    status = TaskStatus(
+        stranger, TaskId("t1"), AgentId("A9"), TaskState.RUNNING, Source.EXECUTOR, sequence=1
+    )
+    task = AgentTask(stranger, make_task("t1"), status, (), Role("c"))
+    world.agent("cpus:4;mem:8GB", agent_id="A9", tasks=(task,))
+    assert len(world.state.allocator.tree.roles) == 3
+    world.end_session(session)
+    back = world.framework("a/b", framework_id=own)
+    assert back not in world.closed
 
 
 def test_frameworks_are_bounded_and_the_known_may_return() -> None:
