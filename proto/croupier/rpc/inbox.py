@@ -2,7 +2,8 @@
 
 Each event has a cost, in units of about 20 us of work. The bound and the batches count cost:
 few heavy events are as much as many light ones. A heavy event waits until the queue is short, so
-light ones, of other peers, never wait behind many heavy ones.
+light ones, of other peers, never wait behind many heavy ones. After `PATIENCE` batches the light
+ones wait too, until it is in: a master that is busy all the time decides on it as well.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ LIMIT = 10_000
 # Above this cost an event is heavy, and waits until what waits before it costs less than CALM.
 HEAVY = 200
 CALM = 1_000
+# About a second of batches of the master.
+PATIENCE = 100
 
 EventT = TypeVar("EventT")
 
@@ -30,8 +33,8 @@ class Inbox(Generic[EventT]):
         self._weight = 0
         self._waiter: asyncio.Future[None] | None = None
         self._room, self._calm = asyncio.Event(), asyncio.Event()
-        self._room.set()
-        self._calm.set()
+        self._heavy = self._passed = 0
+        self._admit()
 
     def __len__(self) -> int:
         return len(self._events)
@@ -39,9 +42,11 @@ class Inbox(Generic[EventT]):
     async def put(self, event: EventT) -> None:
         """Queue an event, waiting while there is too much: the peer's stream waits with us."""
         cost = self._cost_of(event)
-        room = self._calm if cost > HEAVY else self._room
-        while not room.is_set():
-            await room.wait()
+        if cost > HEAVY:
+            await self._wait_for_calm()
+        else:
+            while not self._room.is_set():
+                await self._room.wait()
         self._put(event, cost)
 
     def put_now(self, event: EventT) -> None:
@@ -75,11 +80,25 @@ class Inbox(Generic[EventT]):
             taken += cost
             batch.append(event)
         self._weight -= taken
-        if self._weight < LIMIT:
-            self._room.set()
-        if self._weight < CALM:
-            self._calm.set()
+        self._passed += self._heavy > 0
+        self._admit()
         return batch
+
+    async def _wait_for_calm(self) -> None:
+        self._heavy += 1
+        try:
+            while not self._calm.is_set():
+                await self._calm.wait()
+        finally:
+            self._heavy -= 1
+            self._passed = 0
+            self._admit()
+
+    def _admit(self) -> None:
+        """Let writers go on, or have them wait."""
+        is_held = self._heavy > 0 and self._passed >= PATIENCE
+        _set(self._room, self._weight < LIMIT and not is_held)
+        _set(self._calm, self._weight < CALM)
 
     def _cost_of(self, event: EventT) -> int:
         return 1 if self._cost is None else self._cost(event)
@@ -87,12 +106,14 @@ class Inbox(Generic[EventT]):
     def _put(self, event: EventT, cost: int) -> None:
         self._events.append((event, cost))
         self._weight += cost
-        if self._weight >= LIMIT:
-            self._room.clear()
-        if self._weight >= CALM:
-            self._calm.clear()
+        self._admit()
         if self._waiter is not None:
             _wake(self._waiter)
+
+
+def _set(event: asyncio.Event, is_set: bool) -> None:
+    if is_set != event.is_set():
+        event.set() if is_set else event.clear()
 
 
 def _wake(waiter: asyncio.Future[None]) -> None:

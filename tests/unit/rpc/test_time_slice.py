@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from itertools import count
 
-from croupier.rpc.inbox import CALM, HEAVY, LIMIT, Inbox
+from croupier.rpc.inbox import CALM, HEAVY, LIMIT, PATIENCE, Inbox
 from croupier.rpc.time_slice import TimeSlice, sliced
 
 
@@ -83,3 +83,31 @@ async def test_few_heavy_events_hold_back_who_writes() -> None:
     inbox.take(1)
     await asyncio.wait_for(late, 5)
     assert len(inbox) == 2
+
+
+async def test_a_heavy_event_is_let_in_though_light_ones_never_end() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+
+    async def light() -> None:
+        while True:
+            await inbox.put(HEAVY)
+
+    async with asyncio.timeout(30):
+        writers = [asyncio.create_task(light()) for _ in range(LIMIT // HEAVY)]
+        await asyncio.sleep(0)
+        heavy = asyncio.create_task(inbox.put(HEAVY + 1))
+        batches = 0
+        while not heavy.done() and batches < 2 * PATIENCE:
+            inbox.take(500)
+            batches += 1
+            await asyncio.sleep(0)
+        assert heavy.done()
+        assert batches >= PATIENCE
+        # The light ones go on.
+        for _ in range(10):
+            inbox.take(500)
+            await asyncio.sleep(0)
+        assert inbox.take(500)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)
