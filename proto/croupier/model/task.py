@@ -175,6 +175,15 @@ class Command:
     environment: Mapping[str, str] = field(default_factory=dict)
     user: str = ""
 
+    @property
+    def size(self) -> int:
+        """Characters of the words, the shell line and the environment."""
+        return (
+            len(self.shell)
+            + sum(map(len, self.argv))
+            + sum(len(name) + len(value) for name, value in self.environment.items())
+        )
+
     def check(self) -> None:
         """Look for what no agent could run.
 
@@ -217,13 +226,10 @@ class TaskInfo:
     @property
     def size(self) -> int:
         """Characters of all its text, as a measure of the memory that it takes."""
-        command = self.command
         return (
             len(self.task_id)
             + len(self.name)
-            + len(command.shell)
-            + sum(map(len, command.argv))
-            + sum(len(name) + len(value) for name, value in command.environment.items())
+            + self.command.size
             + sum(len(key) + len(value) for key, value in self.labels)
         )
 

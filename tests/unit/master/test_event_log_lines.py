@@ -7,13 +7,15 @@ import json
 import pytest
 
 from croupier.master.core import calls
-from croupier.master.core.effects import SessionId
+from croupier.master.core.effects import Save, SessionId
 from croupier.master.core.events import FrameworkCalled
+from croupier.master.core.records import TaskRecord
+from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Entry, as_json, event_encoder, read_line
 from croupier.model.codec import Codec, Undecodable
-from croupier.model.ids import OfferId, TaskId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Command, TaskInfo
+from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command, TaskInfo
 
 SECRET = Command(("run", "--token=hunter2"), environment={"TOKEN": "hunter2"})
 
@@ -43,6 +45,55 @@ def test_what_tasks_run_is_not_written() -> None:
 def test_a_command_that_is_refused_is_refused_again_for_the_same_reason() -> None:
     broken = Command((), shell="", user="u")
     assert read(accept(broken)) == broken
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        Command(("a",)),
+        Command(("run", "", "\u00e9"), user="u"),
+        Command(shell="x" * MAX_COMMAND_BYTES),
+        Command(shell="x", environment={"A": "y" * (MAX_ENVIRONMENT_BYTES - 1)}),
+        Command(
+            shell="x" * MAX_COMMAND_BYTES, environment={"A": "y" * (MAX_ENVIRONMENT_BYTES - 1)}
+        ),
+    ],
+)
+def test_a_stand_in_is_legal_and_has_the_size_of_the_command(command: Command) -> None:
+    back = read(accept(command))
+    back.check()
+    assert back.size == command.size
+
+
+def test_a_command_without_a_size_is_read_as_the_smallest() -> None:
+    """The release before wrote `null` for each command."""
+    text = written(accept(SECRET)).replace(b'"command":%d' % SECRET.size, b'"command":null')
+    assert b"null" in text
+    entry = read_line(text)
+    assert isinstance(entry, Entry)
+    assert isinstance(entry.event, FrameworkCalled)
+    assert isinstance(entry.event.call, calls.Accept)
+    assert entry.event.call.tasks[0].command == Command(("-",))
+
+
+@pytest.mark.parametrize(
+    "size", [b"0", b"-1", b"true", b"1.0", b"%d" % (MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES + 1)]
+)
+def test_a_size_that_no_command_has_is_refused(size: bytes) -> None:
+    text = written(accept(SECRET)).replace(b'"command":%d' % SECRET.size, b'"command":' + size)
+    with pytest.raises(Undecodable, match="not "):
+        read_line(text)
+
+
+def test_a_digest_does_not_depend_on_the_size_of_a_command() -> None:
+    """So decisions that the release before logged are still the same."""
+
+    def digest(length: int) -> str:
+        task = TaskInfo(TaskId("t"), Command(shell="x" * length), Resources.parse("cpus:1"))
+        record = TaskRecord(FrameworkId("f"), task, AgentId("a"), Role("r"))
+        return Digest().add([Save(record)])
+
+    assert digest(1) == digest(9) != digest(0)
 
 
 def known_agent(total: str) -> bytes:

@@ -15,16 +15,19 @@ import pytest
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import WhatIf
-from croupier.master.core.events import AgentTask, TimePassed, UpdateRoles
+from croupier.master.core import calls
+from croupier.master.core.actions import MarkGone
+from croupier.master.core.events import AgentTask, OperateAgent, TimePassed, UpdateRoles
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.roles import RoleChange
+from croupier.master.core.settings import Settings
 from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.eventlog import files
 from croupier.model.errors import CroupierError
 from croupier.model.ids import Role, TaskId
 from croupier.model.roles import RoleSettings
-from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
 from croupier.sim.cluster import Cluster
 from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
@@ -178,6 +181,72 @@ def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -
     assert (run.role, run.launched_at, run.ended_at) == ("ads", 3.0, None)
     assert found.recorded is not None
     assert found.recorded.shares["role", "ads"] == pytest.approx(0.25 * 9 / 12)
+
+
+@pytest.mark.parametrize("length", [1_000, 2_000, 200_000])
+@pytest.mark.parametrize("end", ["gone", "acknowledged"])
+def test_a_record_of_an_ended_task_is_slimmed_as_it_was(
+    tmp_path: Path, length: int, end: str
+) -> None:
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    agent, framework = world.agent("cpus:4;mem:4GB"), world.framework()
+    world.accept(framework, make_sized("t", length))
+    if end == "gone":
+        world.do(OperateAgent(1, world.agent_id(agent), MarkGone(), "operator"))
+    else:
+        world.finish(agent, world.framework_id(framework), "t")
+        world.call(framework, calls.Acknowledge(((world.agent_id(agent), TaskId("t"), 2),)))
+    world.close()
+    assert look(path, verify=True).verdict.digest is not None
+
+
+def test_a_budget_for_descriptions_is_full_when_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    settings = Settings(description_bytes=1_500)
+    world = RecordedWorld(path, make_head(settings))
+    world.agent("cpus:4;mem:4GB")
+    framework = world.framework()
+    verdict = world.accept(framework, make_sized("t", 2_000), make_task("u"))
+    assert [task.error is None for task in verdict.tasks] == [True, False]
+    world.close()
+    assert look(path, verify=True).verdict.digest is not None
+
+
+def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None:
+    before = RecordedWorld(tmp_path / "before")
+    agent, framework = before.agent("cpus:4;mem:4GB"), before.framework()
+    before.accept(framework, make_sized("t", 2_000))
+    before.close()
+    registry = Registry()
+    for saved in before.saved:
+        assert isinstance(saved, Record)
+        registry.apply(saved)
+    path = tmp_path / "after"
+    after = RecordedWorld(path, replace(make_head(registry=registry), master_id="m2"))
+    after.do(OperateAgent(1, before.agent_id(agent), MarkGone(), "operator"))
+    after.close()
+    assert look(path, verify=True).verdict.digest is not None
+
+
+def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
+    """The release before wrote none."""
+    path = tmp_path / "log"
+    world = RecordedWorld(path)
+    agent, framework = world.agent("cpus:4;mem:4GB"), world.framework()
+    world.accept(framework, make_sized("t", 20))
+    world.do(OperateAgent(1, world.agent_id(agent), MarkGone(), "operator"))
+    world.close()
+    text = path.read_text()
+    assert '"command":20,' in text
+    path.write_text(text.replace('"command":20,', '"command":null,'))
+    assert look(path, verify=True).verdict.digest is not None
+
+
+def make_sized(task_id: str, length: int) -> TaskInfo:
+    """A task that has `length` characters of shell line and environment, and a label."""
+    command = Command(shell="x" * (length // 2), environment={"A": "y" * (length // 2 - 1)})
+    return replace(make_task(task_id), command=command, labels=(("a", "b"),))
 
 
 # Without its beginning.

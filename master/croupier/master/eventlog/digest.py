@@ -2,7 +2,8 @@
 
 It is over every effect of every event: what was sent to whom, in which order; what was saved,
 closed and reported. Of an operator's answer only that there was one: the answer may be a piece
-of the state, which goes on changing. What tasks are to run is left out, as it is of the log.
+of the state, which goes on changing. What tasks are to run is left out; an illegal command, such
+as the empty one of a slimmed task, is not.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from functools import cache
 from hashlib import sha256
 
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
-from croupier.master.eventlog.lines import CODEC, as_json
+from croupier.master.eventlog.lines import DIGESTED, as_json
 from croupier.model.codec import Encode
 from croupier.model.errors import CroupierError
 
@@ -47,4 +48,4 @@ def _kind(result: object) -> str:
 
 @cache
 def _encoder() -> Encode:
-    return CODEC.encoder(Send | Close | Save | Happened)
+    return DIGESTED.encoder(Send | Close | Save | Happened)

@@ -4,15 +4,15 @@
     {"role"|"agent"|"framework"|"offer"|"task": {}}  how things stood then; not in a run's first
     {"at": S, "event": {...}, "did": [...], "decided": "..."}
 
-What tasks are to run is left out: nothing is decided on a command but whether it is a legal
-one, and commands and their environments may hold secrets.
+Of a command that is legal only the size is written: decisions depend on nothing else of it, and
+commands and their environments may hold secrets. It is read as a legal command of that size.
 """
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from functools import cache, reduce
+from functools import cache, lru_cache, reduce
 from operator import or_
 from typing import Any, Final, get_args
 
@@ -27,7 +27,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.model.task import Command
+from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command
 
 FORMAT: Final = 1
 # Events that are logged: all but those that only look.
@@ -161,10 +161,16 @@ _NAMES: Final[dict[str, type]] = {
     "task": KnownTask,
 }
 _NAME_OF: Final = {cls: name for name, cls in _NAMES.items()}
-_STAND_IN: Final = Command(argv=("-",))
+
+
+def _size_of_command(command: Command) -> Any:
+    """The size of a legal command; an illegal one in full."""
+    told = _without_command(command)
+    return command.size if told is None else told
 
 
 def _without_command(command: Command) -> Any:
+    """Nothing of a legal command; an illegal one in full."""
     try:
         command.check()
     except InvalidRequest:
@@ -173,12 +179,29 @@ def _without_command(command: Command) -> Any:
 
 
 def _decode_command(told: Any) -> Command:
-    command: Command = _STAND_IN if told is None else _EXACT.decoder(Command)(told)
+    if told is None:
+        # Written by a release that did not write sizes.
+        return _stand_in(1)
+    if type(told) is int:
+        return _stand_in(told)
+    command: Command = _EXACT.decoder(Command)(told)
     return command
 
 
+@lru_cache(maxsize=64)
+def _stand_in(size: int) -> Command:
+    """A legal command of that size."""
+    if not 1 <= size <= MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES:
+        raise Undecodable("not the size of a legal command")
+    rest = max(0, size - MAX_COMMAND_BYTES)
+    environment = {"-": "-" * (rest - 1)} if rest else {}
+    return Command(("-" * (size - rest),), environment=environment)
+
+
 _EXACT: Final = Codec()
-CODEC: Final = Codec({Command: Form(_without_command, _decode_command)})
+CODEC: Final = Codec({Command: Form(_size_of_command, _decode_command)})
+# For digests. They leave out the size, so digests of logs without sizes stay valid.
+DIGESTED: Final = Codec({Command: Form(_without_command, _decode_command)})
 
 
 @cache
