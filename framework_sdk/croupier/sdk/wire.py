@@ -58,6 +58,7 @@ def subscribe_call(identity: Identity, standing: Standing) -> pb.Call:
             demands=map(demand_to_wire, standing.demands),
             suppressed=everywhere,
             suppressed_roles=() if everywhere else standing.suppressed,
+            takes_reconciled=True,
         )
     )
 

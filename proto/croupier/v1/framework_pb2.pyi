@@ -266,6 +266,7 @@ class Subscribe(_message.Message):
     DEMANDS_FIELD_NUMBER: _builtins.int
     SUPPRESSED_FIELD_NUMBER: _builtins.int
     SUPPRESSED_ROLES_FIELD_NUMBER: _builtins.int
+    TAKES_RECONCILED_FIELD_NUMBER: _builtins.int
     client_id: _builtins.str
     """New for each run of the framework's program: call numbers start again."""
     offer_lease_ms: _builtins.int
@@ -274,6 +275,10 @@ class Subscribe(_message.Message):
     """
     suppressed: _builtins.bool
     """In all roles."""
+    takes_reconciled: _builtins.bool
+    """The client reads TaskStatus.reconciled. Without it RECONCILE is answered by updates without a
+    number, which need no acknowledgement, as clients of older releases expect.
+    """
     @_builtins.property
     def framework(self) -> Global___FrameworkInfo: ...
     @_builtins.property
@@ -293,10 +298,11 @@ class Subscribe(_message.Message):
         demands: _abc.Iterable[Global___Demand] | None = ...,
         suppressed: _builtins.bool = ...,
         suppressed_roles: _abc.Iterable[_builtins.str] | None = ...,
+        takes_reconciled: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["framework", b"framework"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "demands", b"demands", "framework", b"framework", "offer_lease_ms", b"offer_lease_ms", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["client_id", b"client_id", "demands", b"demands", "framework", b"framework", "offer_lease_ms", b"offer_lease_ms", "suppressed", b"suppressed", "suppressed_roles", b"suppressed_roles", "takes_reconciled", b"takes_reconciled"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -102,3 +102,18 @@ def test_an_end_under_a_later_number_is_told_though_what_came_before_is_not() ->
     assert [status.sequence for status in scene.told()] == [3, 1003]
     scene.acknowledge(1003, 3)
     assert T1 not in scene.state.frameworks[scene.owner].tasks
+
+
+def test_an_older_sdk_is_answered_without_a_number() -> None:
+    """It shows no number twice, so it would never show an answer that has one."""
+    scene = Away()
+    scene.end_session(scene.session)
+    scene.session = scene.framework(
+        framework_id=scene.owner, client_id="c1", takes_reconciled=False
+    )
+    answer = scene.reconcile()
+    assert answer == replace(scene.statuses[-1], sequence=0)
+    assert not answer.needs_acknowledgement
+    # The agent tells the end until that is acknowledged.
+    scene.send_again()
+    assert scene.told()[-1] == scene.statuses[-1]

@@ -31,6 +31,7 @@ class Subscribe:
         client_id: names the run of its program; call numbers start again with each.
         offer_lease_s: 0 is the default.
         suppressed: in all roles; `suppressed_roles` names single ones.
+        takes_reconciled: whether the SDK knows answers to RECONCILE that have a number.
     """
 
     session: SessionId
@@ -45,6 +46,7 @@ class Subscribe:
     hostname: str = ""
     webui_url: str = ""
     suppressed_roles: tuple[Role, ...] = ()
+    takes_reconciled: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ class Framework:
             asked for, by the number of that.
         is_stranger: the ledger did not know of it when it came, so it may have tasks that the
             ledger does not know either.
+        takes_reconciled: as its SUBSCRIBE said.
         ended: how many of its tasks have ended and were not acknowledged.
     """
 
@@ -74,6 +75,7 @@ class Framework:
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
     unseen: dict[int, list[TaskId]] = field(default_factory=dict)
     is_stranger: bool = False
+    takes_reconciled: bool = True
     ended: int = 0
 
     def move(self, state: FrameworkState) -> None:

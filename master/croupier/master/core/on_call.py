@@ -7,10 +7,11 @@ before is answered from memory: a call that is sent again is not done again.
 from __future__ import annotations
 
 from collections.abc import Container, Generator, Iterator
+from dataclasses import replace
 from typing import assert_never
 
 from croupier.master.core import calls, on_framework
-from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, Step
+from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, SessionId, Step
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
@@ -231,8 +232,15 @@ def _reconcile(
         elif task.is_undecided:
             statuses.append(_undecided(state, task, now))
         else:
-            statuses.append(reconciled(task, framework.session))
+            statuses.append(_known(framework, task, framework.session))
     yield from send_updates(framework.session, statuses)
+
+
+def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
+    """The latest status; without its number for an SDK that shows no number twice."""
+    if framework.takes_reconciled:
+        return reconciled(task, session)
+    return replace(task.status, sequence=0)
 
 
 def _undecided(state: State, task: Task, now: float) -> TaskStatus:
