@@ -117,7 +117,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     framework.move(FrameworkState.REMOVED)
     yield Save(record_of(framework))
     yield from forget_all(framework, state.begin_run(framework, ""))
-    forgotten = state.spend_framework_id(framework.framework_id)
+    forgotten = state.spend_framework_id(framework.framework_id, framework.is_stranger)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):

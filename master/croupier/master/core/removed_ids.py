@@ -2,9 +2,11 @@
 
 Rule: what is remembered is bounded, and what is refused is not. Ids that masters of this cluster
 gave are counted within each term, so the highest removed id of a term stands for all below it:
-one of those that is not known belongs to a framework that was removed. Other ids, with which
-frameworks return whose master has lost its store, have no order. Once one of these had to be
-forgotten no unknown one is admitted any more.
+one of those that is not known belongs to a framework that was removed. This holds only for
+frameworks that the ledger knew. Frameworks whose master has lost its store, or goes on with an old
+copy, return with ids that the ledger does not know. The removal of one of these says nothing about
+ids below it, so each of them is remembered alone. Once there is no room for another one, no id that
+the ledger does not know is admitted any more.
 """
 
 from __future__ import annotations
@@ -31,34 +33,39 @@ class RemovedIds:
         """
         self._cluster, self._epoch, self._limit = cluster, epoch, limit
         self._given: OrderedDict[FrameworkId, None] = OrderedDict()
-        self._foreign: OrderedDict[FrameworkId, None] = OrderedDict()
+        self._alone: OrderedDict[FrameworkId, None] = OrderedDict()
         self._highest: dict[int, tuple[int, FrameworkId]] = {}
+        self._last = 0
 
     def __iter__(self) -> Iterator[FrameworkId]:
         """Those that are remembered, each kind in the order of removal."""
-        yield from self._foreign
+        yield from self._alone
         yield from self._given
 
     def __contains__(self, framework_id: FrameworkId) -> bool:
         """Whether the id is of a removed framework, if it is of none that is known."""
         place = self._place(framework_id)
-        if place is None:
-            return framework_id in self._foreign
-        return place[1] <= self.highest(place[0])
+        is_below = place is not None and place[1] <= self.highest(place[0])
+        return is_below or framework_id in self._alone
 
     def refuses(self, framework_id: FrameworkId) -> bool:
         """Whether no framework may come with the id, if it is of none that is known."""
-        if framework_id in self:
-            return True
-        return self._place(framework_id) is None and len(self._foreign) >= self._limit
+        return framework_id in self or len(self._alone) >= self._limit
 
-    def add(self, framework_id: FrameworkId) -> FrameworkId | None:
-        """Take in the id of a removed framework; return the one that is forgotten for it."""
+    def add(self, framework_id: FrameworkId, is_stranger: bool = False) -> FrameworkId | None:
+        """Take in the id of a removed framework; return the one that is forgotten for it.
+
+        Args:
+            framework_id: of the framework.
+            is_stranger: the ledger did not know of the framework when it came.
+        """
         place = self._place(framework_id)
-        if place is None:
-            self._foreign[framework_id] = None
-            if len(self._foreign) > self._limit:
-                return self._foreign.popitem(last=False)[0]
+        if place is not None and place[0] == self._epoch:
+            self._last = max(self._last, place[1])
+        if place is None or is_stranger:
+            self._alone[framework_id] = None
+            if len(self._alone) > self._limit:
+                return self._alone.popitem(last=False)[0]
             return None
         epoch, number = place
         self._given[framework_id] = None
@@ -73,8 +80,13 @@ class RemovedIds:
         return forgotten
 
     def highest(self, epoch: int) -> int:
-        """The highest number of a removed framework that a master of that term named; or 0."""
+        """The number of that term that stands for all below it; 0: there is none."""
         return self._highest.get(epoch, (0, ""))[0]
+
+    @property
+    def last_of_term(self) -> int:
+        """The highest number of a removed framework with an id of the present term; or 0."""
+        return self._last
 
     def _place(self, framework_id: FrameworkId) -> tuple[int, int] | None:
         """Term and number of an id as masters of this cluster give them; None: it is none."""

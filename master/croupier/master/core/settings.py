@@ -30,8 +30,8 @@ class Settings:
         completed_tasks: how many ended tasks are kept to be looked at.
         spent_ids: how many ended task ids are remembered for each framework, so that
             none is used twice.
-        spent_frameworks: how many ids of removed frameworks are remembered, of those that masters
-            of this cluster gave and of others; all are refused for ever.
+        spent_frameworks: how many ids of removed frameworks are remembered, of those that the
+            ledger knew and of others; all are refused for ever.
         gone_agents: how many agents that were declared gone are remembered, so that none
             returns.
         unreachable_agents: how many unreachable agents are remembered, if nobody misses them.

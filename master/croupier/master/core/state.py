@@ -41,7 +41,7 @@ class State:
     """What the core decides on.
 
     Attributes:
-        epoch: how many masters have led the cluster, this one included.
+        epoch: the epoch of the term, which the master's id ends with; 1 for an id without one.
         peers: who speaks on each session.
         removed: ids of frameworks that are gone for good.
         gone: ids of agents that an operator declared dead; the oldest are forgotten.
@@ -54,18 +54,18 @@ class State:
         initial_roles: settings of roles that hold where no operator has set any.
     """
 
-    def __init__(
-        self, master_id: str, settings: Settings, allocator: Allocator, epoch: int = 1
-    ) -> None:
+    def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
         """Know nothing yet."""
-        self.master_id, self.epoch = master_id, epoch
+        self.master_id = master_id
+        epoch = master_id.rpartition("-")[2]
+        self.epoch = int(epoch) if _is_number(epoch) else 1
         self.settings = settings
         self.allocator = allocator
         self.agents: dict[AgentId, Agent] = {}
         self.frameworks: dict[FrameworkId, Framework] = {}
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
-        self.removed = RemovedIds(self.cluster, epoch, settings.spent_frameworks)
+        self.removed = RemovedIds(self.cluster, self.epoch, settings.spent_frameworks)
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
@@ -90,8 +90,7 @@ class State:
 
         Tasks are known, but not how they stand: that is for their agents to say.
         """
-        epoch = registry.master.epoch if registry.master is not None else 0
-        state = cls(master_id, settings, allocator, epoch + 1)
+        state = cls(master_id, settings, allocator)
         for record in registry.agents.values():
             if record.gone:
                 state.spend_agent_id(record.agent_id)
@@ -116,7 +115,7 @@ class State:
             allocator.set_role(role.role, role.settings)
         for known in registry.frameworks.values():
             if known.removed:
-                state.spend_framework_id(known.framework_id)
+                state.spend_framework_id(known.framework_id, known.is_stranger)
                 continue
             framework = state.add_framework(
                 known.framework_id, known.name, known.roles, known.failover_timeout_s
@@ -201,7 +200,7 @@ class State:
         """A new id, unique among all masters of this cluster."""
         while True:
             # A peer may have come with an id of its own making that looks like ours.
-            spent = self.removed.highest(self.epoch) if kind == "F" else 0
+            spent = self.removed.last_of_term if kind == "F" else 0
             self._counts[kind] = max(self._counts[kind], spent) + 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
             known = (self.agents, self.frameworks, self.gone)
@@ -231,9 +230,11 @@ class State:
         self.allocator.add_framework(framework_id, roles)
         return framework
 
-    def spend_framework_id(self, framework_id: FrameworkId) -> FrameworkId | None:
-        """Remember that the id is spent; return the one that is forgotten for it."""
-        return self.removed.add(framework_id)
+    def spend_framework_id(
+        self, framework_id: FrameworkId, is_stranger: bool
+    ) -> FrameworkId | None:
+        """See `RemovedIds.add`."""
+        return self.removed.add(framework_id, is_stranger)
 
     def spend_agent_id(self, agent_id: AgentId) -> AgentId | None:
         """Remember that the agent is gone; of very many the oldest is forgotten, and returned."""

@@ -1,0 +1,133 @@
+"""A master that goes on with an old copy of its store, which does not know all frameworks."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from croupier.master.allocator import Allocator
+from croupier.master.core import calls
+from croupier.master.core.effects import SessionId
+from croupier.master.core.events import AgentTask
+from croupier.master.core.messages import KillTask
+from croupier.master.core.records import (
+    ForgetFramework,
+    FrameworkRecord,
+    MasterRecord,
+    PastTerm,
+    Registry,
+)
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.lineage import Names, next_record
+from croupier.model.errors import Removed
+from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.store_position import StorePosition
+from croupier.model.task import TaskState, TaskStatus
+from croupier.sim.replay.exact import Exact
+from tests.harness.recorded import make_head
+from tests.harness.world import CLUSTER, World, make_task
+
+BEFORE = MasterRecord(CLUSTER, 5, "secret", terms=(PastTerm(5, "five", 10),))
+KNOWN, LIVE, REMOVED = (FrameworkId(f"{CLUSTER}-5-F{number}") for number in (1, 2, 3))
+
+
+def registry() -> Registry:
+    """The old copy: it was made before the second framework subscribed."""
+    known = FrameworkRecord(KNOWN, "f", (Role("r"),), 600.0, client_id="c1")
+    return Registry(BEFORE, frameworks={KNOWN: known})
+
+
+def after_old_store(epoch: int) -> MasterRecord:
+    """The record of the next term, if an agent has heard of a master of that epoch."""
+    given_up = StorePosition(0, epoch, "lost", 99)
+    return next_record(BEFORE, 10, Names("x", "y", "next"), given_up)
+
+
+def old_store(settings: Settings | None = None) -> World:
+    master_id = after_old_store(5).master_id
+    return World(
+        state=State.recovered(registry(), master_id, settings or Settings(), Allocator(), 0.0)
+    )
+
+
+def remove(world: World, framework_id: str) -> None:
+    """The framework returns, and tears down."""
+    world.call(world.framework(framework_id=framework_id), calls.Teardown())
+
+
+def agent_with_task_of(world: World, framework_id: FrameworkId) -> SessionId:
+    agent_id = AgentId(f"{CLUSTER}-5-A1")
+    status = TaskStatus(framework_id, TaskId("t1"), agent_id, TaskState.RUNNING, sequence=1)
+    task = AgentTask(framework_id, make_task("t1"), status)
+    return world.agent("cpus:4;mem:4GB", agent_id=agent_id, tasks=(task,))
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_removed_framework_removes_no_other_that_the_copy_does_not_know(
+    restarted: bool,
+) -> None:
+    world = old_store()
+    remove(world, REMOVED)
+    if restarted:
+        world.restart()
+    agent = agent_with_task_of(world, LIVE)
+    assert not [each for each in world.sent[agent] if isinstance(each, KillTask)]
+    assert world.framework(framework_id=LIVE) not in world.closed
+    again = world.framework(framework_id=REMOVED)
+    assert isinstance(world.closed[again], Removed)
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_removed_framework_that_the_copy_knows_removes_all_below_it(restarted: bool) -> None:
+    world = old_store()
+    remove(world, KNOWN)
+    first, second = (world.framework_id(world.framework()) for _ in range(2))
+    for framework_id in (second, first):
+        remove(world, framework_id)
+    if restarted:
+        world.restart()
+    for framework_id in (first, second):
+        again = world.framework(framework_id=framework_id)
+        assert isinstance(world.closed[again], Removed)
+
+
+def test_removed_frameworks_that_the_copy_does_not_know_are_bounded() -> None:
+    world = old_store(Settings(spent_frameworks=2))
+    ids = [FrameworkId(f"{CLUSTER}-5-F{number}") for number in (4, 3, 2)]
+    for framework_id in ids[:2]:
+        remove(world, framework_id)
+    # There is no room for another id: from here on unknown frameworks are refused.
+    assert list(world.state.removed) == ids[:2]
+    for framework_id in ids:
+        again = world.framework(framework_id=framework_id)
+        assert isinstance(world.closed[again], Removed)
+    assert not [each for each in world.saved if isinstance(each, ForgetFramework)]
+    assert world.framework() not in world.closed
+
+
+def test_a_removed_id_of_the_present_term_is_not_given_again() -> None:
+    world = old_store(Settings(spent_frameworks=1))
+    own = world.state.master_id
+    for number in (2, 1):
+        world.framework(framework_id=f"{own}-F{number}")
+    for number in (2, 1):
+        remove(world, f"{own}-F{number}")
+    assert list(world.state.removed) == [f"{own}-F1"], "the other one is forgotten"
+    assert world.framework_id(world.framework()) == f"{own}-F3"
+
+
+@pytest.mark.parametrize("heard", [5, 9])
+def test_the_epoch_of_the_state_is_that_of_the_term(heard: int) -> None:
+    record = after_old_store(heard)
+    head = replace(make_head(registry=registry()), master_id=record.master_id)
+    replayed = Exact(head).state
+    assert replayed.epoch == record.epoch == heard + 1
+    assert replayed.has_issued(OfferId(f"{CLUSTER}-{heard}-O1"))
+    world = World(state=replayed)
+    for _ in range(2):
+        session = world.framework()
+        world.call(session, calls.Teardown())
+    assert FrameworkId(f"{record.master_id}-F1") in replayed.removed
+    assert replayed.removed.highest(record.epoch) == 2
