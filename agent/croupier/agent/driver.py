@@ -14,6 +14,7 @@ from dataclasses import replace
 from signal import SIGKILL, SIGTERM
 from typing import Protocol, assert_never
 
+from croupier.agent import health_check
 from croupier.agent.checkpoint import Checkpoint as Log
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
@@ -172,12 +173,17 @@ class Driver:
                 ordered_at = self._ordered_at.pop(event.key, None)
                 if ordered_at is not None and isinstance(event, ev.Started):
                     self._watcher.launched(self._clock.now() - ordered_at)
-            if isinstance(event, ev.Launch) and self._launcher.has_sandbox(event):
+            if isinstance(event, ev.Launch) and self._has_sandbox(event):
                 event = replace(event, has_sandbox=True)
             self._step(event)
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self._clock.now():
             self._step(ev.Due())
+
+    def _has_sandbox(self, order: ev.Launch) -> bool:
+        """Look for the task's sandbox, unless the launch is refused anyway: the disk may hang."""
+        is_refused = not self.state.health.is_healthy and self.state.takes_refusals
+        return not is_refused and self._launcher.has_sandbox(order)
 
     def _step(self, event: Event) -> None:
         now = Now(self._clock.now(), self._clock.wall_ms())
@@ -195,11 +201,26 @@ class Driver:
                 self._lazy_since = now
             return
         self._lazy_since = None
-        size = await self._log.commit(records)
+        loop = asyncio.get_running_loop()
+        alarm = loop.call_later(health_check.ANSWER_S, self._tell_of_stall)
+        try:
+            size = await self._log.commit(records)
+        finally:
+            alarm.cancel()
         self._watcher.committed(self._clock.now() - now, size)
         if not self._log.has_room:
             # Before any launch that waits in the inbox.
             self._step(ev.OutOfRoom())
+
+    def _tell_of_stall(self) -> None:
+        """Become unhealthy while a commit waits for the disk; the health check cannot get in.
+
+        What follows from this has no records, so it does not have to wait for them.
+        """
+        problem = health_check.does_not_answer(self._log.path.parent)
+        now = Now(self._clock.now(), self._clock.wall_ms())
+        for effect in step(self.state, ev.HealthChecked((problem,)), now):
+            self._perform(effect)
 
     def _adopt(self) -> None:
         """Look for some of what an earlier life has left."""
@@ -270,7 +291,9 @@ class Driver:
         self, effect: Adopt | Dismiss | Forget | Outdated | HealthChanged | CheckHealth
     ) -> None:
         match effect:
-            case HealthChanged(session, problems):
+            case HealthChanged(session):
+                # A stall of the commit that this effect waited for was told before it.
+                problems = self.state.health.problems
                 self._flush()
                 self._link.tell_health(session, problems)
                 self._watcher.health_changed(problems)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import secrets
 import stat
 import subprocess
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.effects import CheckHealth
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.core.on_health import DISK_FULL
+from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.reserve import FULL
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.run_file import SIZE
@@ -29,7 +31,7 @@ from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 # A disk that takes longer than this to look at counts as broken.
 ANSWER_S = 30.0
 TRIAL_S = 10.0
-# Written to and removed again in each directory that a launch writes to.
+# Written to and removed again in each directory that a launch writes to; with a random end.
 TRIAL = ".trial"
 # Directories that a launch writes to, with the modes in which they are made again.
 _WRITTEN = {"sandboxes": 0o711, "runs": 0o700}
@@ -92,8 +94,8 @@ class HealthCheck:
         ]
         _, late = await asyncio.wait(looks, timeout=ANSWER_S)
         if late:
-            message = f"{self._work_dir.path} does not answer for over {ANSWER_S:g} s"
-            self._report(HealthChecked((Problem(WORK_DIR, message),), is_thorough))
+            problem = does_not_answer(self._work_dir.path)
+            self._report(HealthChecked((problem,), is_thorough))
             await asyncio.wait(looks)
         else:
             found = [problem for look in looks for problem in look.result()]
@@ -123,7 +125,7 @@ class HealthCheck:
                 if not stat.S_ISDIR(os.lstat(path).st_mode):
                     yield Problem(WORK_DIR, f"{path} is not a directory")
                     continue
-                _write_trial(path / TRIAL)
+                _write_trial(path)
             except OSError as error:
                 yield _of(error, path)
 
@@ -141,18 +143,26 @@ class HealthCheck:
             yield Problem(LAUNCH, f"the shim cannot be started: {error}")
 
 
-def _write_trial(path: Path) -> None:
-    """Make, fill and remove a file such as each run has.
+def does_not_answer(path: Path) -> Problem:
+    """The problem of a disk that has taken too long."""
+    return Problem(WORK_DIR, f"{path} does not answer for over {ANSWER_S:g} s")
+
+
+def _write_trial(directory: Path) -> None:
+    """Make, fill and remove a file such as each run has, under a name that no task can know.
+
+    What an agent that is killed meanwhile leaves counts as no run and as no sandbox.
 
     Raises:
         OSError: if that fails, as on a full or read-only disk.
     """
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    path = directory / f"{TRIAL}-{secrets.token_hex(8)}"
+    fd = open_beneath(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)
     try:
         os.write(fd, b" " * SIZE)
     finally:
         os.close(fd)
-        path.unlink(missing_ok=True)
+        unlink_beneath(path)
 
 
 def _of(error: OSError, path: Path) -> Problem:

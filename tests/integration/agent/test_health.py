@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import threading
 from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
@@ -12,6 +13,9 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from croupier.agent import health_check
+from croupier.agent.core.events import Launch
+from croupier.agent.launcher import Launcher
 from croupier.agent.leftovers import clean_up
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
@@ -117,6 +121,48 @@ async def test_register_carries_the_problems(
     register = (await master.agent(2)).register
     assert register is not None
     assert {problem.part for problem in register.problems} == {"work-dir", "checkpoint"}
+
+
+async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is(
+    serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers, sync = threading.Event(), os.fdatasync
+
+    def hang(fd: int) -> None:
+        assert answers.wait(60)
+        sync(fd)
+
+    monkeypatch.setattr(health_check, "ANSWER_S", 0.05)
+    monkeypatch.setattr(os, "fdatasync", hang)
+    looked_for: list[str] = []
+    has = Launcher.has_sandbox
+
+    def has_sandbox(launcher: Launcher, order: Launch) -> bool:
+        looked_for.append(order.task.task_id)
+        return has(launcher, order)
+
+    monkeypatch.setattr(Launcher, "has_sandbox", has_sandbox)
+    try:
+        master.launch(shell("first", "true"))
+        await eventually(lambda: bool(master.health()), 10, "the master is told")
+        assert parts(master.health()[-1]) == {"work-dir"}
+        assert (await readiness(serving))[0] == 503
+        assert not master.states("first")
+        master.launch(shell("late", "true"))
+        await eventually(lambda: _waits(serving, "late"), 10, "the launch has arrived")
+    finally:
+        monkeypatch.setattr(health_check, "ANSWER_S", 30.0)
+        answers.set()
+    await master.state("first", FINISHED)
+    await eventually(lambda: _is_answered(master, "late"), 10, "the launch is answered")
+    assert "does not answer" in master.refused()["late"]
+    assert looked_for == ["first"]
+    await until_healthy(master)
+
+
+def _waits(serving: Serving, name: str) -> bool:
+    events = [event for event, _ in serving.agent._inbox._events]
+    return any(isinstance(event, Launch) and event.task.task_id == name for event in events)
 
 
 async def test_an_older_master_is_told_in_updates(

@@ -7,7 +7,7 @@ import os
 import random
 import shutil
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,10 @@ from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.effects import CheckHealth
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.health_check import TRIAL, HealthCheck
+from croupier.agent.leftovers import unknown_runs
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.run_file import SIZE
+from croupier.agent.shim.strays import end_strays
 from croupier.agent.work_dir import WorkDir
 from croupier.rpc.clock import SystemClock
 
@@ -70,7 +73,25 @@ async def test_a_healthy_agent_has_no_problem_and_nothing_is_left_behind(
 ) -> None:
     assert await checking.parts() == set()
     assert await checking.parts(THOROUGH) == set()
-    assert not list(checking.path.rglob(TRIAL))
+    assert not list(checking.path.rglob(f"{TRIAL}*"))
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
+async def test_what_a_task_puts_in_the_place_of_the_trial_stops_no_check(
+    checking: Checking, make: Callable[[Path], None]
+) -> None:
+    await checking.parts()
+    for part in ("runs", "sandboxes"):
+        make(checking.path / part / TRIAL)
+    assert await checking.parts(THOROUGH) == set()
+    assert await checking.parts(CheckHealth(0.0)) == set()
+
+
+def test_what_an_agent_that_was_killed_leaves_of_a_trial_is_no_run(tmp_path: Path) -> None:
+    (tmp_path / TRIAL).write_bytes(b" " * SIZE)
+    assert not unknown_runs(tmp_path, [])
+    assert end_strays(tmp_path, set()) == 0
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_work_dir_that_was_removed(checking: Checking) -> None:
