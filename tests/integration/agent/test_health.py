@@ -6,22 +6,23 @@ import os
 import shutil
 import subprocess
 import threading
-from collections.abc import AsyncIterator
-from contextlib import suppress
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import aiohttp
 import pytest
 
 from croupier.agent import health_check
-from croupier.agent.core.events import Launch
+from croupier.agent.core.events import HealthChecked, Launch
 from croupier.agent.launcher import Launcher
 from croupier.agent.leftovers import clean_up
+from croupier.model.health import LAUNCH, Problem
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
 from tests.harness.agent_process import AgentProcess
 from tests.harness.eventually import eventually
-from tests.harness.scripted_master import ScriptedMaster, shell
+from tests.harness.scripted_master import F, ScriptedMaster, shell
 from tests.integration.agent.conftest import RESOURCES, Serving
 
 FAILED, FINISHED, RUNNING = TaskState.FAILED, TaskState.FINISHED, TaskState.RUNNING
@@ -123,17 +124,27 @@ async def test_register_carries_the_problems(
     assert {problem.part for problem in register.problems} == {"work-dir", "checkpoint"}
 
 
-async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is(
-    serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@contextmanager
+def hanging_disk() -> Iterator[None]:
+    """No commit ends within the context, and 50 ms are too long for one."""
     answers, sync = threading.Event(), os.fdatasync
 
     def hang(fd: int) -> None:
         assert answers.wait(60)
         sync(fd)
 
-    monkeypatch.setattr(health_check, "ANSWER_S", 0.05)
-    monkeypatch.setattr(os, "fdatasync", hang)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(health_check, "ANSWER_S", 0.05)
+        patch.setattr(os, "fdatasync", hang)
+        try:
+            yield
+        finally:
+            answers.set()
+
+
+async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is(
+    serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked_for: list[str] = []
     has = Launcher.has_sandbox
 
@@ -142,7 +153,7 @@ async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is
         return has(launcher, order)
 
     monkeypatch.setattr(Launcher, "has_sandbox", has_sandbox)
-    try:
+    with hanging_disk():
         master.launch(shell("first", "true"))
         await eventually(lambda: bool(master.health()), 10, "the master is told")
         assert parts(master.health()[-1]) == {"work-dir"}
@@ -150,14 +161,31 @@ async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is
         assert not master.states("first")
         master.launch(shell("late", "true"))
         await eventually(lambda: _waits(serving, "late"), 10, "the launch has arrived")
-    finally:
-        monkeypatch.setattr(health_check, "ANSWER_S", 30.0)
-        answers.set()
     await master.state("first", FINISHED)
     await eventually(lambda: _is_answered(master, "late"), 10, "the launch is answered")
     assert "does not answer" in master.refused()["late"]
     assert looked_for == ["first"]
     await until_healthy(master)
+
+
+async def test_a_recovery_that_waits_for_the_commit_does_not_hide_that_the_disk_hangs(
+    serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = serving.agent._inbox.put_now
+
+    async def no_answer(*_: object) -> None:
+        pass
+
+    # The test answers in place of the check.
+    monkeypatch.setattr(health_check.HealthCheck, "_answer", no_answer)
+    put(HealthChecked((Problem(LAUNCH, "the shim is gone"),)))
+    await eventually(lambda: bool(master.health()), 10, "the agent is unhealthy")
+    with hanging_disk():
+        put(HealthChecked((), is_thorough=True))
+        put(Launch(F, shell("t", "true")))
+        await eventually(lambda: len(master.health()) > 1, 10, "the master is told")
+    await master.state("t", FINISHED)
+    assert [parts(told) for told in master.health()][1:] == [{"work-dir"}] * 2
 
 
 def _waits(serving: Serving, name: str) -> bool:
