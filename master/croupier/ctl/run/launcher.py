@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 from croupier.ctl.run.addresses import Addresses
@@ -57,7 +58,9 @@ class Launcher(Framework):
         self._agents: dict[str, str] = {}
         self.progress = Progress(job.count)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.launched_at = 0.0
+        # By the clock of the loop: when a copy was last launched, and when the first of those that
+        # are pending was put back.
+        self.launched_at = self.pending_since = 0.0
 
     def give_up(self) -> None:
         """Launch nothing more."""
@@ -116,7 +119,8 @@ class Launcher(Framework):
         if not isinstance(error, (Conflict, NotFound, Unavailable)):
             raise error
         if self.progress.find(verdict.task_id) is copy:
-            self.progress.put_back(copy)
+            with self._noting_wait():
+                self.progress.put_back(copy)
         return True
 
     async def _decline(self, offer: Offer) -> None:
@@ -132,7 +136,8 @@ class Launcher(Framework):
         if status.state in _HAS_RUN:
             agent_id = self._agents[status.task_id]
             self._outputs.follow(copy.index, agent_id, status.framework_id, status.task_id)
-        complaint = self.progress.on_status(status)
+        with self._noting_wait():
+            complaint = self.progress.on_status(status)
         if complaint:
             self._complain(complaint)
         if self.progress.find(status.task_id) is None:
@@ -152,6 +157,14 @@ class Launcher(Framework):
             await self.demand(self._job.unit, self.progress.pending)
         except Unavailable:
             return  # it is told with the next subscription
+
+    @contextmanager
+    def _noting_wait(self) -> Iterator[None]:
+        """Note the time if copies are pending after this and none was before."""
+        was_pending = self.progress.pending
+        yield
+        if self.progress.pending and not was_pending:
+            self.pending_since = asyncio.get_running_loop().time()
 
     async def _guarded(self, handling: Coroutine[Any, Any, None]) -> None:
         """What goes wrong in a handler ends the command, by `over`."""

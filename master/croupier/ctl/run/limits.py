@@ -39,7 +39,8 @@ async def limit_over(limits: Limits, launcher: Launcher) -> str:
     while True:
         now = loop.time()
         whole = begun + _or_never(limits.whole_s)
-        waiting = max(begun, launcher.launched_at) + _or_never(limits.waiting_s)
+        waited_since = max(begun, launcher.launched_at, launcher.pending_since)
+        waiting = waited_since + _or_never(limits.waiting_s)
         if now >= whole:
             return f"not done after {limits.whole_s:g} s (--timeout); the tasks are ended"
         if launcher.progress.pending and now >= waiting:

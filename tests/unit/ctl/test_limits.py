@@ -1,0 +1,61 @@
+"""How long a run waits for resources."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from croupier.ctl.run.job import Job
+from croupier.ctl.run.launcher import Launcher
+from croupier.ctl.run.limits import Limits, limit_over
+from croupier.ctl.target import Target
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import TaskState, TaskStatus
+from croupier.rpc.address import Address
+from croupier.sdk import Conflict, TaskVerdict
+
+WAITING_S = 0.2
+
+
+class Unused:
+    """What these tests do not use, such as the output of tasks."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_args, **_more: None
+
+
+@pytest.fixture
+async def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
+    job = Job(words=("x",), unit=Resources.parse("cpus:1;mem:1GB"))
+    unused: Any = Unused()
+    made = Launcher(job, Target((Address("127.0.0.1", 9),)), unused, unused, print)
+
+    async def nothing() -> None: ...
+
+    monkeypatch.setattr(made, "_ask_again", nothing)
+    return made
+
+
+@pytest.mark.parametrize("state", [TaskState.DROPPED, TaskState.UNKNOWN, None])
+async def test_waiting_counts_from_when_a_copy_began_to_wait(
+    launcher: Launcher, state: TaskState | None
+) -> None:
+    loop = asyncio.get_running_loop()
+    limit = asyncio.create_task(limit_over(Limits(waiting_s=WAITING_S), launcher))
+    [copy] = launcher.progress.launch(1)
+    launcher.launched_at = loop.time()
+    await asyncio.sleep(1.5 * WAITING_S)
+    assert not limit.done(), "nothing waits"
+    waits_since = loop.time()
+    task_id = TaskId("run-0")
+    if state is None:
+        launcher._judge(copy, TaskVerdict(task_id, Conflict("a stale offer")))
+    else:
+        status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state)
+        await launcher.on_update(status)
+    assert launcher.progress.pending == 1
+    assert "no task could be started" in await limit
+    assert loop.time() - waits_since >= WAITING_S
