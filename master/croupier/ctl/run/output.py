@@ -30,6 +30,8 @@ SILENCE_S: Final = 30.0
 LAG_S: Final = 2.0
 # How long output is still tried for once its task has ended: agents restart meanwhile.
 LAST_S: Final = 20.0
+# The same while the agent answers that it has too many readers: it has the output.
+BUSY_S: Final = 600.0
 # An agent that answers knows a task's output from its start on: what it does not know soon
 # after the end will not come.
 LAST_LOOKS: Final = 2
@@ -43,6 +45,7 @@ class Followed:
     Attributes:
         has_run: False if the task is known to have written nothing.
         until: when to give up what cannot be read, once it has ended.
+        busy_until: the latest that `until` is put off to while the agent has too many readers.
     """
 
     agent_id: str
@@ -51,6 +54,7 @@ class Followed:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
     has_run: bool = True
     until: float = math.inf
+    busy_until: float = math.inf
 
     def url(self, address: str, stream: Stream) -> str:
         """Where the agent at `address` serves a stream of it."""
@@ -64,11 +68,13 @@ class Problem:
     Attributes:
         is_broken: the connection stood, and broke.
         is_unknown: the agent answers that it has no such output.
+        is_busy: the agent answers that it has too many readers.
     """
 
     text: str
     is_broken: bool = False
     is_unknown: bool = False
+    is_busy: bool = False
 
 
 class Outputs:
@@ -131,7 +137,8 @@ class Outputs:
         followed = self._followed.get(task_id)
         if followed is not None and not followed.ended.is_set():
             followed.has_run = has_run
-            followed.until = asyncio.get_running_loop().time() + LAST_S
+            now = asyncio.get_running_loop().time()
+            followed.until, followed.busy_until = now + LAST_S, now + BUSY_S
             followed.ended.set()
 
     async def drained(self) -> None:
@@ -177,8 +184,10 @@ class Outputs:
         """Whether more output of a task that has ended is not to be expected."""
         if problem.is_unknown and looks >= LAST_LOOKS:
             return True
-        is_gone = self._addresses.is_gone(followed.agent_id)
-        return is_gone or asyncio.get_running_loop().time() >= followed.until
+        now = asyncio.get_running_loop().time()
+        if problem.is_busy:
+            followed.until = max(followed.until, min(now + LAST_S, followed.busy_until))
+        return self._addresses.is_gone(followed.agent_id) or now >= followed.until
 
     def _words(self, followed: Followed, problem: Problem) -> str:
         is_gone = self._addresses.is_gone(followed.agent_id)
@@ -194,7 +203,7 @@ class Outputs:
             if response.status == 404:
                 return offset, Problem("the agent knows no such output", is_unknown=True)
             if response.status != 200:
-                return offset, Problem(f"HTTP {response.status}")
+                return offset, Problem(f"HTTP {response.status}", is_busy=response.status == 503)
             while True:
                 try:
                     chunk = await response.content.read(CHUNK_BYTES)

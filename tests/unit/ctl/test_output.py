@@ -1,0 +1,73 @@
+"""The output of tasks whose agent has too many readers."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from croupier.ctl.run import output
+from croupier.ctl.run.addresses import Addresses
+from croupier.ctl.run.output import Outputs
+from croupier.ctl.run.printer import Printer
+from croupier.ctl.target import Target
+from croupier.rpc.address import Address
+from tests.harness.eventually import eventually
+from tests.harness.task_outputs import TaskOutputs, serving_outputs
+
+
+class Known(Addresses):
+    """Addresses that do not change."""
+
+    async def ask_again(self) -> None:
+        """Nothing: there is no master."""
+
+
+class Shown:
+    """What a run shows, and what it complains of."""
+
+    def __init__(self) -> None:
+        self.out, self.complaints = io.BytesIO(), list[str]()
+
+
+@asynccontextmanager
+async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]:
+    """Follow a task that has ended, while its agent has too many readers."""
+    agent.texts["run-0", "stdout"] = b"hello\n"
+    agent.status = 503
+    addresses = Known(Target((Address("127.0.0.1", 9),)))
+    addresses.learn("a1", agent.address)
+    printer = Printer(shown.out, io.BytesIO(), prefixed=False)
+    try:
+        async with Outputs(printer, addresses, shown.complaints.append) as outputs:
+            outputs.follow(0, "a1", "f", "run-0")
+            outputs.on_ended("run-0", has_run=True)
+            yield outputs
+    finally:
+        printer.close()
+
+
+async def test_an_agent_with_too_many_readers_is_waited_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "LAST_S", 0.05)
+    shown = Shown()
+    async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
+        await eventually(lambda: len(agent.asked) >= 6 or shown.complaints)
+        agent.status = 200
+        await outputs.drained()
+    assert (shown.out.getvalue(), shown.complaints) == (b"hello\n", [])
+
+
+async def test_an_agent_that_has_too_many_readers_for_ever_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(output, "LAST_S", 0.05)
+    monkeypatch.setattr(output, "BUSY_S", 0.1, raising=False)
+    shown = Shown()
+    async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
+        await outputs.drained()
+    told = "may be cut short: HTTP 503"
+    assert sorted(shown.complaints) == [f"run-0: {s} {told}" for s in ("stderr", "stdout")]
