@@ -40,12 +40,13 @@ class Cluster:
         """Make ready to start `plan`."""
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._started: list[Child] = []
+        self._asked: set[Child] = set()
         self._has_crashed = self._is_slow = False
 
     @property
     def has_failed(self) -> bool:
         """Whether a daemon ended unasked, with an error, or had to be killed."""
-        return self._has_crashed or self._is_slow or any(child.status for child in self._started)
+        return self._has_crashed or self._is_slow or any(map(self._ended_badly, self._started))
 
     @property
     def logs(self) -> list[Path]:
@@ -112,9 +113,16 @@ class Cluster:
         master, agents = self._started[:1], self._started[1:]
         for group in (agents, master):
             for child in group:
+                if not child.ended.is_set():
+                    self._asked.add(child)
                 self._children.signal(child, signal.SIGTERM)
             for child in group:
                 await child.ended.wait()
+
+    def _ended_badly(self, child: Child) -> bool:
+        # One that is asked to stop before it handles signals is ended by the signal itself.
+        is_as_asked = child in self._asked and child.status == -signal.SIGTERM
+        return child.status != 0 and not is_as_asked
 
     async def _keep(self, number: int, daemon: Daemon) -> None:
         """Start a daemon again whenever it has ended, later and later if it does so soon."""
