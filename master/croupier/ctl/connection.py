@@ -18,8 +18,9 @@ from croupier.rpc.wire_errors import error_from_rpc
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
-# Finding the master must fail soon; a large answer may take its time.
-FIND_S = 4.0
+# Finding the master must fail within 5 s, with the start of the command; a large answer may
+# take its time.
+FIND_S = 3.5
 # Who follows is asked again after so long: an election takes a few seconds.
 AGAIN_S = 0.2
 ANSWER_S = 30.0
@@ -61,12 +62,16 @@ class Master:
             return await question(request, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             reraise_own_cancellation()
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                # It has answered GetMaster, so it is a master.
+                older = f"the master at {self.address} is of an older release, which cannot do this"
+                raise Unavailable(f"{older}; upgrade it first") from None
             raise _meaning(error, self.address, timeout_s) from None
 
 
 @asynccontextmanager
 async def connected(target: Target) -> AsyncIterator[Master]:
-    """The leading master of `target`, found within 4 s, be it one of those or only known to them.
+    """The leading master of `target`, found within 3.5 s, be it one of those or only known to them.
 
     Raises:
         Unavailable: if none of them can be reached, or none leads.

@@ -72,8 +72,8 @@ async def test_no_leader_is_one_line_within_five_seconds() -> None:
         assert time.monotonic() - begun < BOUND_S
         assert done.code == 1
         assert done.err == (
-            f"croupier: no master leads right now, say {follower.address}; waited 4 s for one to be"
-            " elected; try again in a few seconds\n"
+            f"croupier: no master leads right now, say {follower.address}; waited 3.5 s for one to"
+            " be elected; try again in a few seconds\n"
         )
 
 

@@ -143,7 +143,7 @@ async def test_a_master_that_is_silent_is_one_line_within_five_seconds() -> None
         begun = time.monotonic()
         done = await croupier("agents", "--master", operator.address)
         assert time.monotonic() - begun < 5.0
-    told = f"croupier: the master at {operator.address} did not answer within 4 s\n"
+    told = f"croupier: the master at {operator.address} did not answer within 3.5 s\n"
     assert done == Ended(1, "", told)
 
 

@@ -1,4 +1,4 @@
-"""Questions to a master that are cut short."""
+"""Questions to a master that are cut short, or that it does not know."""
 
 from __future__ import annotations
 
@@ -43,3 +43,15 @@ async def test_a_task_that_was_cancelled_ends_however_its_call_ended() -> None:
         insisting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asyncio.wait_for(insisting, 5.0)
+
+
+async def is_unknown(request: object, timeout: float) -> Any:
+    """A call that the server does not have."""
+    nothing = grpc.aio.Metadata()
+    raise grpc.aio.AioRpcError(grpc.StatusCode.UNIMPLEMENTED, nothing, nothing)
+
+
+async def test_a_call_that_a_master_does_not_have_is_that_of_an_older_release() -> None:
+    async with make_channel(ADDRESS) as channel:
+        with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 is of an older release"):
+            await Master(ADDRESS, channel).ask(is_unknown, object())  # type: ignore[arg-type]
