@@ -1,13 +1,10 @@
 #!/bin/sh
 # Unit, scenario and property tests on every Python from 3.11 to 3.14 that is found.
-#   tests/pythons.sh            all tests of these kinds, on all versions
-#   tests/pythons.sh newest     what is fast, on the newest version beside that of .venv
+#   tests/pythons.sh [ARGUMENT OF PYTEST]...
 # A version is found on PATH or among those of pyenv. Each has its own environment in .venvs.
 set -eu
 cd "$(dirname "$0")/.."
 versions="3.11 3.12 3.13 3.14"
-slow="tests/unit/sim"
-run=""
 
 find_python() {
     for candidate in "$(command -v "python$1" || true)" \
@@ -24,24 +21,8 @@ run_tests() {  # VERSION PYTHON [ARGUMENT OF PYTEST]...
     echo; echo "== Python $version: pytest $*"
     mkdir -p .venvs
     PYTHON="$python" sh deploy/setup.sh dev ".venvs/$version" || return 1
-    $run ".venvs/$version/bin/python" -X dev -m pytest -p no:cacheprovider "$@"
+    ".venvs/$version/bin/python" -X dev -m pytest -p no:cacheprovider "$@"
 }
-
-if [ "${1:-}" = newest ]; then
-    sh deploy/setup.sh dev
-    ours="$(.venv/bin/python -c 'import sys; print("%d.%d" % sys.version_info[:2])')"
-    newest=""
-    for version in $versions; do
-        if [ -n "$(find_python "$version")" ]; then newest="$version"; fi
-    done
-    if [ -z "$newest" ] || [ "$newest" = "$ours" ]; then
-        echo "== no Python newer than $ours was found: nothing to test beside it"
-        exit
-    fi
-    run=exec  # so that whoever ends this script ends the tests
-    run_tests "$newest" "$(find_python "$newest")" tests/unit tests/scenarios --ignore="$slow"
-    exit
-fi
 
 tested=""; missing=""; failed=""
 for version in $versions; do
