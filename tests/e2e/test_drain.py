@@ -11,7 +11,7 @@ from croupier.model.task import Reason
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.cluster import processes_with, real_cluster
-from tests.harness.command import croupier, ended, started
+from tests.harness.command import croupier, ended, line, started
 from tests.harness.eventually import eventually
 from tests.harness.steady import at_work
 
@@ -70,11 +70,12 @@ async def test_a_drain_is_followed_over_the_death_of_its_master(tmp_path: Path) 
         async with started(*command, "--master", cluster.master) as process:
             killing = TaskState.KILLING
             await eventually(lambda: len(framework.on(host0, killing)) == 2, 20)
+            # The command asks on its own: it must have seen the tasks before the master dies.
+            assert "2 tasks left; all are ended by force within 6 s" in await line(process)
             cluster.kill("master")
             await cluster.start_master(*QUICK)
             done = await ended(process, 60)
         assert (done.code, done.err) == (0, "")
-        assert "2 tasks left; all are ended by force within 6 s" in done.out
         assert done.out.endswith("is drained: no task is left, and it is offered to nobody\n")
         await eventually(lambda: len(framework.on(host0, TaskState.KILLED)) == 2, 10)
         reasons = {each.reason for each in framework.on(host0, TaskState.KILLED)}

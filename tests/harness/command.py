@@ -64,6 +64,13 @@ async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) ->
     return Ended(process.returncode, out.decode(), err.decode())
 
 
+async def line(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> str:
+    """Wait for the next line that `process` prints, and take it."""
+    assert process.stdout is not None
+    async with asyncio.timeout(timeout_s):
+        return (await process.stdout.readline()).decode()
+
+
 async def croupier(*argv: str, timeout_s: float = 30.0, **env: str) -> Ended:
     """Run `croupier ARGV` to its end."""
     async with started(*argv, **env) as process:
