@@ -1,9 +1,9 @@
 """Which masters an agent obeys: of its own cluster, and with no older store than it has heard of.
 
-Rule: what an older master says is not taken in, whoever says it. An agent cannot check the proof
-of a position; it keeps it for the next master, which can. And it keeps only that of a master which
-has read its REGISTER and taken it in: an older store whose count of commits has come further looks
-newer, and only that master can tell from what the agent knows that it is not.
+Rule: the agent drops the messages of a master whose position is older than the newest that it
+keeps. An agent cannot check the proof of a position; it keeps the proof for the next master, which
+can. It keeps only the position of a master that has read its REGISTER and accepted it. An older
+store that has counted more commits looks newer, and only that master can tell the difference.
 """
 
 from __future__ import annotations

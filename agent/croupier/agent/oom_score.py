@@ -1,4 +1,4 @@
-"""Whom the kernel ends when memory is short: tasks, and not the agent that watches them.
+"""The OOM score of the agent: when memory is short the kernel ends tasks, not the agent.
 
 The shim raises the score of each task (shim.c); that needs no right. To lower its own score the
 agent needs CAP_SYS_RESOURCE, which root has. Its shims inherit the score.

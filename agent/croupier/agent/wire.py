@@ -20,8 +20,8 @@ from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 
-# A REGISTER above this leaves out what may be 128 KB for each task and which nobody decides on:
-# commands, names and labels. If it is still above this, its tasks come in pages.
+# A REGISTER above this leaves out commands, names and labels, which may be 128 KB for each task and
+# decide nothing. If it is still above this, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
 PAGE_BYTES = 256 * 1024
 

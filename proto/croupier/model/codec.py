@@ -2,7 +2,7 @@
 
 Rule: what is decoded is built by the constructors of the types that were asked for, which
 check it; a document can name no type that was not. So a hostile one does no more than fail.
-Errors name types and fields and quote no values: a document may hold what nobody should read.
+Errors name types and fields and quote no values: a document may hold secrets.
 
 Known are atoms, ids, enums, literals, tuples, frozen sets, mappings, dataclasses, unions,
 `Resources`, `Fraction` and the tree of errors. In a dataclass the fields that have their

@@ -234,7 +234,7 @@ class TaskInfo:
         )
 
     def slimmed(self) -> TaskInfo:
-        """The task without what nobody needs once it has ended, if that is large."""
+        """Return the task without command and labels and with its name cut, if it is large."""
         if self.size <= MAX_SLIM:
             return self
         return replace(self, command=Command(), name=self.name[:MAX_SLIM_NAME], labels=())

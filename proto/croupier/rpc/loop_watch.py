@@ -1,7 +1,7 @@
 """How late the loop runs what is due: the time for which anything at all has held it.
 
-A timer is due again and again. What it is late by is time in which the loop served nobody,
-whatever held it: a decision, the conversion of a message, a slow disk, another process.
+A timer is due again and again. The time that it is late by is time in which something held the
+loop: a decision, the conversion of a message, a slow disk, another process.
 """
 
 from __future__ import annotations

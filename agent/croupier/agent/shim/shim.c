@@ -171,7 +171,7 @@ static void execute(char **argv) {
 }
 
 /* In the child: have the kernel choose the task, and not the agent, when memory is short.
- * Anybody may raise the score, and nobody below root may lower what root has set. */
+ * Any process may raise its score; only root may lower a score that root has set. */
 static void raise_oom_score(void) {
     char text[16] = "";
     int fd = open("/proc/self/oom_score_adj", O_RDWR | O_CLOEXEC);

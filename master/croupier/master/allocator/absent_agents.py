@@ -2,7 +2,7 @@
 
 Their capacity counts in the cluster's totals, and what their tasks hold is charged to roles and
 frameworks. Nothing of them is in the pool. So shares and limits stand as they stood before the
-master died, and what is not charged is free for nobody.
+master died, and what is not charged is not dealt.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class AbsentAgents:
         self._drop_if_empty(agent_id)
 
     def uncharged(self) -> Amounts:
-        """By resource, what is charged to nobody and cannot be dealt."""
+        """By resource, what is not charged; it cannot be dealt."""
         left: Amounts = {}
         for capacity in self._capacity.values():
             add_amounts(left, capacity, 1)

@@ -1,4 +1,4 @@
-"""Who was dealt to before another, and why the policy had it so; in words when somebody asks.
+"""Which framework is dealt to before another, and why, in words for `croupier why`.
 
 Rule: what is compared is what the policy compares, of the two nodes at which the paths of the
 frameworks part: the frameworks themselves within one role, else roles with their weights.

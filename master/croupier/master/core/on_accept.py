@@ -128,7 +128,7 @@ def _launch_all(
             _check_described(state, framework)
             _check_limits(state, offers[0], task)
         except CroupierError as error:
-            # One error for all tasks of which it is the same: verdicts are kept.
+            # Tasks with the same error share it: verdicts are kept.
             kept = shared.setdefault((type(error), str(error)), shortened(error))
             verdicts.append(TaskVerdict(task.task_id, kept))
             continue

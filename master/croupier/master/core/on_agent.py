@@ -183,7 +183,7 @@ def stop_dealing(state: State, agent: Agent, message: str, now: float) -> Iterat
 
 
 def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
-    """Have an agent dealt to nobody, nor kept for anybody."""
+    """Stop dealing an agent, and give up what is kept of it for a framework."""
     yield from stop_dealing(state, agent, message, now)
     if agent.in_pool:
         pool = state.allocator.pool

@@ -325,7 +325,7 @@ class State:
             self.preemptor.gone((task.framework_id, task.task_id))
 
     def slim_task(self, task: Task) -> None:
-        """Forget what nobody needs of a task that has ended."""
+        """Drop the command and labels of an ended task, and cut its name, if it is large."""
         slim = task.info.slimmed()
         self.descriptions.add(task.framework_id, slim.size - task.info.size)
         task.info = slim

@@ -32,7 +32,7 @@ class MemoryStore:
         """Nothing is kept: no copy of this store can be older."""
 
     async def check(self) -> None:
-        """Nobody can take it away."""
+        """Do nothing: memory cannot be removed."""
 
     async def close(self) -> None:
         """Nothing to let go of."""

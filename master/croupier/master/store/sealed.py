@@ -18,7 +18,7 @@ class Damaged(CroupierError):
 
 
 def checksum(*parts: bytes) -> int:
-    """CRC32 over `parts`, none of which can be moved into another."""
+    """Return a CRC32 over `parts` and their lengths."""
     sum_of_all = 0
     for part in parts:
         sum_of_all = crc32(part, crc32(b"%d:" % len(part), sum_of_all))

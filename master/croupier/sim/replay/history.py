@@ -81,7 +81,7 @@ class FrameworkStay:
 
     Attributes:
         wishes: what it still wants, or wanted when it left.
-        endless: of which demands it had always more to do, since when.
+        endless: demands without an end, and since when they were declared.
     """
 
     framework_id: FrameworkId
