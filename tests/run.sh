@@ -19,25 +19,30 @@ if [ $# -gt 0 ]; then
     exit
 fi
 
-# Tests that compute run beside those that wait for real processes, in two shares of about the
-# same length. Background jobs ignore SIGINT, so tests of commands run in the foreground.
-beside="tests/unit tests/property tests/scenarios"
+# Three shares side by side: tests that compute, tests of one part with its peers, and tests of
+# whole clusters. Background jobs ignore SIGINT, so tests of commands run in the foreground.
+computing="tests/unit tests/property tests/scenarios"
+parts=""
 for part in agent etcd master sdk shim; do
-    beside="$beside tests/integration/$part"
+    parts="$parts tests/integration/$part"
 done
-ahead="tests"
-for part in $beside; do
-    ahead="$ahead --ignore=$part"
+rest="tests"
+for part in $computing $parts; do
+    rest="$rest --ignore=$part"
 done
-log="$(mktemp)"
+logs="$(mktemp -d)"
 # shellcheck disable=SC2086  # lists of words
-python -X dev -m pytest $beside >"$log" 2>&1 &
-computing=$!
-trap 'kill "$computing" 2>/dev/null || true; rm -f "$log"' EXIT
+python -X dev -m pytest $computing >"$logs/computing" 2>&1 & first=$!
+# shellcheck disable=SC2086
+python -X dev -m pytest $parts >"$logs/parts" 2>&1 & second=$!
+trap 'kill "$first" "$second" 2>/dev/null || true; rm -rf "$logs"' EXIT
 result=0
 # shellcheck disable=SC2086
-step python -X dev -m pytest $ahead || result=$?
-wait "$computing" || result=$?
-echo; echo "== python -X dev -m pytest $beside"
-cat "$log"
+step python -X dev -m pytest $rest || result=$?
+wait "$second" || result=$?
+wait "$first" || result=$?
+for share in parts computing; do
+    echo; echo "== the share of $share"
+    cat "$logs/$share"
+done
 exit "$result"
