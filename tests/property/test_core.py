@@ -265,7 +265,9 @@ class CoreMachine(RuleBasedStateMachine):
         assert (name in state.gone) == isinstance(action, MarkGone)
         assert not known.offers or isinstance(action, Reactivate)
         if isinstance(action, Reactivate):
-            assert known.is_dealt == (known.state is AgentState.CONNECTED)
+            # An agent that cannot launch tasks stays withheld.
+            is_able = known.state is AgentState.CONNECTED and not known.problems
+            assert known.is_dealt == is_able
 
     @rule(lot=st.integers(0, 3))
     def master_restarts(self, lot: int) -> None:
