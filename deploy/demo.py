@@ -26,8 +26,8 @@ from rich.console import Console
 from rich.live import Live
 from rich.table import Table
 
-from croupier.rpc.daemon import PARENT_VARIABLE
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.net.transport import free_addresses, make_channel
+from croupier.process.daemon import PARENT_VARIABLE
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 

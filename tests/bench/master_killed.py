@@ -22,7 +22,7 @@ from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
 from tests.chaos.real.checker import Violation, check_tasks, unsettled
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, KillAnswered, KillAsked
-from tests.chaos.real.ran import read_ran
+from tests.chaos.real.ledger import read_ran
 from tests.chaos.real.work import ENDLESS_S, Work
 from tests.chaos.real.workload import entry_of
 from tests.harness.eventually import eventually

@@ -20,8 +20,8 @@ from contextlib import ExitStack
 
 import grpc
 
-from croupier.rpc.address import Address
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.net.address import Address
+from croupier.net.transport import free_addresses, make_channel
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import grpc.aio
 
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.net.transport import free_addresses, make_channel
 from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub

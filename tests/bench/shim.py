@@ -24,7 +24,7 @@ from pathlib import Path
 from croupier.agent.core.events import Started
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
 from croupier.agent.supervisor import Report
-from tests.harness.ward import PATH, Ward
+from tests.harness.supervisor_fixture import PATH, Ward
 
 MOST_AT_ONCE = 32
 IDLE = 50

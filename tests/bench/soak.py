@@ -34,7 +34,7 @@ from croupier.master.core.settings import Settings
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.judge import Judge
-from tests.chaos.real.ran import read_ran
+from tests.chaos.real.ledger import read_ran
 
 SEED = 11
 HAS = "cpus:24;mem:4GB;disk:1GB"

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.real.hunt import kinds_found
 from tests.chaos.real.mutants import MUTANTS
+from tests.chaos.real.mutation_run import kinds_found
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 

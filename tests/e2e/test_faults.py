@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from croupier.model.roles import RoleSettings
-from croupier.rpc.roles_wire import settings_to_wire
 from croupier.sdk import Framework, Offer, Resources, Task, TaskState, TaskStatus
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1 import task_pb2
+from croupier.wire.roles import settings_to_wire
 from tests.harness.cluster import fetch, log_events, processes_with, real_cluster
 from tests.harness.eventually import eventually
 from tests.harness.promtool import check_metrics

@@ -14,8 +14,8 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from croupier.rpc.address import Address
-from croupier.rpc.transport import make_channel
+from croupier.net.address import Address
+from croupier.net.transport import make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.cluster import log_events

@@ -16,7 +16,7 @@ from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.journal import Answered
 from tests.chaos.real.judge import Judge
-from tests.chaos.real.ran import read_ran
+from tests.chaos.real.ledger import read_ran
 from tests.harness.eventually import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.rpc.version import croupier_version
+from croupier.net.version import croupier_version
 from tests.harness.real_local import running_local
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]

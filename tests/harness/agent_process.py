@@ -7,7 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 from tests.harness.eventually import eventually
 
 

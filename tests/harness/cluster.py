@@ -16,9 +16,9 @@ from typing import Any
 
 import grpc.aio
 
-from croupier.agent.leftovers import clean_up
-from croupier.rpc.address import Address
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.agent.cleanup import clean_up
+from croupier.net.address import Address
+from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.eventually import eventually

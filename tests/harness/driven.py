@@ -16,7 +16,7 @@ from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
-from croupier.rpc.clock import SystemClock
+from croupier.process.clock import SystemClock
 
 
 class Recorder:

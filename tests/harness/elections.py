@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from croupier.master.app import Master
-from croupier.master.backing import Backing
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import Record
+from croupier.master.ha_backend import Backing
 from croupier.master.store import MemoryStore
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT
 

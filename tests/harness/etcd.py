@@ -18,8 +18,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
-from croupier.rpc.address import Address
-from croupier.rpc.transport import free_addresses
+from croupier.net.address import Address
+from croupier.net.transport import free_addresses
 from tests.harness.debian import program
 
 READY_S = 20.0

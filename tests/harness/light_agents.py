@@ -15,10 +15,10 @@ from collections.abc import AsyncIterator
 
 import grpc.aio
 
-from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.outbox import Outbox
-from croupier.rpc.transport import make_channel
+from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.net.outbox import Outbox
+from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub

@@ -20,8 +20,8 @@ from croupier.ctl.local.command import Place, live
 from croupier.ctl.local.plan import Daemon, Plan
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources
-from croupier.rpc.address import Address
-from croupier.rpc.transport import bind, make_server
+from croupier.net.address import Address
+from croupier.net.transport import bind, make_server
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server

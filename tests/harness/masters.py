@@ -14,8 +14,8 @@ from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.state import State
 from croupier.master.session_limits import SessionLimits
-from croupier.rpc.address import Address
-from croupier.rpc.transport import make_channel
+from croupier.net.address import Address
+from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import grpc
 
 from croupier.model.errors import CroupierError
-from croupier.rpc.address import Address
-from croupier.rpc.transport import bind, make_server
-from croupier.rpc.wire_errors import STATUS
+from croupier.net.address import Address
+from croupier.net.errors import STATUS
+from croupier.net.transport import bind, make_server
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import (
     OperatorServiceServicer,

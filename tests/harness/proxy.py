@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 _CHUNK = 64 * 1024
 _ESTABLISHED = "01"

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from croupier.rpc.transport import free_addresses
+from croupier.net.transport import free_addresses
 from tests.harness.cluster import processes_with
 
 BIN = Path(sys.executable).parent

@@ -14,16 +14,16 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskState
-from croupier.rpc.address import Address
-from croupier.rpc.task_wire import task_to_wire
-from croupier.rpc.transport import bind, make_server
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.address import Address
+from croupier.net.errors import error_to_wire
+from croupier.net.transport import bind, make_server
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1.agent_pb2_grpc import (
     AgentServiceServicer,
     add_AgentServiceServicer_to_server,
 )
+from croupier.wire.task import task_to_wire
 from tests.harness.eventually import eventually
 
 F = FrameworkId("F1")

@@ -9,8 +9,8 @@ from collections.abc import AsyncIterator, Mapping
 
 import pytest
 
-from croupier.rpc.address import Address
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.net.address import Address
+from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.harness.masters import running_master

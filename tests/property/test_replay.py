@@ -14,9 +14,9 @@ from croupier.master.allocator.policies import NAMES
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.events import UpdateRoles
+from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import stand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
 from croupier.sim.replay.change import Change

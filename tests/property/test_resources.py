@@ -12,8 +12,8 @@ from croupier.model import ranges as rng
 from croupier.model.ranges import MAX_NUMBER, Ranges
 from croupier.model.resources import NOTHING, Resources, total_of
 from croupier.model.scalar import MAX_MILLI, format_scalar, parse_scalar
-from croupier.rpc.resources_wire import resources_from_wire, resources_to_wire
 from croupier.v1 import resources_pb2 as pb
+from croupier.wire.resources import resources_from_wire, resources_to_wire
 
 SCALARS = ("cpus", "mem", "disk", "gpus", "licences")
 # Small enough that sums of a few stay in range, large enough to leave 32 bits far behind.

@@ -12,9 +12,9 @@ from croupier.master.core.effects import Answer
 from croupier.master.core.events import UpdateRoles
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.records import Registry, RoleRecord
+from croupier.master.core.role_status import RoleStanding, stand
 from croupier.master.core.roles import Part, RoleChange, check_settings
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import RoleStanding, stand
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 from croupier.model.ids import Role

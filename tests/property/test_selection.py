@@ -15,9 +15,9 @@ import pytest
 
 from croupier.master.allocator import policies
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
-from croupier.master.allocator.want import Want
 from croupier.model.demand import Demand
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.resources import Resources

@@ -44,7 +44,9 @@ def test_the_namespace_belongs_to_no_root() -> None:
 def test_no_package_lives_in_two_roots() -> None:
     packages = [path.name for root in ROOTS for path in sub_packages(root)]
     assert sorted(packages) == sorted(set(packages))
-    assert {"model", "v1", "rpc", "master", "sim", "ctl", "agent", "sdk"} <= set(packages)
+    assert {"model", "v1", "wire", "net", "process", "master", "sim", "ctl", "agent", "sdk"} <= set(
+        packages
+    )
 
 
 @pytest.mark.parametrize("root", ROOTS)

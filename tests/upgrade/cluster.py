@@ -12,7 +12,7 @@ from pathlib import Path
 
 from croupier.v1 import operator_pb2
 from tests.chaos.real.journal import Entry, Subscribed, Update, read_entries
-from tests.chaos.real.ran import Ran, read_ran
+from tests.chaos.real.ledger import Ran, read_ran
 from tests.harness.cluster import Cluster
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running

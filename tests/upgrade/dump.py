@@ -86,8 +86,8 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
     from croupier.master.etcd.client import end_of
     from croupier.master.etcd.methods import RANGE
     from croupier.master.store.etcd import EtcdStore
-    from croupier.rpc.address import parse_addresses
-    from croupier.rpc.logging import configure_logging
+    from croupier.net.address import parse_addresses
+    from croupier.process.logging import configure_logging
 
     configure_logging("json")
     registry = await registry_of(path)

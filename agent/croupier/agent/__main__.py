@@ -6,9 +6,9 @@ import sys
 
 from croupier.agent.app import run_agent
 from croupier.agent.config import AgentConfig
-from croupier.rpc.cli import make_app, run_app
-from croupier.rpc.daemon import run_daemon
-from croupier.rpc.logging import configure_logging
+from croupier.process.cli import make_app, run_app
+from croupier.process.daemon import run_daemon
+from croupier.process.logging import configure_logging
 
 NAME = "croupier-agent"
 ABOUT = """Run tasks on this machine, for the master that --master names.

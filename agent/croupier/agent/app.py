@@ -12,17 +12,17 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
+from croupier.agent.cleanup import check_used, clean_up, unknown_runs
 from croupier.agent.config import AgentConfig
 from croupier.agent.core.events import Event, StopAsked
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
+from croupier.agent.fencing import NewestMaster
 from croupier.agent.health_check import HealthCheck
-from croupier.agent.heard import NewestMaster
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.leftovers import check_used, clean_up, unknown_runs
 from croupier.agent.link import Link, Waits
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.oom_score import lower_own
@@ -37,13 +37,13 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
 from croupier.model.health import problems_text
 from croupier.model.resources import Resources
-from croupier.rpc.address import Address
-from croupier.rpc.clock import SystemClock
-from croupier.rpc.http import HttpServer
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.loop_watch import LoopWatch
-from croupier.rpc.masters import Masters
-from croupier.rpc.version import croupier_version
+from croupier.net.address import Address
+from croupier.net.masters import Masters
+from croupier.net.version import croupier_version
+from croupier.process.clock import SystemClock
+from croupier.process.http.server import HttpServer
+from croupier.process.inbox import Inbox
+from croupier.process.loop_lag import LoopWatch
 
 _log = structlog.get_logger("croupier.agent")
 

@@ -20,12 +20,14 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from croupier.agent.checkpoint_mark import LOST, LastLine, LogMark
+from croupier.agent.checkpoint_mark import NAME as MARK_NAME
 from croupier.agent.core.on_health import DISK_FULL
 from croupier.agent.core.records import PositionRecord, Record
 from croupier.agent.core.recovery import incomplete
-from croupier.agent.kept_records import KeptRecords, Span
-from croupier.agent.log_mark import LOST, LastLine, LogMark
-from croupier.agent.log_mark import NAME as MARK_NAME
+from croupier.agent.disk_reserve import FULL, Reserve
+from croupier.agent.disk_reserve import NAME as RESERVE_NAME
+from croupier.agent.record_index import KeptRecords, Span
 from croupier.agent.record_lines import (
     Damaged,
     Reading,
@@ -36,8 +38,6 @@ from croupier.agent.record_lines import (
     line,
     read_lines,
 )
-from croupier.agent.reserve import FULL, Reserve
-from croupier.agent.reserve import NAME as RESERVE_NAME
 from croupier.agent.work_dir import RESTART
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.health import CHECKPOINT, DISK, Problem

@@ -16,10 +16,10 @@ from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_hostname
 from croupier.model.resources import NOTHING
-from croupier.rpc.address import Address, parse_addresses
-from croupier.rpc.cli import read_by
-from croupier.rpc.http_hosts import format_names, parse_names
-from croupier.rpc.logging import LogFormat, LogLevel
+from croupier.net.address import Address, parse_addresses
+from croupier.process.cli import read_by
+from croupier.process.http.hosts import format_names, parse_names
+from croupier.process.logging import LogFormat, LogLevel
 
 Recovery = Literal["strict", "best-effort", "cleanup"]
 OnStop = Literal["leave", "end"]

@@ -47,7 +47,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import Unavailable
 from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
-from croupier.rpc.inbox import Inbox
+from croupier.process.inbox import Inbox
 
 # To start a process stops the loop for about half a millisecond. After so many seconds of
 # it everybody else has a turn.

@@ -16,7 +16,7 @@ from pathlib import Path
 import structlog
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.rubbish import remove
+from croupier.agent.remove_tree import remove
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest

@@ -6,12 +6,12 @@ import errno
 import os
 from itertools import chain, islice
 
-from croupier.agent.account import find_account
 from croupier.agent.core.events import Launch
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
-from croupier.agent.shim.objection import cannot_start
+from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
+from croupier.agent.unix_user import find_account
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.task import Command, TaskInfo

@@ -25,7 +25,7 @@ from croupier.agent.core.events import (
     Removed,
 )
 from croupier.agent.core.state import AgentState
-from croupier.agent.heard import NewestMaster
+from croupier.agent.fencing import NewestMaster
 from croupier.agent.wire import (
     Identity,
     Refused,
@@ -47,16 +47,16 @@ from croupier.model.errors import (
 )
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
+from croupier.model.log_throttle import Repeats
 from croupier.model.task import TaskStatus
-from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.cancelling import reraise_own_cancellation
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.masters import Masters
-from croupier.rpc.outbox import Outbox
-from croupier.rpc.repeats import Repeats
-from croupier.rpc.transport import make_channel
-from croupier.rpc.wire_errors import error_from_rpc, error_from_wire
+from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.errors import error_from_rpc, error_from_wire
+from croupier.net.masters import Masters
+from croupier.net.outbox import Outbox
+from croupier.net.transport import make_channel
+from croupier.process.inbox import Inbox
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub

@@ -14,7 +14,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import STREAMS, Sandboxes, Stream
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
-from croupier.rpc.http_connections import RETRY_AFTER_S
+from croupier.process.http.connections import RETRY_AFTER_S
 
 CHUNK_BYTES = 64 * 1024
 # How soon a follower sees what is new, and that its task has ended.

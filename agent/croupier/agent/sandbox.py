@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from croupier.agent.account import Account
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import directory, open_directory, open_regular
+from croupier.agent.unix_user import Account
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
 

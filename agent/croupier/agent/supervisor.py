@@ -21,19 +21,19 @@ from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
 import structlog
 
-from croupier.agent.account import Account
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
 from croupier.agent.sandbox import Sandbox, Sandboxes
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.objection import cause_on_agent, exit_code_of, objection
-from croupier.agent.shim.remains import Remains, sweep
+from croupier.agent.shim.launch_errors import cause_on_agent, exit_code_of, objection
+from croupier.agent.shim.orphan_runs import end_strays
+from croupier.agent.shim.orphan_sweep import Remains, sweep
 from croupier.agent.shim.run_file import RunRecord
+from croupier.agent.shim.shim_process import Watched
 from croupier.agent.shim.start import Channels, high, start_shim
-from croupier.agent.shim.strays import end_strays
-from croupier.agent.shim.watched import Watched
+from croupier.agent.unix_user import Account
 from croupier.model.errors import InvalidRequest
 
 _log = structlog.get_logger("croupier.agent")

@@ -14,11 +14,11 @@ from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.store_position import check_epoch
 from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
-from croupier.rpc.position_wire import position_to_wire
-from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
-from croupier.rpc.task_wire import status_to_wire, task_from_wire, task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
+from croupier.wire.resources import attributes_to_wire, resources_to_wire
+from croupier.wire.store_position import position_to_wire
+from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
 
 # A REGISTER above this leaves out commands, names and labels, which may be 128 KB for each task and
 # decide nothing. If it is still above this, its tasks come in pages.

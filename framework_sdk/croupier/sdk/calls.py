@@ -15,9 +15,9 @@ from itertools import islice
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.task import TaskStatus
-from croupier.rpc.transport import MAX_MESSAGE_BYTES
+from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
-from croupier.sdk.core.standing import Launch, Standing
+from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.link import Link
 from croupier.sdk.settings import Settings
 from croupier.sdk.verdict import Verdict

@@ -13,7 +13,7 @@ from typing import Protocol
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
 from croupier.model.task import TaskStatus
-from croupier.rpc.cancelling import reraise_own_cancellation
+from croupier.net.cancellation import reraise_own_cancellation
 from croupier.sdk.calls import Calls
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.updates import Judgement, UpdateBook

@@ -17,9 +17,10 @@ from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolati
 from croupier.model.ids import Role, check_id
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
-from croupier.rpc.address import parse_addresses
-from croupier.rpc.clock import SystemClock
-from croupier.sdk.core.standing import Launch, Standing
+from croupier.net.address import parse_addresses
+from croupier.process.clock import SystemClock
+from croupier.sdk.core.subscription import Launch, Standing
+from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import milliseconds
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
@@ -29,7 +30,6 @@ from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
 from croupier.sdk.verdict import Failure, TaskVerdict
-from croupier.sdk.wanted import demands_of, one_demand, roles_of
 from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
 from croupier.v1 import framework_pb2 as pb
 

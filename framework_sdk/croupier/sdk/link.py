@@ -14,13 +14,13 @@ import grpc.aio
 
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
-from croupier.rpc.address import Address
-from croupier.rpc.cancelling import reraise_own_cancellation
-from croupier.rpc.outbox import Outbox
-from croupier.rpc.transport import make_channel
-from croupier.rpc.wire_errors import error_from_rpc
-from croupier.sdk.owned import until_one_ends
+from croupier.net.address import Address
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.errors import error_from_rpc
+from croupier.net.outbox import Outbox
+from croupier.net.transport import make_channel
 from croupier.sdk.settings import Settings
+from croupier.sdk.task_scope import until_one_ends
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from croupier.model.errors import CroupierError
 from croupier.sdk.log import log_event
-from croupier.sdk.owned import end
+from croupier.sdk.task_scope import end
 
 
 class Runnable(Protocol):

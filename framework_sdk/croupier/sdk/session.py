@@ -22,15 +22,14 @@ from croupier.model.errors import (
     Removed,
     Unavailable,
 )
-from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.masters import Masters
-from croupier.rpc.repeats import Repeats
-from croupier.rpc.task_wire import status_from_wire
-from croupier.rpc.wire_errors import error_from_wire
+from croupier.model.log_throttle import Repeats
+from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.net.errors import error_from_wire
+from croupier.net.masters import Masters
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
-from croupier.sdk.core.standing import Launch, Standing
+from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.dispatch import Dispatcher, Handlers
 from croupier.sdk.duration import from_milliseconds
 from croupier.sdk.inbox import (
@@ -44,11 +43,12 @@ from croupier.sdk.inbox import (
 )
 from croupier.sdk.link import Link, is_fatal
 from croupier.sdk.log import log_event
-from croupier.sdk.owned import end
 from croupier.sdk.settings import Settings
+from croupier.sdk.task_scope import end
 from croupier.sdk.verdict import Failure, Verdict
 from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
+from croupier.wire.task import status_from_wire
 
 # For a master that does not name its pace.
 DEFAULT_HEARTBEAT_S = 5.0

@@ -9,10 +9,8 @@ from croupier.model.attributes import attribute_text
 from croupier.model.clock import Clock
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
-from croupier.rpc.task_wire import demand_to_wire, task_to_wire
-from croupier.rpc.wire_errors import error_from_wire
-from croupier.sdk.core.standing import Standing
+from croupier.net.errors import error_from_wire
+from croupier.sdk.core.subscription import Standing
 from croupier.sdk.duration import from_milliseconds, milliseconds
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
@@ -20,6 +18,8 @@ from croupier.sdk.task import Task
 from croupier.sdk.verdict import TaskVerdict, Verdict
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
+from croupier.wire.resources import attributes_from_wire, resources_from_wire
+from croupier.wire.task import demand_to_wire, task_to_wire
 
 MAX_REASON = 256
 OFFERS_AT_ONCE = 1000

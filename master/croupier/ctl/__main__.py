@@ -15,7 +15,7 @@ from cyclopts import Parameter
 
 from croupier.ctl.target import LOCAL, MasterFlag
 from croupier.model.durations import parse_duration
-from croupier.rpc.cli import make_app, read_by, run_app
+from croupier.process.cli import make_app, read_by, run_app
 
 INTERRUPTED = 130
 BROKEN_PIPE = 141

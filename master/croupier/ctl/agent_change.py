@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from croupier.ctl import views
-from croupier.ctl.agent_words import agent_lines, many, named, state_words, task_lines
+from croupier.ctl.agent_text import agent_lines, many, named, state_words, task_lines
 from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.pages import all_agents, all_frameworks, pages

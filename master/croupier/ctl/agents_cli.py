@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from croupier.ctl.target import LOCAL, MasterFlag
 from croupier.model.durations import parse_duration
-from croupier.rpc.cli import make_app, read_by
+from croupier.process.cli import make_app, read_by
 
 JsonFlag = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for programs.")]
 DryRunFlag = Annotated[

@@ -11,10 +11,10 @@ import grpc.aio
 
 from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
-from croupier.rpc.address import Address
-from croupier.rpc.cancelling import reraise_own_cancellation
-from croupier.rpc.transport import make_channel
-from croupier.rpc.wire_errors import error_from_rpc
+from croupier.net.address import Address
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.errors import error_from_rpc
+from croupier.net.transport import make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 

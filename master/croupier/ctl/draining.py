@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from croupier.ctl import views
 from croupier.ctl.agent_change import stake_of, told
-from croupier.ctl.agent_words import blocker_lines, many, named, progress_line, task_lines
+from croupier.ctl.agent_text import blocker_lines, many, named, progress_line, task_lines
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.pages import all_agents
 from croupier.ctl.run.progress import SIGNAL_BASE

@@ -12,10 +12,10 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from croupier.ctl import views
-from croupier.ctl.agent_words import many
+from croupier.ctl.agent_text import many
 from croupier.ctl.confirmation import confirmed
 from croupier.ctl.connection import Master, connected
-from croupier.ctl.framework_words import teardown_lines
+from croupier.ctl.framework_text import teardown_lines
 from croupier.ctl.lookup import framework_called
 from croupier.ctl.pages import all_agents, pages
 from croupier.ctl.target import Target

@@ -11,7 +11,7 @@ from cyclopts import Parameter
 
 from croupier.ctl.agents_cli import DryRunFlag, JsonFlag
 from croupier.ctl.target import LOCAL, MasterFlag
-from croupier.rpc.cli import make_app
+from croupier.process.cli import make_app
 
 framework = make_app(
     "framework",

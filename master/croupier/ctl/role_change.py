@@ -19,8 +19,8 @@ from croupier.ctl.views import View, role_moved_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
-from croupier.rpc.roles_wire import settings_to_wire
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_to_wire
 
 PREEMPTION = {"on": True, "off": False, "inherit": None}
 

@@ -15,8 +15,8 @@ from croupier.ctl.target import Target
 from croupier.ctl.views import View, role_view
 from croupier.model.ids import check_role
 from croupier.model.roles import RoleSettings
-from croupier.rpc.roles_wire import settings_to_wire
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_to_wire
 
 
 def list_roles(target: Target, *, as_json: bool) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from croupier.ctl.target import LOCAL, MasterFlag
-from croupier.rpc.cli import make_app
+from croupier.process.cli import make_app
 
 JsonFlag = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON for programs.")]
 DryRunFlag = Annotated[

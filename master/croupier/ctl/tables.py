@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
-from croupier.ctl.agent_words import state_words
-from croupier.ctl.framework_words import framework_state_words
+from croupier.ctl.agent_text import state_words
+from croupier.ctl.framework_text import framework_state_words
 from croupier.ctl.views import View
 from croupier.model.printable import printable
 from croupier.model.task import Reason

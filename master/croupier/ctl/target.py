@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from croupier.rpc.address import Address, parse_addresses
-from croupier.rpc.cli import read_by
+from croupier.net.address import Address, parse_addresses
+from croupier.process.cli import read_by
 
 DEFAULT_PORT: Final = 5050
 

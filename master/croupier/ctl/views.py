@@ -14,14 +14,14 @@ from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_milli
 from croupier.model.task import Reason, Source, TaskState
-from croupier.rpc.resources_wire import (
+from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import (
     attributes_from_wire,
     constraint_from_wire,
     resources_from_wire,
 )
-from croupier.rpc.roles_wire import settings_from_wire
-from croupier.v1 import framework_pb2, resources_pb2, task_pb2
-from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_from_wire
 
 View = dict[str, Any]
 

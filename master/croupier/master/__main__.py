@@ -6,9 +6,9 @@ import sys
 
 from croupier.master.app import run_master
 from croupier.master.config import MasterConfig
-from croupier.rpc.cli import make_app, run_app
-from croupier.rpc.daemon import run_daemon
-from croupier.rpc.logging import configure_logging
+from croupier.process.cli import make_app, run_app
+from croupier.process.daemon import run_daemon
+from croupier.process.logging import configure_logging
 
 NAME = "croupier-master"
 ABOUT = """Track what every agent has free, and deal it to frameworks in dominant-share order.

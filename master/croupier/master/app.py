@@ -9,14 +9,14 @@ from typing import NoReturn
 import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.master.backing import Backing, OpenBacking, open_backing
 from croupier.master.config import MasterConfig
 from croupier.master.driver import Driver
 from croupier.master.eventlog.metrics import EventLogCollector
 from croupier.master.gauges import StateCollector
+from croupier.master.ha_backend import Backing, OpenBacking, open_backing
 from croupier.master.leader import Election
+from croupier.master.leadership import Seat
 from croupier.master.metrics import Metrics
-from croupier.master.seat import Seat
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
 from croupier.master.services.operator import OperatorService
@@ -25,13 +25,13 @@ from croupier.master.term import Term
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.store_position import StorePosition
-from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.clock import SystemClock
-from croupier.rpc.http import HttpServer
-from croupier.rpc.loop_watch import LoopWatch
-from croupier.rpc.transport import bind, make_server
-from croupier.rpc.version import croupier_version
+from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.net.transport import bind, make_server
+from croupier.net.version import croupier_version
+from croupier.process.clock import SystemClock
+from croupier.process.http.server import HttpServer
+from croupier.process.loop_lag import LoopWatch
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server

@@ -17,10 +17,10 @@ from croupier.master.etcd.target import SCHEME, EtcdAccess, EtcdTarget
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
-from croupier.rpc.address import Address
-from croupier.rpc.cli import Seconds, read_by
-from croupier.rpc.http_hosts import format_names, parse_names
-from croupier.rpc.logging import LogFormat, LogLevel
+from croupier.net.address import Address
+from croupier.process.cli import Seconds, read_by
+from croupier.process.http.hosts import format_names, parse_names
+from croupier.process.logging import LogFormat, LogLevel
 
 # Of an offer: the longest that operators may set, and the longest unless they do.
 LONGEST_LEASE_S = 3600.0

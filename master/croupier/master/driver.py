@@ -27,12 +27,12 @@ from croupier.master.core.state import State
 from croupier.master.core.step import steps
 from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
-from croupier.master.listening import Listening
+from croupier.master.stall_guard import Listening
 from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.time_slice import TimeSlice
+from croupier.process.inbox import Inbox
+from croupier.process.time_slice import TimeSlice
 
 COALESCE_S = 0.020
 # About 10 ms of work, by what events cost.

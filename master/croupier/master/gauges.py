@@ -15,8 +15,8 @@ from prometheus_client.registry import Collector
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
+from croupier.master.leadership import Seat
 from croupier.master.recovery import agents_missing, tasks_undecided
-from croupier.master.seat import Seat
 from croupier.master.term import Term
 from croupier.model.resources import Resources, total_of
 from croupier.model.scalar import SIZED

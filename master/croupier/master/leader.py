@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Protocol
 
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 
 class Election(Protocol):

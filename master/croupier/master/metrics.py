@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
 from croupier.master.log import log_fact
-from croupier.rpc.repeats import Repeats
+from croupier.model.log_throttle import Repeats
 
 # Roles are made up by frameworks: more than these are left out of the metrics.
 MAX_ROLES = 1000

@@ -20,9 +20,9 @@ from croupier.master.session_limits import SessionCount, SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import AgentsTold, event_to_wire
 from croupier.model.errors import CroupierError, TooSlow
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.outbox import Budget, Encoded, Outbox
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.errors import error_to_wire
+from croupier.net.outbox import Budget, Encoded, Outbox
+from croupier.process.inbox import Inbox
 from croupier.v1 import agent_pb2, framework_pb2
 
 # Room for what one step may say to a framework: a hundred agents may be given up in it.

@@ -30,7 +30,7 @@ from croupier.master.store import Store
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.store_position import StorePosition
-from croupier.rpc.version import croupier_version
+from croupier.net.version import croupier_version
 
 # How often a store is looked at that nothing is written to.
 CHECK_STORE_S = 5.0

@@ -11,7 +11,7 @@ from pathlib import Path
 from time import perf_counter
 
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.cli import make_app
+from croupier.process.cli import make_app
 from croupier.sim.experiment import Options, Result
 from croupier.sim.progress import progress_bar
 from croupier.sim.registry import EXPERIMENTS, Entry

@@ -10,10 +10,10 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
-from croupier.master.allocator.want import Want
 from croupier.model.demand import Demand
 from croupier.model.ids import FrameworkId
 from croupier.sim.engine_terms import Terms, role_of

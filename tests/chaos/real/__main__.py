@@ -22,9 +22,9 @@ from pathlib import Path
 
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
-from tests.chaos.real.hunt import kinds_found
-from tests.chaos.real.menu import menu_of
+from tests.chaos.real.fault_catalogue import menu_of
 from tests.chaos.real.mutants import MUTANTS
+from tests.chaos.real.mutation_run import kinds_found
 from tests.chaos.real.rounds import Report, Rounds
 from tests.harness.debian import NoProgram, downloaded, found
 

@@ -21,7 +21,7 @@ from tests.chaos.real.journal import (
     Update,
     Void,
 )
-from tests.chaos.real.ran import Ran
+from tests.chaos.real.ledger import Ran
 from tests.chaos.real.work import Work
 
 

@@ -19,12 +19,12 @@ import grpc.aio
 
 from croupier.model.errors import CroupierError
 from croupier.model.resources import Resources, total_of
-from croupier.rpc.transport import free_addresses, make_channel
+from croupier.net.transport import free_addresses, make_channel
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.disks import SmallDisk
-from tests.chaos.real.meddler import Meddler
+from tests.chaos.real.preload_faults import Meddler
 from tests.harness.cluster import processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually

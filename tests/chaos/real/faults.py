@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.chaos.real.checker import Excuse
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
-from tests.chaos.real.ran import read_ran
+from tests.chaos.real.ledger import read_ran
 from tests.harness.proxy import Proxy
 
 SLOW_SYNC_MS = (20, 100, 400)

@@ -13,13 +13,13 @@ import grpc.aio
 
 from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
-from tests.chaos.real.books import Books, check_books, check_idle, read_books
 from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, unsettled
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import Fault
 from tests.chaos.real.journal import Entry, read_entries
+from tests.chaos.real.ledger import read_ran
 from tests.chaos.real.leftovers import check_agent
-from tests.chaos.real.ran import read_ran
+from tests.chaos.real.master_accounts import Books, check_books, check_idle, read_books
 from tests.chaos.real.work import work_named
 from tests.harness.cluster import fetch
 from tests.harness.eventually import eventually

@@ -15,10 +15,10 @@ from unittest.mock import patch
 
 from croupier.agent import __main__ as agent
 from croupier.agent.checkpoint import Checkpoint
+from croupier.agent.core.pending_updates import Updates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
-from croupier.agent.core.updates import Updates
 from croupier.agent.supervisor import Supervisor
 from croupier.master import __main__ as master
 from croupier.master.core.records import Record, TaskRecord

@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster
+from tests.chaos.real.fault_catalogue import Course, Menu
 from tests.chaos.real.faults import Fault
 from tests.chaos.real.judge import SETTLE_S, Judge
-from tests.chaos.real.menu import Course, Menu
 
 # Faults begin within this part of the time.
 BEGIN_WITHIN = 0.7

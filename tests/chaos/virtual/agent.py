@@ -32,7 +32,7 @@ from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
-from croupier.agent.heard import NewestMaster
+from croupier.agent.fencing import NewestMaster
 from croupier.master.core import messages as to
 from croupier.master.core.events import (
     AgentHealth,
@@ -46,7 +46,7 @@ from croupier.master.core.events import (
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
-from croupier.rpc.backoff import Backoff
+from croupier.net.backoff import Backoff
 from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.master import Introduced, Ordered

@@ -19,7 +19,7 @@ from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
-from croupier.rpc.backoff import Backoff
+from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook
 from tests.chaos.virtual.kernel import Kernel

@@ -16,8 +16,8 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core import step as agent_step
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Launch, Now, Vanished
+from croupier.agent.core.pending_updates import Updates
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.updates import Updates
 from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
 from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.app import Agent
+from croupier.agent.cleanup import clean_up
 from croupier.agent.config import AgentConfig, OnStop, Recovery
-from croupier.agent.leftovers import clean_up
 from croupier.agent.probe import GivenResources, read_boot_id
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 from tests.harness.agent_process import AgentProcess
 from tests.harness.scripted_master import ScriptedMaster
 

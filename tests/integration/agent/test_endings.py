@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from croupier.agent.leftovers import clean_up
+from croupier.agent.cleanup import clean_up
 from croupier.model.errors import Conflict, FailedOver
 from croupier.model.task import TaskState
 from tests.harness.agent_process import AgentProcess

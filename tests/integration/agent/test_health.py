@@ -14,9 +14,9 @@ import aiohttp
 import pytest
 
 from croupier.agent import health_check
+from croupier.agent.cleanup import clean_up
 from croupier.agent.core.events import HealthChecked, Launch
 from croupier.agent.launcher import Launcher
-from croupier.agent.leftovers import clean_up
 from croupier.model.health import LAUNCH, Problem
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb

@@ -94,7 +94,7 @@ async def test_the_own_lines_of_a_run_are_escaped() -> None:
 async def test_text_logs_are_escaped() -> None:
     program = (
         "import sys, structlog\n"
-        "from croupier.rpc.logging import configure_logging\n"
+        "from croupier.process.logging import configure_logging\n"
         "configure_logging('text', 'info')\n"
         "log = structlog.get_logger()\n"
         f"evil = {EVIL!r}\n"

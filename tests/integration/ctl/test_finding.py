@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 
-from croupier.rpc.transport import free_addresses
+from croupier.net.transport import free_addresses
 from croupier.v1 import operator_pb2 as pb
 from tests.harness.command import croupier
 from tests.harness.eventually import eventually

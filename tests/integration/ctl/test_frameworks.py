@@ -9,9 +9,9 @@ import pytest
 
 from croupier.model.errors import NotFound
 from croupier.model.resources import Resources
-from croupier.rpc.resources_wire import resources_to_wire
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import resources_to_wire
 from tests.harness.command import croupier
 from tests.harness.operators import ScriptedOperator, serving
 

@@ -10,11 +10,11 @@ import pytest
 
 from croupier.model.errors import NotFound, Unavailable
 from croupier.model.resources import Resources
-from croupier.rpc.address import Address
-from croupier.rpc.resources_wire import resources_to_wire
-from croupier.rpc.transport import bind, make_server
+from croupier.net.address import Address
+from croupier.net.transport import bind, make_server
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import resources_to_wire
 from tests.harness.command import Ended, croupier, started
 from tests.harness.operators import ScriptedOperator, serving
 

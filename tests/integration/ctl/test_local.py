@@ -16,7 +16,7 @@ import pytest
 
 from croupier.ctl.local.children import descendants
 from croupier.ctl.signals import SAME_WISH_S
-from croupier.rpc.transport import free_addresses
+from croupier.net.transport import free_addresses
 from tests.harness.command import croupier, ended, environment, started
 from tests.harness.eventually import eventually
 

@@ -9,9 +9,9 @@ import pytest
 
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.roles import RoleSettings
-from croupier.rpc.roles_wire import settings_from_wire, settings_to_wire
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_from_wire, settings_to_wire
 from tests.harness.command import Ended, croupier
 from tests.harness.operators import ScriptedOperator, serving
 

@@ -8,7 +8,7 @@ import grpc
 import pytest
 
 from croupier.master.session_limits import SessionLimits
-from croupier.rpc.transport import bind, make_server
+from croupier.net.transport import bind, make_server
 from croupier.v1 import agent_pb2, framework_pb2
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded, running_master

@@ -9,7 +9,7 @@ import aiohttp
 import grpc
 
 from croupier.master.config import StoreChoice
-from croupier.rpc.transport import make_channel
+from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub

@@ -14,7 +14,7 @@ from croupier.master.core.tasks import TaskSnapshot
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
-from croupier.rpc.transport import make_channel
+from croupier.net.transport import make_channel
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub

@@ -12,12 +12,12 @@ from croupier.master.config import StoreChoice
 from croupier.master.weights import Weights
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.rpc.resources_wire import resources_to_wire
-from croupier.rpc.roles_wire import settings_from_wire, settings_to_wire
-from croupier.rpc.transport import make_channel
+from croupier.net.transport import make_channel
 from croupier.v1 import framework_pb2, resources_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from croupier.wire.resources import resources_to_wire
+from croupier.wire.roles import settings_from_wire, settings_to_wire
 from tests.harness.eventually import eventually
 from tests.harness.masters import RawAgent, RawFramework, running_master
 from tests.integration.master.test_frameworks import launch, make_task

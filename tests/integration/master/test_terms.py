@@ -19,11 +19,11 @@ from croupier.master.core.records import MasterRecord
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.term import Term
 from croupier.model.errors import CroupierError, FailedOver, InvalidRequest, Unavailable
-from croupier.rpc.position_wire import position_to_wire
-from croupier.rpc.transport import make_channel
+from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from croupier.wire.store_position import position_to_wire
 from tests.harness.elections import FakeElection, FakeStore, elected_master, follows, leads
 from tests.harness.eventually import eventually
 from tests.harness.masters import ANY_PORT, RawAgent, RawFramework, StreamEnded

@@ -11,7 +11,7 @@ from typing import ClassVar
 
 import pytest
 
-from croupier.rpc.transport import free_addresses
+from croupier.net.transport import free_addresses
 from croupier.sdk import Conflict, TaskState, Unavailable
 from croupier.sdk.settings import Settings
 from croupier.sdk.testing import FakeMaster

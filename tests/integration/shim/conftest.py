@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
-from tests.harness.ward import Ward
+from tests.harness.supervisor_fixture import Ward
 
 Doomed = Callable[[int, str], None]
 
@@ -44,7 +44,14 @@ def doomed(tmp_path: Path, shim: Shim) -> Iterator[Doomed]:
     processes: list[subprocess.Popen[bytes]] = []
 
     def start_and_kill(count: int, line: str) -> None:
-        words = ["-m", "tests.harness.ward_process", str(tmp_path), shim.kind, str(count), line]
+        words = [
+            "-m",
+            "tests.harness.supervisor_process",
+            str(tmp_path),
+            shim.kind,
+            str(count),
+            line,
+        ]
         process = subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE)
         processes.append(process)
         assert process.stdout is not None

@@ -21,7 +21,7 @@ from croupier.agent.shim.build import Shim
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
-from tests.harness.ward import Ward, key
+from tests.harness.supervisor_fixture import Ward, key
 from tests.integration.shim.conftest import Doomed
 
 NEVER = Vanished(key("t0"), "it was never started", never_started=True)

@@ -14,7 +14,7 @@ from croupier.agent.core.events import Exited, Started
 from croupier.agent.shim import run_file
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
-from tests.harness.ward import Ward, key
+from tests.harness.supervisor_fixture import Ward, key
 
 # What loses its parent, its session, its environment and its output, each once at least.
 DAEMONS = """

@@ -16,9 +16,9 @@ import pytest
 
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
-from croupier.agent.shim import run_file, watched
+from croupier.agent.shim import run_file, shim_process
 from croupier.agent.shim.build import Shim
-from tests.harness.ward import Ward, key
+from tests.harness.supervisor_fixture import Ward, key
 from tests.integration.shim.conftest import Doomed
 
 TASKS = 80
@@ -95,7 +95,7 @@ class TestATaskThatStopsItsShim:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(supervisor, "LOOK_S", 0.1)
-        monkeypatch.setattr(watched, "KILL_S", 0.5)
+        monkeypatch.setattr(shim_process, "KILL_S", 0.5)
 
     async def test_is_known_to_run_and_can_be_ended(self, ward: Ward) -> None:
         # The shim stands still from its beginning, as a task that is quick can have it.

@@ -11,10 +11,10 @@ from signal import SIGKILL, SIGTERM
 
 import pytest
 
-from croupier.agent.account import find_account
 from croupier.agent.core.events import Exited, LaunchFailed, Started
+from croupier.agent.unix_user import find_account
 from tests.harness.processes import descriptors
-from tests.harness.ward import PATH, Ward, key
+from tests.harness.supervisor_fixture import PATH, Ward, key
 
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 

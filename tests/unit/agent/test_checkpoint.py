@@ -16,8 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.agent import checkpoint as module
-from croupier.agent import reserve
+from croupier.agent import disk_reserve
 from croupier.agent.checkpoint import NAME, Checkpoint, clear
+from croupier.agent.checkpoint_mark import NAME as MARK_NAME
+from croupier.agent.checkpoint_mark import LogMark
 from croupier.agent.core.records import (
     AcknowledgedRecord,
     AgentRecord,
@@ -29,8 +31,6 @@ from croupier.agent.core.records import (
     UpdateRecord,
     VoidRecord,
 )
-from croupier.agent.log_mark import NAME as MARK_NAME
-from croupier.agent.log_mark import LogMark
 from croupier.agent.record_lines import body_of, heading, line
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
@@ -320,7 +320,7 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         rooms = [checkpoint.has_room]
-        assert (tmp_path / reserve.NAME).stat().st_size == reserve.RESERVE_BYTES
+        assert (tmp_path / disk_reserve.NAME).stat().st_size == disk_reserve.RESERVE_BYTES
         await checkpoint.commit(EVERYTHING[:2])
         full.fill()
         await checkpoint.commit(EVERYTHING[2:5])
@@ -338,7 +338,7 @@ class TestAFullDisk:
         full = Full(tmp_path, monkeypatch)
         checkpoint, _ = Checkpoint.open(tmp_path)
         await checkpoint.commit(EVERYTHING[:2])
-        (tmp_path / reserve.NAME).unlink()
+        (tmp_path / disk_reserve.NAME).unlink()
         full.fill()
         with pytest.raises(Unavailable, match=r"No space left on device; the tasks run on"):
             await checkpoint.commit(EVERYTHING[2:])
@@ -385,7 +385,7 @@ class TestARemovedDirectory:
 async def test_a_disk_that_is_short_takes_no_new_task_before_the_reserve_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    least = reserve.LEAST_FREE_BYTES
+    least = disk_reserve.LEAST_FREE_BYTES
     free = 10 * least
     real = os.fstatvfs(0)
 
@@ -400,7 +400,7 @@ async def test_a_disk_that_is_short_takes_no_new_task_before_the_reserve_is_need
     for now in (2 * least, least, least - 4096, least, 2 * least - 4096, 2 * least):
         free = now
         rooms.append(not await checkpoint.look())
-        assert (tmp_path / reserve.NAME).exists()
+        assert (tmp_path / disk_reserve.NAME).exists()
     assert rooms == [True, True, False, False, False, True]
     free = least - 4096
     await checkpoint.commit(EVERYTHING[:1])
@@ -417,7 +417,7 @@ class Full:
     """A disk that can be full: it takes ten bytes more, and what the reserve took if that goes."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        self._reserve = path / reserve.NAME
+        self._reserve = path / disk_reserve.NAME
         self._room: int | None = None
         self._was_reserved = False
         write, allocate = os.write, os.posix_fallocate
@@ -427,7 +427,7 @@ class Full:
                 return write(fd, data)
             if self._was_reserved and not self._reserve.exists():
                 self._was_reserved = False
-                self._room += reserve.RESERVE_BYTES
+                self._room += disk_reserve.RESERVE_BYTES
             if not self._room:
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             done = write(fd, bytes(data)[: self._room])

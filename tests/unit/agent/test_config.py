@@ -6,7 +6,7 @@ import pytest
 
 from croupier.agent.config import AgentConfig
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 
 def test_the_defaults_stay_on_this_machine() -> None:

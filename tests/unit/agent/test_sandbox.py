@@ -12,7 +12,7 @@ from croupier.agent.janitor import Janitor
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.errors import NotFound
 from croupier.model.ids import FrameworkId, TaskId
-from croupier.rpc.clock import SystemClock
+from croupier.process.clock import SystemClock
 
 KEY = (FrameworkId("F1"), TaskId("t1"))
 

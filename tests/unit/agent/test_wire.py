@@ -14,9 +14,9 @@ from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_GRACE_MS, Command, Reason, TaskInfo
-from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
+from croupier.wire.task import task_to_wire
 
 F, T = FrameworkId("F1"), TaskId("t1")
 WHO = Identity("host", {"rack": "r1"}, "host:1", "1.0", "boot")

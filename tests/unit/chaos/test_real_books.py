@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from croupier.model.resources import NOTHING, Resources
-from tests.chaos.real.books import Books, Holder, TaskLine, check_books, check_idle
+from tests.chaos.real.master_accounts import Books, Holder, TaskLine, check_books, check_idle
 
 ALL = Resources.parse("cpus:4;mem:1GB")
 UNIT = Resources.parse("cpus:1;mem:64MB")

@@ -16,7 +16,7 @@ from tests.chaos.real.journal import (
     Update,
     Void,
 )
-from tests.chaos.real.ran import Ran, parse_ran
+from tests.chaos.real.ledger import Ran, parse_ran
 from tests.chaos.real.work import Work, work_named, work_of
 
 SEED = 1

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, Journal, read_entries
-from tests.chaos.real.ran import parse_ran
+from tests.chaos.real.ledger import parse_ran
 from tests.chaos.real.work import work_named, work_of
 
 

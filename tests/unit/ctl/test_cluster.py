@@ -13,7 +13,7 @@ import pytest
 from croupier.ctl.local.children import Child
 from croupier.ctl.local.cluster import Cluster
 from croupier.ctl.local.plan import Daemon, Plan
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 MASTER = Daemon("master", ("true",))
 PLAN = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, (), ())

@@ -11,8 +11,8 @@ import pytest
 
 from croupier.ctl.connection import Master
 from croupier.model.errors import Unavailable
-from croupier.rpc.address import Address
-from croupier.rpc.transport import make_channel
+from croupier.net.address import Address
+from croupier.net.transport import make_channel
 
 ADDRESS = Address("127.0.0.1", 1)
 

@@ -10,9 +10,9 @@ from croupier.ctl import tables, views
 from croupier.ctl.drawing import Drawn, drawn_lines
 from croupier.ctl.tables import print_table
 from croupier.model.resources import Resources
-from croupier.rpc.resources_wire import resources_to_wire
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import resources_to_wire
 
 AGENT_ID = "Af32e0bd186d89c86"
 FRAMEWORK_ID = "0c1945b2d03f4f3a-F12"

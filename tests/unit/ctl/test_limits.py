@@ -14,7 +14,7 @@ from croupier.ctl.target import Target
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 from croupier.sdk import Conflict, TaskVerdict
 
 WAITING_S = 0.2

@@ -13,7 +13,7 @@ from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import Printer
 from croupier.ctl.target import Target
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 from tests.harness.eventually import eventually
 from tests.harness.task_outputs import TaskOutputs, serving_outputs
 

@@ -14,8 +14,8 @@ from croupier.ctl.role_change import (
 from croupier.ctl.views import role_moved_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings
-from croupier.rpc.roles_wire import settings_from_wire, settings_to_wire
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.roles import settings_from_wire, settings_to_wire
 
 Change = pb.RoleChange
 

@@ -16,11 +16,11 @@ from croupier.model.demand import Demand
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
-from croupier.rpc.roles_wire import settings_to_wire
-from croupier.rpc.task_wire import demand_to_wire
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import attributes_to_wire, resources_to_wire
+from croupier.wire.roles import settings_to_wire
+from croupier.wire.task import demand_to_wire
 
 
 def wire(text: str) -> resources_pb2.Resources:

@@ -9,11 +9,11 @@ from croupier.ctl.why import why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from croupier.rpc.resources_wire import resources_to_wire
-from croupier.rpc.roles_wire import settings_to_wire
-from croupier.rpc.task_wire import demand_to_wire
 from croupier.v1 import framework_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import resources_to_wire
+from croupier.wire.roles import settings_to_wire
+from croupier.wire.task import demand_to_wire
 
 FRAMEWORK = pb.FrameworkView(
     framework=framework_pb2.FrameworkInfo(framework_id="m-F1", name="train", roles=["ads/prod"]),

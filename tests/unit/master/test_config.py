@@ -10,7 +10,7 @@ import pytest
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 
 @pytest.mark.parametrize(

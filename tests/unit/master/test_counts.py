@@ -9,8 +9,9 @@ from croupier.master.core.effects import SessionId
 from croupier.master.wire import from_agent, from_framework
 from croupier.master.wire.from_operator import changes_from_wire
 from croupier.model.errors import InvalidRequest
-from croupier.rpc import resources_wire, task_wire
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
+from croupier.wire import resources as resources_wire
+from croupier.wire import task as task_wire
 from tests.harness.off_the_wire import call_from_wire, report_from_wire
 
 SESSION = SessionId(1)

@@ -15,8 +15,8 @@ from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
-from croupier.rpc.clock import SystemClock
-from croupier.rpc.inbox import LIMIT, Inbox
+from croupier.process.clock import SystemClock
+from croupier.process.inbox import LIMIT, Inbox
 from tests.harness.driven import Outside, Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually
 

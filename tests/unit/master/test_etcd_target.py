@@ -11,7 +11,7 @@ from croupier.master.etcd.client import end_of, is_sound
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 
 def test_a_target_is_read() -> None:

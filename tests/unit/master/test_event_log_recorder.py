@@ -25,7 +25,7 @@ from croupier.master.eventlog.writer import Writer
 from croupier.master.store import MemoryStore
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
-from croupier.rpc.clock import SystemClock
+from croupier.process.clock import SystemClock
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from croupier.sim.replay.reader import BadLog

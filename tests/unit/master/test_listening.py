@@ -14,7 +14,7 @@ from croupier.master.core.records import Record
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver
-from croupier.master.listening import LISTEN_S, STILL_S
+from croupier.master.stall_guard import LISTEN_S, STILL_S
 from tests.harness.driven import Outside, Recorder, ended, register, subscribe
 from tests.harness.eventually import eventually
 

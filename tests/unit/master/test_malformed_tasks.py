@@ -8,8 +8,8 @@ from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import LaunchTask
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.task_wire import task_to_wire
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
+from croupier.wire.task import task_to_wire
 from tests.harness.off_the_wire import call_from_wire
 from tests.harness.world import World, make_task
 

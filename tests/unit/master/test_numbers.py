@@ -17,7 +17,7 @@ from google.protobuf.message import Message
 from croupier.master.core.actions import Drain
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, Event, OperateAgent, UpdateRoles
-from croupier.master.core.standing import stand
+from croupier.master.core.role_status import stand
 from croupier.master.services import agent_views, views
 from croupier.master.sessions import AgentSession, FrameworkSession
 from croupier.master.store.records_json import decode, encode

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Allocator
+from croupier.master.allocator.entitlements import Ratio, Standings
 from croupier.master.allocator.preemptor import EFFORT
-from croupier.master.allocator.standing import Ratio, Standings
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId

@@ -10,7 +10,7 @@ from croupier.master.metrics import REFUSALS_AT_ONCE, Metrics
 from croupier.master.services.views import view_master
 from croupier.model.errors import Conflict
 from croupier.model.ids import AgentId
-from croupier.rpc.resources_wire import resources_from_wire
+from croupier.wire.resources import resources_from_wire
 from tests.harness.world import World
 
 PLAIN = "cpus:4;mem:4GB"

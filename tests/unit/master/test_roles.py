@@ -13,9 +13,9 @@ from croupier.master.core.events import UpdateRoles
 from croupier.master.core.facts import OfferEnded, RoleChanged
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.records import ForgetRole, Registry, RoleRecord
+from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest
 from croupier.model.ids import Role

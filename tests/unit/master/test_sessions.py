@@ -10,7 +10,7 @@ from croupier.master.sessions import Sessions
 from croupier.model.errors import TooSlow
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
-from croupier.rpc.inbox import Inbox
+from croupier.process.inbox import Inbox
 
 F, T, A = FrameworkId("f"), TaskId("t"), AgentId("a")
 

@@ -17,7 +17,7 @@ from croupier.master.event_cost import event_cost
 from croupier.master.wire.from_framework import PART, split
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
-from croupier.rpc.time_slice import TimeSlice
+from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2
 from tests.harness.driven import Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually

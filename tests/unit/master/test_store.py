@@ -19,7 +19,7 @@ from croupier.master.core.records import (
     RoleRecord,
 )
 from croupier.master.store import SqliteStore
-from croupier.master.store.sealed import checksum
+from croupier.master.store.checksums import checksum
 from croupier.master.store.sqlite import APPLICATION_ID
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.ids import AgentId, FrameworkId, Role

@@ -20,8 +20,8 @@ from croupier.master.core.records import (
     TaskRecord,
 )
 from croupier.master.store import SqliteStore
+from croupier.master.store.checksums import checksum
 from croupier.master.store.marker import marker_path
-from croupier.master.store.sealed import checksum
 from croupier.master.store.sqlite import APPLICATION_ID
 from croupier.master.store.wal import damage
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable

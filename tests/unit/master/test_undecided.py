@@ -14,9 +14,9 @@ from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask, OperateAgent, Register, UpdateRoles
 from croupier.master.core.messages import KillTask
 from croupier.master.core.records import AgentRecord, Registry
+from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict
 from croupier.model.ids import Role, TaskId

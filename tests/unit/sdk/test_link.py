@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from croupier.rpc.address import Address
-from croupier.rpc.clock import SystemClock
+from croupier.net.address import Address
+from croupier.process.clock import SystemClock
 from croupier.sdk.link import Link
 from croupier.sdk.settings import Settings
 from croupier.v1 import framework_pb2 as pb

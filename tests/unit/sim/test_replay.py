@@ -19,9 +19,9 @@ from croupier.master.core import calls
 from croupier.master.core.actions import MarkGone
 from croupier.master.core.events import AgentTask, OperateAgent, TimePassed, UpdateRoles
 from croupier.master.core.records import Record, Registry
+from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
-from croupier.master.core.standing import stand
 from croupier.master.core.state import State
 from croupier.master.eventlog import files
 from croupier.model.errors import CroupierError

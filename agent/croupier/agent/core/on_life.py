@@ -7,11 +7,11 @@ from dataclasses import replace
 
 from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
-from croupier.agent.core.news import end, say
 from croupier.agent.core.on_session import settle, take_name
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started, press
 from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.status_updates import end, say
 from croupier.agent.core.tasks import Key
 from croupier.model.task import Reason, Source, TaskState
 

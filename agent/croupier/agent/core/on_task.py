@@ -22,12 +22,12 @@ from croupier.agent.core.effects import (
     Spawn,
 )
 from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
-from croupier.agent.core.news import end, say
 from croupier.agent.core.on_framework import hear_framework
 from croupier.agent.core.on_health import on_failed_launch, on_started_well
 from croupier.agent.core.on_session import settle
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.status_updates import end, say
 from croupier.agent.core.tasks import Key, Task, Wish
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.agent.core.updates import Updates
+from croupier.agent.core.pending_updates import Updates
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 

@@ -17,7 +17,7 @@ from signal import SIGKILL, SIGSTOP
 from croupier.agent.directories import unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.remains import PREFIX, VARIABLE
+from croupier.agent.shim.orphan_sweep import PREFIX, VARIABLE
 
 # The shim's descriptors are 0 to 4; none that it is given may be overwritten by another.
 _LEAST_FD = 10

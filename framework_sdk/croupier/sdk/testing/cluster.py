@@ -14,11 +14,11 @@ from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFo
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId, check_roles
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskInfo, TaskState, TaskStatus
-from croupier.rpc.task_wire import demands_from_wire
-from croupier.rpc.wire_errors import error_to_wire
-from croupier.sdk.core.standing import Launch, counted_down
+from croupier.net.errors import error_to_wire
+from croupier.sdk.core.subscription import Launch, counted_down
 from croupier.sdk.testing.recorded import tasks_of
 from croupier.v1 import framework_pb2 as pb
+from croupier.wire.task import demands_from_wire
 
 
 @dataclass(frozen=True, slots=True)

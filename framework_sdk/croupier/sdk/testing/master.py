@@ -12,17 +12,17 @@ from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
-from croupier.rpc.address import Address
-from croupier.rpc.clock import SystemClock
-from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
-from croupier.rpc.transport import MAX_MESSAGE_BYTES, bind, make_server
-from croupier.sdk.owned import end
+from croupier.net.address import Address
+from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
+from croupier.process.clock import SystemClock
+from croupier.sdk.task_scope import end
 from croupier.sdk.testing.cluster import FakeOffer
 from croupier.sdk.testing.recorded import RecordedCall
 from croupier.sdk.testing.service import Manner, Service
 from croupier.sdk.testing.stream import Stream
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
+from croupier.wire.resources import attributes_to_wire, resources_to_wire
 
 FoundT = TypeVar("FoundT")
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.task import TaskInfo
-from croupier.rpc.task_wire import demands_from_wire, task_from_wire
 from croupier.v1 import framework_pb2 as pb
+from croupier.wire.task import demands_from_wire, task_from_wire
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,13 +23,13 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
-from croupier.rpc.task_wire import status_to_wire
-from croupier.sdk.owned import end
+from croupier.sdk.task_scope import end
 from croupier.sdk.testing.cluster import Cluster
 from croupier.sdk.testing.recorded import RecordedCall, record
 from croupier.sdk.testing.stream import Context, Request, Response, Stream
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
+from croupier.wire.task import status_to_wire
 
 _TICK_S = 0.02
 _CALLS_KEPT = 100_000

@@ -8,8 +8,8 @@ from typing import Any
 import grpc.aio
 
 from croupier.model.errors import CroupierError
-from croupier.rpc.outbox import Outbox
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.errors import error_to_wire
+from croupier.net.outbox import Outbox
 from croupier.v1 import framework_pb2 as pb
 
 Request = pb.FrameworkServiceConnectRequest

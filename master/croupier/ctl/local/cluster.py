@@ -22,8 +22,8 @@ from croupier.ctl.pages import all_agents
 from croupier.ctl.target import Target
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, Unavailable
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.daemon import PARENT_VARIABLE
+from croupier.net.backoff import Backoff
+from croupier.process.daemon import PARENT_VARIABLE
 
 READY_S = 30.0
 STOP_S = 10.0

@@ -10,7 +10,7 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 from croupier.model.scalar import MILLI, parse_scalar
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 HOST: Final = "127.0.0.1"
 MAX_AGENTS: Final = 500

@@ -23,7 +23,7 @@ from croupier.ctl.signals import EndSignals
 from croupier.ctl.target import Target
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
-from croupier.rpc.daemon import raise_file_limit
+from croupier.process.daemon import raise_file_limit
 
 # How long tasks may take to end after Ctrl-C; their own grace is 3 s.
 KILL_S: Final = 8.0

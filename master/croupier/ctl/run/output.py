@@ -19,7 +19,7 @@ import aiohttp
 
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.printer import Printer, Sink, Stream
-from croupier.rpc.backoff import Backoff
+from croupier.net.backoff import Backoff
 
 # Connections that are being made at once; those that are made may stay open.
 OPENING: Final = 64

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.agent_allocation import Visit
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.pending_demand import carried, count_down, give_back, shapes
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.pool import PooledAgent
 from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.visit import Visit
-from croupier.master.allocator.want import carried, count_down, give_back, shapes
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from croupier.master.allocator import barriers, limits
-from croupier.master.allocator.account import Account
+from croupier.master.allocator import limit_waiters, limits
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
+from croupier.master.allocator.queries import Account
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, sum_of, total_of
 
@@ -154,7 +154,7 @@ class Charges(Account):
 
     def _admit(self, leaf: Leaf) -> None:
         """Have agents looked at for those who waited for room under the leaf's limits."""
-        for waiting in barriers.admitted(leaf, self.tree):
+        for waiting in limit_waiters.admitted(leaf, self.tree):
             self.pool.unsettle_all(waiting)
 
     def _forget_if_left(self, leaf: Leaf) -> None:

@@ -6,7 +6,7 @@ from itertools import takewhile
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
-from croupier.master.allocator.look import Look
+from croupier.master.allocator.eligibility import Look
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver

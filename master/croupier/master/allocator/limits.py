@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator.node import Amounts, Leaf, Pool
-from croupier.master.allocator.want import Want
+from croupier.master.allocator.pending_demand import Want
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
 
-from croupier.master.allocator.holds import Holds
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.reasons import Reasons
-from croupier.master.allocator.want import Want
+from croupier.master.allocator.soft_reservations import Holds
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 

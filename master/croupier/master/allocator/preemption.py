@@ -24,12 +24,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.entitlements import Standings, almost_common, below, may_preempt
 from croupier.master.allocator.node import Leaf, Node, Pool
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.pool import PooledAgent
-from croupier.master.allocator.standing import Standings, almost_common, below, may_preempt
 from croupier.master.allocator.starvation import Starving
 from croupier.master.allocator.tree import Tree
-from croupier.master.allocator.want import Want
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 

@@ -11,11 +11,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from croupier.master.allocator.allocator import Allocator
+from croupier.master.allocator.entitlements import Standings, may_preempt
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pool import Earmark, PooledAgent
 from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
 from croupier.master.allocator.preemption import Holdings as KnownHoldings
-from croupier.master.allocator.standing import Standings, may_preempt
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources

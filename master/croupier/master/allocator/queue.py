@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from typing import Final, Protocol
 
-from croupier.master.allocator.lots import Lots
+from croupier.master.allocator.prng import Lots
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources

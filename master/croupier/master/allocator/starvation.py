@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.entitlements import Ratio, Standings, below, may_preempt
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.standing import Ratio, Standings, below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.errors import InvalidRequest
 

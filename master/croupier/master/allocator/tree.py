@@ -22,9 +22,9 @@ from croupier.master.allocator.node import (
     add_amounts,
 )
 from croupier.master.allocator.ordering import Entry, Ordering
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.share import Totals
-from croupier.master.allocator.want import Want
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 

@@ -13,8 +13,8 @@ from croupier.master.core.events import UpdateRoles
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.records import ForgetRole, RoleRecord
+from croupier.master.core.role_status import RoleStanding, cluster_of, count_tasks, stand_role
 from croupier.master.core.roles import changed_settings, check_against, check_settings, is_set
-from croupier.master.core.standing import RoleStanding, cluster_of, count_tasks, stand_role
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import Role

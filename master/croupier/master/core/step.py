@@ -7,11 +7,11 @@ from typing import assert_never
 
 from croupier.master.core import (
     on_agent,
+    on_agent_admin,
     on_agent_health,
     on_allocation,
     on_call,
     on_framework,
-    on_operated_agent,
     on_operator,
     on_preemption,
     on_roles,
@@ -92,7 +92,7 @@ def _on_operator(
         case OperatorKill():
             yield from on_operator.on_operator_kill(state, event, now)
         case OperateAgent():
-            yield from on_operated_agent.on_operate_agent(state, event, now)
+            yield from on_agent_admin.on_operate_agent(state, event, now)
         case TeardownFramework():
             yield from on_framework.on_teardown_framework(state, event, now)
         case UpdateRoles():

@@ -21,10 +21,10 @@ from croupier.master.etcd.methods import AUTHENTICATE, RANGE, STATUS, WATCH, A, 
 from croupier.master.etcd.target import EtcdAccess
 from croupier.model.clock import Clock
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, Unavailable
-from croupier.rpc.address import Address
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.cancelling import reraise_own_cancellation
-from croupier.rpc.clock import SystemClock
+from croupier.net.address import Address
+from croupier.net.backoff import Backoff
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.process.clock import SystemClock
 
 ATTEMPT_S = 1.0
 CALL_S = 10.0

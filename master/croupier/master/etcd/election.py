@@ -28,8 +28,8 @@ from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, REVOKE, TXN
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound, Unavailable
-from croupier.rpc.backoff import Backoff
-from croupier.rpc.clock import SystemClock
+from croupier.net.backoff import Backoff
+from croupier.process.clock import SystemClock
 
 PROVEN = 0.8
 GOODBYE_S = 1.0

@@ -7,7 +7,7 @@ import grpc.aio
 
 from croupier.master.etcd.methods import A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
-from croupier.rpc.address import Address
+from croupier.net.address import Address
 
 # A page of records may be large; it comes from a server of ours.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024

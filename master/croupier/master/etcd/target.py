@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.address import Address, parse_addresses
+from croupier.net.address import Address, parse_addresses
 
 SCHEME: Final = "etcd://"
 DEFAULT_PORT: Final = 2379

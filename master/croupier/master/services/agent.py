@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from croupier.master.core.events import Register
-from croupier.master.seat import Seat
+from croupier.master.leadership import Seat
 from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
@@ -14,9 +14,9 @@ from croupier.master.term import Term
 from croupier.master.wire.from_agent import judged, report_from_wire
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import CroupierError, Unavailable
-from croupier.rpc.outbox import Encoded
-from croupier.rpc.time_slice import TimeSlice
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.errors import error_to_wire
+from croupier.net.outbox import Encoded
+from croupier.process.time_slice import TimeSlice
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 

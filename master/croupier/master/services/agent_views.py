@@ -10,9 +10,9 @@ from croupier.master.wire.to_framework import agent_to_wire
 from croupier.model.health import problems_text
 from croupier.model.ids import Role
 from croupier.model.resources import total_of
-from croupier.rpc.resources_wire import resources_to_wire
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.agent_pb2 import HealthProblem
+from croupier.wire.resources import resources_to_wire
 
 # Where an agent stands that was declared gone; all other words are those of `AgentState`.
 GONE = "gone"

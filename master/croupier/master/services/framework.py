@@ -6,17 +6,17 @@ from collections.abc import AsyncIterator
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Event, Heard
-from croupier.master.seat import Seat
+from croupier.master.leadership import Seat
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
 from croupier.master.term import Term
 from croupier.master.wire.from_framework import call_from_wire, split, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.outbox import Encoded, joined
-from croupier.rpc.time_slice import TimeSlice
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.errors import error_to_wire
+from croupier.net.outbox import Encoded, joined
+from croupier.process.inbox import Inbox
+from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 

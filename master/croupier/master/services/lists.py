@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.standing import known_roles, stand_role, with_those_below
+from croupier.master.core.role_status import known_roles, stand_role, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.services import agent_views, views

@@ -20,7 +20,7 @@ from croupier.master.core.on_framework import TornDown
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.master.seat import Seat
+from croupier.master.leadership import Seat
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
 from croupier.master.services.stream import Context
@@ -28,7 +28,7 @@ from croupier.master.wire.from_operator import changes_from_wire, drain_from_wir
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, NotLeader, shortened
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.rpc.wire_errors import STATUS
+from croupier.net.errors import STATUS
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 

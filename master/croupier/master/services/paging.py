@@ -23,7 +23,7 @@ from typing import Final, Generic, Protocol, TypeVar
 from croupier.master.core.state import State
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
-from croupier.rpc.outbox import Sized
+from croupier.net.outbox import Sized
 
 # Below the 4 MiB that gRPC lets a client receive unless the client says otherwise.
 PAGE_BYTES: Final = 2 * 1024 * 1024

@@ -14,9 +14,9 @@ from dataclasses import replace
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.wire.from_agent import MAX_AGENT_TASKS, tasks_from_wire
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, TooSlow
-from croupier.rpc.outbox import Budget
-from croupier.rpc.wire_limits import check_count
+from croupier.net.outbox import Budget
 from croupier.v1 import agent_pb2 as pb
+from croupier.wire.limits import check_count
 
 # Of all pages of one agent, on the wire.
 MAX_BYTES = 32 * 1024 * 1024

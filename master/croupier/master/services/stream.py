@@ -12,9 +12,9 @@ import grpc.aio
 from croupier.master.core.events import Event, SessionEnded
 from croupier.master.sessions import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
-from croupier.rpc.inbox import Inbox
-from croupier.rpc.outbox import Encoded
-from croupier.rpc.wire_errors import STATUS
+from croupier.net.errors import STATUS
+from croupier.net.outbox import Encoded
+from croupier.process.inbox import Inbox
 
 # A peer that takes nothing for this long is cut off.
 WRITE_TIMEOUT_S = 30.0

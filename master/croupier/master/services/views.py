@@ -10,7 +10,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_roles import RolesMoved
-from croupier.master.core.standing import RoleStanding, count_tasks, in_tree_order, stand_role
+from croupier.master.core.role_status import RoleStanding, count_tasks, in_tree_order, stand_role
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.master.recovery import agents_missing, decided_in_s
@@ -20,11 +20,11 @@ from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources, total_of
 from croupier.model.task import TaskInfo
-from croupier.rpc.resources_wire import resources_to_wire
-from croupier.rpc.roles_wire import settings_to_wire
-from croupier.rpc.task_wire import demand_to_wire, status_to_wire, task_to_wire
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import resources_to_wire
+from croupier.wire.roles import settings_to_wire
+from croupier.wire.task import demand_to_wire, status_to_wire, task_to_wire
 
 PPM = 1_000_000
 

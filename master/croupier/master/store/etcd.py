@@ -33,8 +33,8 @@ from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
+from croupier.master.store.checksums import Damaged, is_sealed, sealed, unsealed
 from croupier.master.store.records_json import SCHEMA_VERSION, Row, UnknownKind, decode, encode
-from croupier.master.store.sealed import Damaged, is_sealed, sealed, unsealed
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from croupier.master.core.records import MasterRecord, Record, Registry
+from croupier.master.store.checksums import checksum
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
 from croupier.master.store.records_json import (
     SCHEMA_VERSION,
@@ -28,8 +29,7 @@ from croupier.master.store.records_json import (
     decode,
     encode,
 )
-from croupier.master.store.sealed import checksum
-from croupier.master.store.sqlite_words import is_damage, meaning
+from croupier.master.store.sqlite_errors import is_damage, meaning
 from croupier.master.store.wal import damage
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition

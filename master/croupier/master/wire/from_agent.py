@@ -23,13 +23,13 @@ from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
-from croupier.rpc.position_wire import position_from_wire
-from croupier.rpc.resources_wire import attributes_from_wire, resources_from_wire
-from croupier.rpc.task_wire import status_from_wire, task_from_wire
-from croupier.rpc.time_slice import sliced
-from croupier.rpc.wire_limits import check_count
+from croupier.process.time_slice import sliced
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import task_pb2
+from croupier.wire.limits import check_count
+from croupier.wire.resources import attributes_from_wire, resources_from_wire
+from croupier.wire.store_position import position_from_wire
+from croupier.wire.task import status_from_wire, task_from_wire
 
 # An agent reports at most 200 updates at once; the others leave room for other agents.
 MAX_UPDATES = 1_000

@@ -23,12 +23,12 @@ from croupier.model.ids import (
     check_roles,
 )
 from croupier.model.task import TaskInfo
-from croupier.rpc.task_wire import demands_from_wire, task_from_wire
-from croupier.rpc.time_slice import TimeSlice, sliced
-from croupier.rpc.transport import MAX_MESSAGE_BYTES
-from croupier.rpc.wire_limits import check_count
+from croupier.net.transport import MAX_MESSAGE_BYTES
+from croupier.process.time_slice import TimeSlice, sliced
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
+from croupier.wire.limits import check_count
+from croupier.wire.task import demands_from_wire, task_from_wire
 
 # Of the tasks that a call names, as many at once: about 10 ms of the core's work.
 PART = 500

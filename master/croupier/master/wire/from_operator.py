@@ -8,9 +8,9 @@ from croupier.master.core.actions import Drain
 from croupier.master.core.roles import MAX_CHANGES, Part, RoleChange
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role
-from croupier.rpc.roles_wire import settings_from_wire
-from croupier.rpc.wire_limits import check_count
 from croupier.v1 import operator_pb2 as pb
+from croupier.wire.limits import check_count
+from croupier.wire.roles import settings_from_wire
 
 _PARTS = {
     pb.RoleChange.PART_WEIGHT: Part.WEIGHT,

@@ -15,11 +15,11 @@ from croupier.master.core.messages import (
     ToAgent,
 )
 from croupier.master.lineage import Lineage
-from croupier.rpc.outbox import Encoded, joined
-from croupier.rpc.position_wire import position_to_wire
-from croupier.rpc.task_wire import task_to_wire
+from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2
+from croupier.wire.store_position import position_to_wire
+from croupier.wire.task import task_to_wire
 
 
 def response_to_wire(

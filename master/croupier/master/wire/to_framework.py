@@ -17,11 +17,11 @@ from croupier.master.core.messages import (
     Verdict,
 )
 from croupier.model.ids import AgentId
-from croupier.rpc.resources_wire import attributes_to_wire, resources_to_wire
-from croupier.rpc.task_wire import status_to_wire
-from croupier.rpc.transport import MAX_MESSAGE_BYTES
-from croupier.rpc.wire_errors import error_to_wire
+from croupier.net.errors import error_to_wire
+from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import framework_pb2 as pb
+from croupier.wire.resources import attributes_to_wire, resources_to_wire
+from croupier.wire.task import status_to_wire
 
 AgentsTold = dict[AgentId, AgentDescription]
 

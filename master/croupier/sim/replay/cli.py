@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from croupier.rpc.cli import make_app
+from croupier.process.cli import make_app
 
 ABOUT = """Look back at what a master did, by the event log that --event-log keeps.
 

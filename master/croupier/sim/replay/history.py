@@ -31,7 +31,7 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Reason, TaskState
-from croupier.sim.replay.wishes import DemandKey, Wishes, demand_key
+from croupier.sim.replay.demand_history import DemandKey, Wishes, demand_key
 
 # Offers are leases of at most a minute.
 _OFFER_S = 120.0

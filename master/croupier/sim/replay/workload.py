@@ -17,8 +17,8 @@ from croupier.model.ids import Role
 from croupier.model.ranges import count
 from croupier.model.resources import Resources
 from croupier.sim.machine import Size
+from croupier.sim.replay.demand_history import demand_key
 from croupier.sim.replay.history import FrameworkStay, History, TaskRun
-from croupier.sim.replay.wishes import demand_key
 from croupier.sim.work import Shape
 
 ASSUMPTIONS = (

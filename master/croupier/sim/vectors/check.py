@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.sim.solvers.continuous import Undefined
-from croupier.sim.vectors import contention, in_order, modes, standing
+from croupier.sim.vectors import contention, fifo_mode, modes, static_modes
 from croupier.sim.vectors.document import name_of, read_document, read_vector
 from croupier.sim.vectors.facts import Mismatch, Outcome, compare, told
 from croupier.sim.vectors.numbers import Unreadable, shortened
@@ -32,11 +32,13 @@ MODES: Final[Mapping[str, Mode]] = {
     "schedule": _mode(modes.run_discrete, f"{_STATE} placement"),
     "discrete": _mode(modes.run_discrete, f"{_STATE} placement"),
     "slots": _mode(modes.run_slots, "weights backlog active"),
-    "fifo": _mode(in_order.run_fifo, "weights backlog active placement"),
-    "entitlement": _mode(standing.run_entitlement, "weights backlog active initial usage hints"),
+    "fifo": _mode(fifo_mode.run_fifo, "weights backlog active placement"),
+    "entitlement": _mode(
+        static_modes.run_entitlement, "weights backlog active initial usage hints"
+    ),
     "events": _mode(modes.run_events, f"{_STATE} placement events"),
     "preemption": _mode(contention.run_preemption, f"{_STATE} events"),
-    "order": _mode(standing.run_order, f"{_STATE} usage"),
+    "order": _mode(static_modes.run_order, f"{_STATE} usage"),
     "offers": _mode(contention.run_offers, f"{_STATE} events"),
     "hints": _mode(modes.run_hints, f"{_STATE} hints"),
     "envy": _mode(modes.run_envy, "weights"),

@@ -27,9 +27,9 @@ from croupier.sim.vectors.forests import (
     filling_of,
     forest_of,
 )
-from croupier.sim.vectors.happenings import Fill, Finish, read_events
 from croupier.sim.vectors.numbers import Unreadable, not_negative, shortened
 from croupier.sim.vectors.outcome import TaskOutcome, continuous_tasks
+from croupier.sim.vectors.scripted_events import Fill, Finish, read_events
 from croupier.sim.vectors.vector import Vector
 
 Runs = Iterator[tuple[str, Outcome]]

@@ -10,7 +10,7 @@ from croupier.master.allocator.pool import Earmark
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 F = FrameworkId("f")
 

@@ -9,7 +9,7 @@ import pytest
 from croupier.master.allocator import Cause, Rules, policies
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 
 def cpus(dealing: Dealing, *names: str, total: int) -> list[Fraction]:

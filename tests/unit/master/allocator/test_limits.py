@@ -6,7 +6,7 @@ import pytest
 
 from croupier.master.allocator import Cause
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 
 def test_a_limit_binds_all_that_is_below_the_role() -> None:

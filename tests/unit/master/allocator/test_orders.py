@@ -8,7 +8,7 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.queue import ORDERS, make_queue
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
-from tests.harness.dealing import Dealing, amount, want
+from tests.harness.allocator_fixture import Dealing, amount, want
 
 NONE: frozenset[str] = frozenset()
 

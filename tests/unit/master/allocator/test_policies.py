@@ -8,11 +8,11 @@ from fractions import Fraction
 import pytest
 
 from croupier.master.allocator import policies
-from croupier.master.allocator.lots import Lots
 from croupier.master.allocator.policies import Drf, SingleResource
+from croupier.master.allocator.prng import Lots
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
-from tests.harness.dealing import Dealing, role_of, want
+from tests.harness.allocator_fixture import Dealing, role_of, want
 
 
 def tasks(dealing: Dealing, resource: str) -> dict[str, int]:

@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 F = FrameworkId("f")
 A, B, C = Role("a"), Role("b"), Role("c")

@@ -10,7 +10,7 @@ from croupier.master.allocator import Allocator, Cause, Rules
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.node import Leaf, Pool
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 
 class TestBound:

@@ -8,7 +8,7 @@ from croupier.master.allocator import Cause, Rules
 from croupier.master.allocator.pool import Earmark
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.dealing import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 
 def with_gpus() -> Dealing:

@@ -7,7 +7,7 @@ import pytest
 from croupier.master.allocator import Cause, Rules
 from croupier.model.attributes import Constraint, equals, matches
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.dealing import Dealing, amount, want
+from tests.harness.allocator_fixture import Dealing, amount, want
 
 
 def test_each_shape_is_dealt_while_it_is_wanted() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.model.ids import FrameworkId
-from tests.harness.dealing import Dealing, want
+from tests.harness.allocator_fixture import Dealing, want
 
 
 def test_a_line_of_those_who_do_not_fit_does_not_hold_up_the_loop() -> None:

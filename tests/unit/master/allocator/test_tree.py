@@ -9,14 +9,14 @@ import pytest
 from croupier.master.allocator import policies
 from croupier.master.allocator.directions import Q
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.pending_demand import Want
 from croupier.master.allocator.policies import Drf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
-from croupier.master.allocator.want import Want
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import MAX_ROLE_DEPTH, FrameworkId, Role, check_role
 from croupier.model.roles import MAX_WEIGHT, RoleSettings
-from tests.harness.dealing import role_of, want
+from tests.harness.allocator_fixture import role_of, want
 
 
 def make_tree(

@@ -8,10 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from math import log
 
-from croupier.master.allocator.lots import Lots
 from croupier.master.allocator.node import Leaf, Level, Node, Pool
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
+from croupier.master.allocator.prng import Lots
 
 _LAST: Level = (2, 0, 1)
 # Tickets are virtual times in this many parts.

@@ -1,0 +1,64 @@
+"""What an agent has left on a work dir: runs that prove lost records, and `--recover=cleanup`."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+import structlog
+
+from croupier.agent.checkpoint import clear
+from croupier.agent.core.records import Record, TaskRecord
+from croupier.agent.shim.orphan_runs import end_strays, find_living
+from croupier.agent.work_dir import LOCK, WorkDir
+from croupier.model.errors import InvalidRequest, Unavailable
+
+_log = structlog.get_logger("croupier.agent")
+
+
+def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
+    """What runs live that no record names, in words; empty if there are none.
+
+    Raises:
+        Unavailable: if that cannot be found out.
+    """
+    known = {record.run for record in records if isinstance(record, TaskRecord)}
+    try:
+        living = find_living(runs, known) if runs.is_dir() else []
+    except OSError as error:
+        raise Unavailable(f"cannot use {runs}: {error.strerror}") from error
+    if not living:
+        return ""
+    return f"processes of {len(living)} tasks run that no record names, such as {living[0]}"
+
+
+def check_used(directory: Path) -> None:
+    """See whether an agent has ever used the work dir.
+
+    Raises:
+        InvalidRequest: if none has: it may be the wrong one.
+    """
+    if not (directory.expanduser() / LOCK).exists():
+        raise InvalidRequest(f"{directory} is no agent's work dir: there is nothing to clean up")
+
+
+async def clean_up(directory: Path) -> None:
+    """End every task that an earlier agent has left on the work dir, and forget that agent.
+
+    Sandboxes stay; the next agent removes them in time.
+
+    Raises:
+        CroupierError: if the work dir cannot be used, or an agent uses it.
+    """
+    work_dir = await WorkDir.open(directory)
+    try:
+        ended = 0
+        if work_dir.runs.is_dir():
+            ended = await asyncio.to_thread(end_strays, work_dir.runs, ())
+        clear(work_dir.path)
+    except OSError as error:
+        raise Unavailable(f"cannot clean {work_dir.path}: {error.strerror}") from error
+    finally:
+        work_dir.close()
+    _log.info("cleaned_up", work_dir=str(work_dir.path), tasks=ended)

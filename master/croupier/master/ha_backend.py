@@ -1,0 +1,68 @@
+"""What stands behind a master: where its records are, and how it comes to lead."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from prometheus_client.registry import Collector
+
+from croupier.master.config import MasterConfig
+from croupier.master.etcd import EtcdClient, EtcdElection, EtcdTarget
+from croupier.master.etcd.metrics import EtcdCollector
+from croupier.master.leader import Election, SoleElection
+from croupier.master.store import MemoryStore, SqliteStore, Store
+from croupier.master.store.etcd import EtcdStore
+from croupier.net.address import Address
+
+
+@dataclass(frozen=True, slots=True)
+class Backing:
+    """A store and an election.
+
+    Attributes:
+        election: decides when this master leads.
+        open_store: makes the store of one term; nothing is opened before `load`.
+        close: lets go of all that they share; the election is over then.
+        collectors: tell how what they share fares.
+        is_shared: other masters may lead while this one cannot. Alone, a master that cannot
+            lead ends.
+    """
+
+    election: Election
+    open_store: Callable[[], Store]
+    close: Callable[[], Awaitable[None]]
+    is_shared: bool
+    collectors: Sequence[Collector] = ()
+
+
+OpenBacking = Callable[[MasterConfig, Address], Backing]
+
+
+def open_backing(config: MasterConfig, address: Address) -> Backing:
+    """What `config` asks for; others find this master at `address`."""
+    if config.store.etcd is not None:
+        return _shared(config, config.store.etcd, address)
+    path = config.store.path
+
+    def open_store() -> Store:
+        if path is None:
+            return MemoryStore()
+        return SqliteStore(path, may_begin_anew=config.recover == "new-cluster")
+
+    election = SoleElection(address)
+    return Backing(election, open_store, election.close, is_shared=False)
+
+
+def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> Backing:
+    client = EtcdClient(target.endpoints, config.etcd_access())
+    election = EtcdElection(client, target.prefix, str(address), config.lease)
+
+    async def close() -> None:
+        await election.close()
+        await client.close()
+
+    def open_store() -> Store:
+        return EtcdStore(client, target.prefix, election)
+
+    return Backing(election, open_store, close, True, [EtcdCollector(client)])

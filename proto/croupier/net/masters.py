@@ -1,0 +1,63 @@
+"""Which of several masters to try next.
+
+Rule: one that does not lead and says who does sends its caller there at once; but never round
+in a circle, and not back to one that was just found dead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import cycle
+
+from croupier.model.errors import CroupierError, InvalidRequest, NotLeader
+from croupier.net.address import Address
+
+MAX_HOPS = 3
+
+
+class Masters:
+    """The masters of one cluster, as far as they are known; at least one."""
+
+    def __init__(self, addresses: Sequence[Address], *, only_loopback: bool = False) -> None:
+        """Begin with the first of `addresses`; a leader that is none of them is followed too.
+
+        With `only_loopback` not to another machine.
+        """
+        assert addresses
+        self._only_loopback = only_loopback
+        self._list = cycle(addresses)
+        self._current: Address | None = None
+        self._leader: Address | None = None
+        self._dead: Address | None = None
+        self._hops = 0
+
+    def next(self) -> Address:
+        """Where to try now: with the leader that was named last, else the next in the list."""
+        self._current, self._leader = self._leader or next(self._list), None
+        return self._current
+
+    def served(self) -> None:
+        """The latest is the one that leads."""
+        self._hops, self._dead = 0, None
+
+    def failed(self, error: CroupierError) -> bool:
+        """The latest has ended by `error`: whether to try the next at once, without a wait."""
+        if not isinstance(error, NotLeader):
+            self._hops, self._dead = 0, self._current
+            return False
+        leader = _address(error.leader)
+        is_dead, self._dead = leader == self._dead, None
+        is_followed = leader is not None and (leader.is_loopback or not self._only_loopback)
+        if not is_followed or leader == self._current or is_dead or self._hops >= MAX_HOPS:
+            self._hops = 0
+            return False
+        self._hops += 1
+        self._leader = leader
+        return True
+
+
+def _address(text: str) -> Address | None:
+    try:
+        return Address.parse(text) if text else None
+    except InvalidRequest:
+        return None

@@ -1,0 +1,139 @@
+"""gRPC channels and servers with the options that were measured to matter.
+
+- `so_reuseport` 0: else two masters bind one port in silence and share its clients.
+- keepalive needs `ping_timeout_ms` too: without it a frozen peer is noticed after 65 s
+  rather than 13 s. The server must allow pings that often, or it hangs up on its clients.
+- `enable_http_proxy` 0: gRPC would ask the web's proxy for the way to a master.
+- `max_allowed_incoming_connections`: the server hangs up on those beyond it. gRPC has no such
+  bound for each address; the master bounds sessions by address instead.
+- `bdp_probe` 0: a peer that stops reading then buffers 0.1 MB rather than 5 MB.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from contextlib import ExitStack, suppress
+
+import grpc.aio
+
+from croupier.model.errors import Unavailable
+from croupier.net.address import Address
+from croupier.net.descriptors import connection_share
+
+# A call or report may be this large; what is larger is refused by name. A message carries
+# several, and gRPC cuts a stream off only above the hard limit. Who sends the most is the master,
+# which its peers trust; what peers send it is less: to parse 1 MiB of empty entries, the densest
+# that there is, takes 25 ms.
+MAX_MESSAGE_BYTES = 1024 * 1024
+TO_SERVER_BYTES = 4 * 1024 * 1024
+TO_CLIENT_BYTES = 32 * 1024 * 1024
+
+_BOTH: list[tuple[str, int]] = [
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 3_000),
+    ("grpc.http2.ping_timeout_ms", 3_000),
+    # Both: a client must ping while it has no calls, and a server take that, or it hangs up on
+    # idle operators after two minutes ("too_many_pings").
+    ("grpc.keepalive_permit_without_calls", 1),
+    # Only "identity": 32 KB of gzip unfold to 32 MB before any limit is asked.
+    ("grpc.compression_enabled_algorithms_bitset", 1),
+]
+_SERVER = [
+    *_BOTH,
+    ("grpc.max_receive_message_length", TO_SERVER_BYTES),
+    ("grpc.max_send_message_length", TO_CLIENT_BYTES),
+    # What has not shaken hands by then is hung up on, and so is a connection without calls.
+    ("grpc.server_handshake_timeout_ms", 10_000),
+    ("grpc.max_connection_idle_ms", 120_000),
+    # A peer needs one stream, and calls of operators a few.
+    ("grpc.max_concurrent_streams", 100),
+    ("grpc.so_reuseport", 0),
+    ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
+]
+_CHANNEL = [
+    *_BOTH,
+    ("grpc.max_receive_message_length", TO_CLIENT_BYTES),
+    ("grpc.max_send_message_length", TO_SERVER_BYTES),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+    # Also how long a connection may take to come about, from its first packet to the peer's
+    # SETTINGS: less gives up on far and busy peers, more waits for frozen ones.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    # Our own backoff decides when to reconnect; gRPC must not add its own on top.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+]
+
+
+def make_channel(address: Address) -> grpc.aio.Channel:
+    """A channel to one peer; must be closed."""
+    return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
+
+
+def make_server(most_connections: int | None = None) -> grpc.aio.Server:
+    """A server to register services on; must be stopped.
+
+    It hangs up on connections beyond `most_connections`; None: beyond what leaves the process
+    enough descriptors for all else.
+    """
+    most = connection_share() if most_connections is None else most_connections
+    return grpc.aio.server(options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)])
+
+
+def bind(server: grpc.aio.Server, address: Address) -> int:
+    """Listen on `address` and return the port.
+
+    Raises:
+        Unavailable: if the port is taken or the host is not this machine's.
+    """
+    _check_free(address)
+    try:
+        port = server.add_insecure_port(str(address))
+    except RuntimeError:
+        port = 0
+    if not port:
+        raise Unavailable(f"cannot listen on {address}: the port is in use, or not ours to use")
+    return port
+
+
+def _check_free(address: Address) -> None:
+    """Bind once for a trial: gRPC prints lines of its own if it cannot.
+
+    Raises:
+        Unavailable: if no address of the host can be bound.
+    """
+    try:
+        found = socket.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+    except OSError:
+        raise Unavailable(f"cannot listen on {address}: no such host") from None
+    problem = ""
+    for family, kind, protocol, _, place in found:
+        try:
+            with socket.socket(family, kind, protocol) as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(place)
+                return
+        except OSError as error:
+            problem = error.strerror or str(error)
+    raise Unavailable(f"cannot listen on {address}: {problem}")
+
+
+def free_addresses(number: int) -> list[Address]:
+    """Different addresses on loopback that nobody listens on now.
+
+    Their ports are below those that Linux gives to outgoing connections, so that none of
+    these takes one before it is used.
+    """
+    found: list[Address] = []
+    with ExitStack() as held:
+        while len(found) < number:
+            probe = held.enter_context(socket.socket())
+            port = random.randrange(10_000, 32_000)
+            with suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                found.append(Address("127.0.0.1", port))
+    return found

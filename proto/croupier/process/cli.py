@@ -1,0 +1,88 @@
+"""Command lines: typed flags, one clear line for an error.
+
+Exit codes: 2 for a command line that is wrong, 1 for every other error of ours.
+
+A flag wins over `CROUPIER_<FLAG>` in the environment, and that over the TOML file that
+`CROUPIER_CONFIG` names.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import Annotated, Any
+
+from cyclopts import App, CycloptsError, Parameter, Token
+from cyclopts.config import Env, Toml
+
+from croupier.model.durations import parse_duration
+from croupier.model.errors import CroupierError, InvalidRequest
+from croupier.model.printable import printable
+from croupier.net.version import croupier_version
+
+USAGE_ERROR = 2
+
+
+def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
+    """An empty command line; `text` opens its `--help`.
+
+    Without `reads_environment` only flags that name their variable look there.
+    """
+    sources: list[Any] = [Env("CROUPIER_", command=False)] if reads_environment else []
+    path = os.environ.get("CROUPIER_CONFIG")
+    if path:
+        sources.append(Toml(path, must_exist=True, root_keys=[name], use_commands_as_keys=False))
+    return App(name=name, help=text, version=croupier_version(), config=sources)
+
+
+def run_app(app: App, argv: Sequence[str] | None = None) -> int:
+    """Run the command that `argv` (the process's own, if None) asks for; the exit code."""
+    name = app.name[0]
+    try:
+        result = app(
+            sys.argv[1:] if argv is None else list(argv),
+            exit_on_error=False,
+            print_error=False,
+            result_action="return_value",
+        )
+    except CycloptsError as error:
+        command = " ".join((name, *_subcommand(error.command_chain or (), name)))
+        print(f"{name}: {_one_line(error)} (see {command} --help)", file=sys.stderr)
+        return USAGE_ERROR
+    except InvalidRequest as error:
+        print(f"{name}: {_one_line(error)}", file=sys.stderr)
+        return USAGE_ERROR
+    except CroupierError as error:
+        print(f"{name}: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except FileNotFoundError as error:
+        print(f"{name}: {error}", file=sys.stderr)
+        return USAGE_ERROR
+    return result if isinstance(result, int) else 0
+
+
+def _one_line(error: Exception) -> str:
+    """The error's text without line ends, and with what does not print escaped."""
+    return printable(" ".join(str(error).split()))
+
+
+def _subcommand(chain: Sequence[str], name: str) -> Sequence[str]:
+    """The commands within the program that lead to the failed one."""
+    return chain[1:] if chain[:1] == (name,) or list(chain[:1]) == [name] else chain
+
+
+def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
+    """A flag whose text `parse` turns into its value; `more` goes to `Parameter`."""
+
+    def convert(_: Any, tokens: Sequence[Token]) -> object:
+        try:
+            return parse(tokens[0].value)
+        except InvalidRequest as error:
+            raise ValueError(str(error)) from None
+
+    return Parameter(converter=convert, n_tokens=1, accepts_keys=False, **more)
+
+
+Seconds = Annotated[float, read_by(parse_duration)]
+"""A flag that is a span of time: `30s`, `10m`, or a number of seconds."""

@@ -1,0 +1,83 @@
+"""Running a daemon: until it ends, fails, or is asked to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import gc
+import os
+import resource
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+from croupier.model.errors import CroupierError
+from croupier.model.printable import printable
+from croupier.process.loop_errors import LoopErrors
+
+Main = Callable[[asyncio.Event], Awaitable[None]]
+
+# The pid of a parent without which the daemon is of no use: it gets SIGTERM when that ends.
+PARENT_VARIABLE = "CROUPIER_PARENT"
+
+_PR_SET_PDEATHSIG = 1
+
+
+def run_daemon(name: str, main: Main) -> int:
+    """Run `main` with an event that SIGTERM and SIGINT set; return the exit code.
+
+    An error of ours is one line on stderr and exit code 1; a second signal ends the
+    process at once.
+    """
+    raise_file_limit()
+    end_with_parent()
+    # Who starts us may ignore it, and we would inherit that: children could not be waited for.
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    freeze_imports()
+    try:
+        asyncio.run(_run(main))
+    except CroupierError as error:
+        print(f"{name}: {printable(str(error))}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+async def _run(main: Main) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(LoopErrors())
+
+    def on_signal(number: signal.Signals) -> None:
+        stop.set()
+        loop.remove_signal_handler(number)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    await main(stop)
+
+
+def freeze_imports() -> None:
+    """Leave what was imported out of garbage collections: one of all takes 50 ms of the loop."""
+    gc.collect()
+    gc.freeze()
+
+
+def raise_file_limit() -> None:
+    """Ten thousand peers are ten thousand sockets: use all that the hard limit allows."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+
+
+def end_with_parent() -> None:
+    """Have SIGTERM sent to us when the parent that `CROUPIER_PARENT` names ends, however.
+
+    Nothing happens if it is not set; if that parent has ended already, SIGTERM comes now.
+    """
+    parent = os.environ.pop(PARENT_VARIABLE, "")
+    if not parent:
+        return
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
+    if str(os.getppid()) != parent:
+        signal.raise_signal(signal.SIGTERM)

@@ -1,0 +1,125 @@
+"""Takes TCP connections in, however few descriptors are left.
+
+asyncio's own servers log an error for each of 100 attempts, many times a second, while the
+process has no descriptor. Here one line is logged, and the socket rests for a moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import socket
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final
+
+import structlog
+
+from croupier.model.log_throttle import Repeats
+from croupier.net.address import Address
+
+BACKLOG: Final = 128
+# Taken in at once, before others have their turn.
+AT_ONCE: Final = 32
+REST_S: Final = 1.0
+# Errors of the process or the machine; those of one connection are none of ours.
+_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+# `localhost` has an IPv6 address on machines without IPv6, too.
+_MISSING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
+
+_log = structlog.get_logger("croupier.http")
+
+Take = Callable[[socket.socket, str], None]
+
+
+class Acceptor:
+    """Listens on every address of a host, and hands each connection to `take`."""
+
+    def __init__(self, take: Take, rest_s: float = REST_S) -> None:
+        """`take` is given a connection, which is not blocking, and the address it comes from."""
+        self._take, self._rest_s = take, rest_s
+        self._loop = asyncio.get_running_loop()
+        self._listening: list[socket.socket] = []
+        self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
+        self._said = Repeats(60.0)
+
+    async def listen(self, address: Address) -> int:
+        """Begin; returns the port.
+
+        Raises:
+            OSError: if the port is taken or the host is not this machine's.
+        """
+        found = await self._loop.getaddrinfo(
+            address.host, address.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )
+        port, missing = address.port, OSError(f"no address of {address.host} is known")
+        for family, at in dict.fromkeys((each[0], each[4]) for each in found):
+            try:
+                port = self._bind(family, (at[0], port, *at[2:]))
+            except OSError as error:
+                if error.errno not in _MISSING:
+                    self.close()
+                    raise
+                missing = error
+        if not self._listening:
+            raise missing
+        for listening in self._listening:
+            self._loop.add_reader(listening, self._accept, listening)
+        return port
+
+    def close(self) -> None:
+        """Take in nothing more."""
+        for timer in self._resting.values():
+            timer.cancel()
+        self._resting.clear()
+        for listening in self._listening:
+            self._loop.remove_reader(listening)
+            listening.close()
+        self._listening.clear()
+
+    def _bind(self, family: int, at: tuple[object, ...]) -> int:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listening.setblocking(False)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                listening.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            listening.bind(at)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+        self._listening.append(listening)
+        return int(listening.getsockname()[1])
+
+    def _accept(self, listening: socket.socket) -> None:
+        for _ in range(AT_ONCE):
+            try:
+                connection, peer = listening.accept()
+            except (BlockingIOError, InterruptedError):
+                return
+            except OSError as error:
+                if error.errno not in _SHORT:
+                    # Of one connection, which has gone.
+                    continue
+                self._rest(listening, error)
+                return
+            connection.setblocking(False)
+            self._take(connection, str(peer[0]))
+
+    def _rest(self, listening: socket.socket, error: OSError) -> None:
+        if self._said.is_due(error.errno, self._loop.time()):
+            _log.error("accept_failed", reason=error.strerror, retry_s=self._rest_s)
+        self._loop.remove_reader(listening)
+        self._resting[listening] = self._loop.call_later(self._rest_s, self._resume, listening)
+
+    def _resume(self, listening: socket.socket) -> None:
+        del self._resting[listening]
+        self._loop.add_reader(listening, self._accept, listening)
+
+
+def refuse(connection: socket.socket, answer: bytes) -> None:
+    """Write what fits of `answer`, and nothing after it; the caller closes."""
+    with suppress(OSError):
+        connection.send(answer)
+        connection.shutdown(socket.SHUT_WR)

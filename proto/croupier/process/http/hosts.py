@@ -1,0 +1,54 @@
+"""Which hosts a request may name: a page from elsewhere must not speak to us by DNS rebinding.
+
+A browser sends the name that its page was loaded from. An attacker can have a name of his own
+lead to this machine's address, but cannot have the browser send another name, or an address.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterable
+from ipaddress import ip_address
+
+from croupier.net.address import Address
+
+
+def parse_names(text: str) -> tuple[str, ...]:
+    """Read hostnames joined by commas.
+
+    Raises:
+        InvalidRequest: if one is malformed.
+    """
+    return tuple(Address.parse(name, 0).host for name in text.split(",") if name.strip())
+
+
+def format_names(names: tuple[str, ...]) -> str:
+    """What `parse_names` reads."""
+    return ",".join(names)
+
+
+class HttpHosts:
+    """Names that lead here; addresses and `localhost` always do."""
+
+    def __init__(self, names: Iterable[str] = ()) -> None:
+        """Allow `names`, and what this machine calls itself."""
+        self._names = {name.lower().rstrip(".") for name in (*names, socket.gethostname()) if name}
+
+    def allows(self, host: str | None) -> bool:
+        """Whether a request with this Host header is meant for us; None: it has none."""
+        if host is None:
+            return True
+        name = _without_port(host).lower().rstrip(".")
+        if name in self._names or name == "localhost" or name.endswith(".localhost"):
+            return True
+        try:
+            ip_address(name.partition("%")[0])
+        except ValueError:
+            return False
+        return True
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.rpartition(":")[0] if host.count(":") == 1 else host

@@ -1,0 +1,132 @@
+"""The small HTTP server beside each daemon: metrics, health, and what a daemon adds.
+
+Its connections are bounded (`http_connections`), and a request must name this machine
+(`http_hosts`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.exposition import CONTENT_TYPE_LATEST, generate_latest
+
+from croupier.model.clock import Clock
+from croupier.model.errors import Unavailable
+from croupier.net.address import Address
+from croupier.process.http.connections import Connection, HttpConnections, HttpLimits
+from croupier.process.http.errors import error_logger
+from croupier.process.http.hosts import HttpHosts
+
+# When a series began is of no use to anybody here, and costs as much as the series.
+disable_created_metrics()  # type: ignore[no-untyped-call]
+
+# One rendering serves all who scrape within this time: it blocks the loop for about
+# 20 us a series.
+CACHE_S = 1.0
+SHUTDOWN_S = 1.0
+# How long the rest of a request is read that is answered already.
+LINGERING_S = 2.0
+MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class HttpServer:
+    """Serves `/metrics`, `/healthz`, `/readyz` and a daemon's own routes."""
+
+    def __init__(
+        self,
+        registry: CollectorRegistry,
+        clock: Clock,
+        ready: Callable[[], str | None],
+        routes: Iterable[web.AbstractRouteDef] = (),
+        names: Iterable[str] = (),
+        limits: HttpLimits | None = None,
+    ) -> None:
+        """Make a server that does not listen yet.
+
+        Args:
+            registry: what `/metrics` shows.
+            clock: monotonic.
+            ready: returns what the daemon still waits for, or None when it is ready.
+            routes: the daemon's own.
+            names: what requests may call this machine, beside its hostname and addresses.
+            limits: of connections; None: the usual ones.
+        """
+        self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
+        self._connections: HttpConnections | None = None
+        self._registry, self._clock, self._ready = registry, clock, ready
+        self._rendered, self._rendered_at = b"", float("-inf")
+        app = web.Application(middlewares=[self._guard])
+        app.add_routes(
+            [
+                web.get("/metrics", self._get_metrics),
+                web.get("/healthz", self._get_healthz),
+                web.get("/readyz", self._get_readyz),
+                *routes,
+            ]
+        )
+        self._runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            shutdown_timeout=SHUTDOWN_S,
+            logger=error_logger(),
+            lingering_time=LINGERING_S,
+            # Ours, which also bounds what does not come whole, ends an idle connection first.
+            keepalive_timeout=2 * self._limits.idle_s,
+        )
+
+    async def start(self, address: Address) -> int:
+        """Listen on `address` and return the port.
+
+        Raises:
+            Unavailable: if the port is taken or the host is not this machine's.
+        """
+        await self._runner.setup()
+        assert self._runner.server is not None
+        connections = HttpConnections(self._runner.server, self._limits)
+        try:
+            port = await connections.listen(address)
+        except OSError as error:
+            await self._runner.cleanup()
+            raise Unavailable(f"cannot listen on {address}: {error.strerror or error}") from error
+        self._connections = connections
+        return port
+
+    async def stop(self) -> None:
+        """Stop listening; waits at most a second for answers under way."""
+        if self._connections is not None:
+            self._connections.close()
+        await self._runner.cleanup()
+        if self._connections is not None:
+            self._connections.end()
+
+    @web.middleware
+    async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        connection = None if request.transport is None else request.transport.get_protocol()
+        assert isinstance(connection, Connection | None)
+        if connection is not None:
+            connection.begin_request()
+        try:
+            if not self._hosts.allows(request.headers.get("Host")):
+                return web.Response(text=MISDIRECTED, status=421)
+            return await handler(request)
+        finally:
+            if connection is not None:
+                connection.end_request()
+
+    async def _get_metrics(self, _: web.Request) -> web.Response:
+        now = self._clock.now()
+        if now - self._rendered_at >= CACHE_S:
+            self._rendered, self._rendered_at = generate_latest(self._registry), now
+        return web.Response(body=self._rendered, headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    async def _get_healthz(self, _: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def _get_readyz(self, _: web.Request) -> web.Response:
+        waiting = self._ready()
+        return web.Response(text=f"{waiting or 'ready'}\n", status=503 if waiting else 200)

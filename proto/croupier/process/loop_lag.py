@@ -1,0 +1,57 @@
+"""How late the loop runs what is due: the time for which anything at all has held it.
+
+A timer is due again and again. The time that it is late by is time in which something held the
+loop: a decision, the conversion of a message, a slow disk, another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from prometheus_client import CollectorRegistry, Histogram
+
+from croupier.model.log_throttle import Repeats
+
+INTERVAL_S = 0.05
+# From here on it is worth a line in the log, at most one in 30 s.
+WARN_S = 0.5
+_SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+
+_log = structlog.get_logger("croupier.loop")
+
+
+class LoopWatch:
+    """Measures the running loop from `start` to `stop`, into `croupier_loop_lag_seconds`."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        """Register the histogram with `registry`."""
+        self._lag = Histogram(
+            "croupier_loop_lag_seconds",
+            "How late the event loop ran a timer: time for which something held it.",
+            registry=registry,
+            buckets=_SECONDS,
+        )
+        self._repeats = Repeats()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def start(self) -> None:
+        """Begin to measure the running loop."""
+        self._set(asyncio.get_running_loop())
+
+    def stop(self) -> None:
+        """Measure no more."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _set(self, loop: asyncio.AbstractEventLoop) -> None:
+        due = loop.time() + INTERVAL_S
+        self._timer = loop.call_at(due, self._on_due, loop, due)
+
+    def _on_due(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
+        late_s = max(loop.time() - due, 0.0)
+        self._lag.observe(late_s)
+        if late_s >= WARN_S and self._repeats.is_due("held", loop.time()):
+            _log.warning("loop_held", seconds=round(late_s, 3))
+        self._set(loop)

@@ -1,0 +1,164 @@
+"""Resources, attributes and constraints to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from croupier.model.attributes import (
+    MAX_ATTRIBUTES,
+    MAX_TEXT,
+    Attributes,
+    AttributeValue,
+    Constraint,
+    Operator,
+    check_attribute_name,
+)
+from croupier.model.errors import InvalidRequest
+from croupier.model.ranges import MAX_RANGES, Ranges, make_ranges
+from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
+from croupier.model.scalar import check_milli
+from croupier.v1 import resources_pb2 as pb
+from croupier.wire.limits import check_count
+
+_OPERATORS = {
+    pb.Constraint.OPERATOR_EXISTS: Operator.EXISTS,
+    pb.Constraint.OPERATOR_NOT_EXISTS: Operator.NOT_EXISTS,
+    pb.Constraint.OPERATOR_EQUALS: Operator.EQUALS,
+    pb.Constraint.OPERATOR_NOT_EQUALS: Operator.NOT_EQUALS,
+    pb.Constraint.OPERATOR_MATCHES: Operator.MATCHES,
+    pb.Constraint.OPERATOR_NOT_MATCHES: Operator.NOT_MATCHES,
+}
+_INT64_MAX = 2**63 - 1
+_OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
+
+
+def resources_to_wire(amount: Resources) -> pb.Resources:
+    """The message for `amount`."""
+    # Only sums over very many agents are larger than the wire can carry.
+    scalars = {name: min(milli, _INT64_MAX) for name, milli in amount.scalars.items()}
+    wire = pb.Resources(
+        cpus_milli=scalars.get("cpus", 0),
+        mem_milli=scalars.get("mem", 0),
+        disk_milli=scalars.get("disk", 0),
+        gpus_milli=scalars.get("gpus", 0),
+    )
+    for name, milli in scalars.items():
+        if name not in FIRST:
+            wire.scalars.add(name=name, milli=milli)
+    for name, ranges in amount.ranges.items():
+        wire.ranges.append(_ranges_to_wire(name, ranges))
+    for name, items in amount.sets.items():
+        wire.sets.add(name=name, items=sorted(items))
+    return wire
+
+
+def resources_from_wire(wire: pb.Resources) -> Resources:
+    """The amount in `wire`.
+
+    Raises:
+        InvalidRequest: if an amount is negative, a name is illegal or named twice, a
+            range is malformed, or there is too much of anything.
+    """
+    check_count(len(wire.scalars), MAX_NAMES, "scalar resources")
+    check_count(len(wire.ranges), MAX_NAMES, "resources of ranges")
+    check_count(len(wire.sets), MAX_NAMES, "resources of items")
+    scalars = {
+        "cpus": wire.cpus_milli,
+        "mem": wire.mem_milli,
+        "disk": wire.disk_milli,
+        "gpus": wire.gpus_milli,
+    }
+    for scalar in wire.scalars:
+        _once(scalar.name, scalars)
+        scalars[scalar.name] = scalar.milli
+    ranges: dict[str, Ranges] = {}
+    for named in wire.ranges:
+        _once(named.name, ranges)
+        ranges[named.name] = _ranges_from_wire(named)
+    sets: dict[str, frozenset[str]] = {}
+    for group in wire.sets:
+        _once(group.name, sets)
+        check_count(len(group.items), MAX_ITEMS, "items")
+        sets[group.name] = frozenset(group.items)
+        if len(sets[group.name]) < len(group.items):
+            raise InvalidRequest(f"{group.name}: an item is given twice")
+    return Resources(scalars, ranges, sets)
+
+
+def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:
+    """The messages for `attributes`, in order."""
+    return [_attribute_to_wire(name, value) for name, value in attributes.items()]
+
+
+def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeValue]:
+    """The attributes in `wire`.
+
+    Raises:
+        InvalidRequest: if a name is illegal or given twice, a value is missing, or they are
+            too many.
+    """
+    check_count(len(wire), MAX_ATTRIBUTES, "attributes")
+    attributes: dict[str, AttributeValue] = {}
+    for attribute in wire:
+        _once(check_attribute_name(attribute.name), attributes)
+        attributes[attribute.name] = _attribute_from_wire(attribute)
+    return attributes
+
+
+def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
+    """The message for `constraint`."""
+    return pb.Constraint(
+        attribute=constraint.attribute,
+        operator=_OPERATORS_OUT[constraint.operator],
+        value=constraint.value,
+    )
+
+
+def constraint_from_wire(wire: pb.Constraint) -> Constraint:
+    """The constraint in `wire`.
+
+    Raises:
+        InvalidRequest: if the attribute's name is illegal, the operator unknown, or the
+            pattern malformed or too much.
+    """
+    if wire.operator not in _OPERATORS:
+        raise InvalidRequest(
+            f"constraint on {wire.attribute[:80]!r}: unknown operator {wire.operator}"
+        )
+    return Constraint(wire.attribute, _OPERATORS[wire.operator], wire.value)
+
+
+def _attribute_to_wire(name: str, value: AttributeValue) -> pb.Attribute:
+    if isinstance(value, str):
+        return pb.Attribute(name=name, text=value)
+    if isinstance(value, int):
+        return pb.Attribute(name=name, scalar_milli=value)
+    return pb.Attribute(name=name, ranges=_ranges_to_wire(name, value))
+
+
+def _attribute_from_wire(wire: pb.Attribute) -> AttributeValue:
+    match wire.WhichOneof("value"):
+        case "text":
+            if len(wire.text) > MAX_TEXT:
+                raise InvalidRequest(f"attribute {wire.name}: text is too long")
+            return wire.text
+        case "scalar_milli":
+            return check_milli(wire.name, wire.scalar_milli)
+        case "ranges":
+            return _ranges_from_wire(wire.ranges)
+        case _:
+            raise InvalidRequest(f"attribute {wire.name} has no value")
+
+
+def _ranges_to_wire(name: str, ranges: Ranges) -> pb.NamedRanges:
+    return pb.NamedRanges(name=name, ranges=[pb.Range(begin=b, end=e) for b, e in ranges])
+
+
+def _ranges_from_wire(wire: pb.NamedRanges) -> Ranges:
+    check_count(len(wire.ranges), MAX_RANGES, "ranges")
+    return make_ranges((r.begin, r.end) for r in wire.ranges)
+
+
+def _once(name: str, seen: Mapping[str, object]) -> None:
+    if name in seen:
+        raise InvalidRequest(f"{name} is given twice")

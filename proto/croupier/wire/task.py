@@ -1,0 +1,181 @@
+"""Tasks, their statuses and demand to and from the wire."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from croupier.model.attributes import MAX_CONSTRAINTS, check_constraints
+from croupier.model.demand import MAX_SHAPES, Demand, check_demands
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, TaskId, check_role
+from croupier.model.task import (
+    DEFAULT_GRACE_MS,
+    MASTER_SEQUENCE,
+    MAX_GRACE_MS,
+    MAX_LABELS,
+    MAX_MESSAGE,
+    MAX_WORDS,
+    Command,
+    Reason,
+    Source,
+    TaskInfo,
+    TaskState,
+    TaskStatus,
+)
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import task_pb2 as pb
+from croupier.wire.limits import check_count
+from croupier.wire.resources import (
+    constraint_from_wire,
+    constraint_to_wire,
+    resources_from_wire,
+    resources_to_wire,
+)
+
+_REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
+# Bounds of numbers that peers send and others are told: the year 9999, and a year from now.
+_MAX_TIME_MS = 253_402_300_799_999
+_MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
+
+
+def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
+    """The message for `task`."""
+    return pb.TaskInfo(
+        task_id=task.task_id,
+        name=task.name,
+        command=pb.Command(
+            argv=task.command.argv,
+            shell=task.command.shell,
+            environment=task.command.environment,
+            user=task.command.user,
+        ),
+        resources=resources_to_wire(task.resources),
+        kill_policy=pb.KillPolicy(grace_ms=task.grace_ms),
+        labels=[pb.Label(key=key, value=value) for key, value in task.labels],
+    )
+
+
+def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
+    """The task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
+
+    Raises:
+        InvalidRequest: if an amount of resources is malformed, or a list is too long.
+    """
+    check_count(len(wire.command.argv), MAX_WORDS, "words in a command")
+    check_count(len(wire.command.environment), MAX_WORDS, "variables in an environment")
+    check_count(len(wire.labels), MAX_LABELS, "labels on a task")
+    return TaskInfo(
+        task_id=TaskId(wire.task_id),
+        command=Command(
+            argv=tuple(wire.command.argv),
+            shell=wire.command.shell,
+            environment=dict(wire.command.environment),
+            user=wire.command.user,
+        ),
+        resources=resources_from_wire(wire.resources),
+        name=wire.name,
+        grace_ms=grace_from_wire(wire.kill_policy)
+        if wire.HasField("kill_policy")
+        else DEFAULT_GRACE_MS,
+        labels=tuple((label.key, label.value) for label in wire.labels),
+    )
+
+
+def grace_from_wire(wire: pb.KillPolicy) -> int:
+    """The grace in `wire`; every illegal one is the least that `check_grace` refuses."""
+    return min(wire.grace_ms, MAX_GRACE_MS + 1)
+
+
+def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
+    """The message for `status`."""
+    return pb.TaskStatus(
+        framework_id=status.framework_id,
+        task_id=status.task_id,
+        agent_id=status.agent_id,
+        state=task_pb2.TaskState.ValueType(status.state),
+        source=task_pb2.Source.ValueType(status.source),
+        reason=task_pb2.Reason.ValueType(status.reason),
+        message=status.message,
+        sequence=status.sequence,
+        time_ms=status.time_ms,
+        exit_code=status.exit_code,
+        signal=status.signal,
+        pid=status.pid,
+        decided_in_ms=None
+        if status.decided_in_s is None
+        else max(0, round(status.decided_in_s * 1000)),
+        reconciled=status.is_reconciled,
+    )
+
+
+def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
+    """The status in `wire`. A reason that a newer peer made up is read as none.
+
+    Raises:
+        InvalidRequest: if the state or the source is unknown, or the number is one that no
+            update has.
+    """
+    if wire.sequence > MASTER_SEQUENCE:
+        raise InvalidRequest(
+            f"task {wire.task_id[:255]!r}: no update has the number {wire.sequence}"
+        )
+    try:
+        state, source = TaskState(wire.state), Source(wire.source)
+    except ValueError:
+        raise InvalidRequest(
+            f"task {wire.task_id[:255]}: unknown state {wire.state} or source {wire.source}"
+        ) from None
+    return TaskStatus(
+        framework_id=FrameworkId(wire.framework_id),
+        task_id=TaskId(wire.task_id),
+        agent_id=AgentId(wire.agent_id),
+        state=state,
+        source=source,
+        reason=_REASONS.get(wire.reason, Reason.NONE),
+        message=wire.message[:MAX_MESSAGE],
+        sequence=wire.sequence,
+        time_ms=min(max(0, wire.time_ms), _MAX_TIME_MS),
+        exit_code=wire.exit_code if wire.HasField("exit_code") else None,
+        signal=wire.signal if wire.HasField("signal") else None,
+        pid=wire.pid,
+        decided_in_s=min(wire.decided_in_ms, _MAX_DECIDED_MS) / 1000
+        if wire.HasField("decided_in_ms")
+        else None,
+        is_reconciled=wire.reconciled,
+    )
+
+
+def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
+    """The message for `demand`."""
+    return framework_pb2.Demand(
+        unit=resources_to_wire(demand.unit),
+        count=demand.count,
+        constraints=[constraint_to_wire(constraint) for constraint in demand.constraints],
+        min_per_offer=None if demand.min_per_offer == 1 else demand.min_per_offer,
+        max_per_offer=demand.max_per_offer,
+        role=demand.role or "",
+    )
+
+
+def demands_from_wire(wire: Sequence[framework_pb2.Demand]) -> tuple[Demand, ...]:
+    """The demands in `wire`; whether the framework has their roles is not checked here.
+
+    Nothing is read beyond what is too much: a pattern costs time to compile.
+
+    Raises:
+        InvalidRequest: if one is malformed, or they are too many or too complex.
+    """
+    check_count(len(wire), MAX_SHAPES, "shapes are demanded")
+    return check_demands(map(_demand_from_wire, wire))
+
+
+def _demand_from_wire(wire: framework_pb2.Demand) -> Demand:
+    check_count(len(wire.constraints), MAX_CONSTRAINTS, "constraints")
+    return Demand(
+        unit=resources_from_wire(wire.unit),
+        count=wire.count if wire.HasField("count") else None,
+        constraints=check_constraints(map(constraint_from_wire, wire.constraints)),
+        min_per_offer=wire.min_per_offer if wire.HasField("min_per_offer") else 1,
+        max_per_offer=wire.max_per_offer if wire.HasField("max_per_offer") else None,
+        role=check_role(wire.role) if wire.role else None,
+    )

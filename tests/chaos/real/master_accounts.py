@@ -1,0 +1,176 @@
+"""The master's books: whether what it says is used, offered and due adds up. Pure but for `read`.
+
+Rule: what is used is the sum of the tasks that have not ended, wherever one looks; nothing is
+held twice and, once nobody holds anything, nothing is held at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from croupier.model.resources import NOTHING, Resources, total_of
+from croupier.model.task import TaskState
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.operator_pb2_grpc import OperatorServiceStub
+from croupier.wire.resources import resources_from_wire
+from tests.chaos.real.checker import Violation
+
+PPM = 1_000_000
+RPC_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLine:
+    """A task that has not ended."""
+
+    task_id: str
+    agent_id: str
+    framework_id: str
+    role: str
+    resources: Resources
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """What an agent, framework or role is said to hold.
+
+    Attributes:
+        name: id of the agent or framework, or the role.
+        total: of an agent; else nothing.
+        share_ppm: of a framework or role; else 0.
+    """
+
+    name: str
+    used: Resources
+    offered: Resources
+    tasks: int
+    total: Resources = NOTHING
+    share_ppm: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Books:
+    """What the master says at one moment."""
+
+    cluster: Holder
+    agents: tuple[Holder, ...]
+    frameworks: tuple[Holder, ...]
+    roles: tuple[Holder, ...]
+    tasks: tuple[TaskLine, ...]
+
+
+async def read_books(operator: OperatorServiceStub) -> Books | None:
+    """What the master says; None if it changed while it was asked."""
+    before = await _read(operator)
+    return before if before == await _read(operator) else None
+
+
+def check_books(books: Books) -> list[Violation]:
+    """What does not add up, at any moment at which all agents are there."""
+    return list(_check(books))
+
+
+def check_idle(books: Books, total: Resources) -> list[Violation]:
+    """What is still held though nobody has anything to run; `total` is what there is."""
+    found = check_books(books)
+    found += [Violation("leak", task.task_id, "is still listed") for task in books.tasks]
+    holders = (books.cluster, *books.agents, *books.frameworks, *books.roles)
+    for holder in holders:
+        if holder.used or holder.offered or holder.share_ppm:
+            detail = f"used {holder.used}, offered {holder.offered}, share {holder.share_ppm}"
+            found.append(Violation("leak", holder.name, detail))
+    if books.cluster.total != total:
+        found.append(Violation("leak", "cluster", f"{books.cluster.total} of {total} is there"))
+    return found
+
+
+def _check(books: Books) -> Iterator[Violation]:
+    for agent in books.agents:
+        mine = [task for task in books.tasks if task.agent_id == agent.name]
+        yield from _check_holder(agent, mine)
+        if not agent.used + agent.offered <= agent.total:
+            held = f"{agent.used} used and {agent.offered} offered of {agent.total}"
+            yield Violation("counted_twice", agent.name, held)
+    total = total_of(agent.total for agent in books.agents)
+    for framework in books.frameworks:
+        mine = [task for task in books.tasks if task.framework_id == framework.name]
+        yield from _check_holder(framework, mine)
+        yield from _check_share(framework, total)
+    for role in books.roles:
+        below = f"{role.name}/"
+        mine = [t for t in books.tasks if t.role == role.name or t.role.startswith(below)]
+        yield from _check_holder(role, mine)
+        yield from _check_share(role, total)
+    yield from _check_holder(books.cluster, books.tasks)
+    offered = total_of(agent.offered for agent in books.agents)
+    for name, told in (("cluster", books.cluster.offered), ("frameworks", _offered(books))):
+        if told != offered:
+            yield Violation("counted_twice", name, f"{told} is offered, by agents {offered}")
+
+
+def _check_holder(holder: Holder, tasks: Sequence[TaskLine]) -> Iterator[Violation]:
+    used = total_of(task.resources for task in tasks)
+    if holder.used != used:
+        kind = "counted_twice" if used <= holder.used else "not_counted"
+        yield Violation(kind, holder.name, f"{holder.used} is used, by its tasks {used}")
+    if holder.tasks != len(tasks):
+        yield Violation("miscounted", holder.name, f"{holder.tasks} tasks, not {len(tasks)}")
+
+
+def _check_share(holder: Holder, total: Resources) -> Iterator[Violation]:
+    held = holder.used + holder.offered
+    due = max((held[name] * PPM // total[name] for name, amount in total.scalars.items() if amount),
+              default=0)  # fmt: skip
+    if abs(holder.share_ppm - due) > 1:
+        yield Violation("share", holder.name, f"{holder.share_ppm} ppm, by what it holds {due}")
+
+
+def _offered(books: Books) -> Resources:
+    return total_of(framework.offered for framework in books.frameworks)
+
+
+async def _read(operator: OperatorServiceStub) -> Books:
+    tasks = await operator.ListTasks(pb.ListTasksRequest(), timeout=RPC_S)
+    master = await operator.GetMaster(pb.GetMasterRequest(), timeout=RPC_S)
+    agents = await operator.ListAgents(pb.ListAgentsRequest(), timeout=RPC_S)
+    frameworks = await operator.ListFrameworks(pb.ListFrameworksRequest(), timeout=RPC_S)
+    roles = await operator.ListRoles(pb.ListRolesRequest(), timeout=RPC_S)
+    live = tuple(_live(tasks.tasks))
+    return Books(
+        Holder(
+            "cluster", resources_from_wire(master.used), resources_from_wire(master.offered),
+            len(live), resources_from_wire(master.total),
+        ),
+        tuple(
+            Holder(
+                view.agent.agent_id, resources_from_wire(view.used),
+                resources_from_wire(view.offered), view.tasks, resources_from_wire(view.total),
+            )
+            for view in agents.agents
+        ),
+        tuple(
+            Holder(
+                view.framework.framework_id, resources_from_wire(view.used),
+                resources_from_wire(view.offered), view.tasks, share_ppm=view.share_ppm,
+            )
+            for view in frameworks.frameworks
+        ),
+        tuple(
+            Holder(
+                view.role, resources_from_wire(view.used), resources_from_wire(view.offered),
+                view.tasks, share_ppm=view.share_ppm,
+            )
+            for view in roles.roles
+        ),
+        live,
+    )  # fmt: skip
+
+
+def _live(views: Iterable[pb.TaskView]) -> Iterator[TaskLine]:
+    for view in views:
+        if not TaskState(view.status.state).is_terminal:
+            resources = resources_from_wire(view.task.resources)
+            yield TaskLine(
+                view.task.task_id, view.agent_id, view.framework_id, view.role, resources
+            )

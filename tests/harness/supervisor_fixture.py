@@ -1,0 +1,100 @@
+"""A supervisor of tasks in a directory of its own, and all that it reports."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
+from croupier.agent.core.tasks import Key
+from croupier.agent.sandbox import Sandboxes
+from croupier.agent.shim.build import Shim
+from croupier.agent.supervisor import Report, Supervisor
+from croupier.agent.unix_user import Account
+from croupier.model.ids import FrameworkId, TaskId
+from tests.harness.eventually import eventually
+from tests.harness.processes import read_pid
+
+PATH = {"PATH": "/usr/local/bin:/usr/bin:/bin"}
+
+
+def key(name: str) -> Key:
+    return (FrameworkId("F1"), TaskId(name))
+
+
+class Ward:
+    """Starts tasks under a shim; each task's run has the task's name."""
+
+    def __init__(self, work: Path, shim: Shim, runs: Path | None = None) -> None:
+        self.work, self.shim, self.runs = work, shim, runs or work / "runs"
+        (work / "sandboxes").mkdir(exist_ok=True)
+        self.sandboxes = Sandboxes(work / "sandboxes")
+        self.reports: list[Report] = []
+        self.failed: list[str] = []
+        self.supervisor = Supervisor(
+            self.runs, self.sandboxes, shim, self.reports.append, self.failed.append
+        )
+
+    def spawn(
+        self,
+        name: str,
+        *argv: str,
+        environment: Mapping[str, str] = PATH,
+        account: Account | None = None,
+    ) -> None:
+        """Ask for a task."""
+        with self.sandboxes.create(key(name), account, again=True) as sandbox:
+            self.supervisor.spawn(key(name), name, argv, environment, sandbox, account)
+
+    def shell(self, name: str, line: str) -> None:
+        """Ask for a task that is a line for the shell."""
+        self.spawn(name, "/bin/sh", "-c", line)
+
+    def adopt(self, name: str) -> Adopted | Exited | LaunchFailed | Vanished:
+        """Find out what became of a task."""
+        return self.supervisor.adopt(key(name), name)
+
+    async def started(self, name: str) -> int:
+        """Wait for the start; the task's pid."""
+        await eventually(lambda: self._of(name, Started), what=f"{name} starts")
+        start = self._of(name, Started)[0]
+        assert isinstance(start, Started)
+        return start.pid
+
+    async def ended(self, name: str) -> Exited | LaunchFailed:
+        """Wait for the only end."""
+        kinds = (Exited, LaunchFailed)
+        await eventually(lambda: self._of(name, *kinds), 20, what=f"{name} ends")
+        (end,) = self._of(name, *kinds)
+        assert isinstance(end, kinds)
+        return end
+
+    async def pid_in(self, name: str, file: str) -> int:
+        """Wait for a pid that the task writes to a file in its sandbox."""
+        path = self.home(name) / file
+        await eventually(lambda: read_pid(path), what=f"{path} is written")
+        pid = read_pid(path)
+        assert pid is not None
+        return pid
+
+    def home(self, name: str) -> Path:
+        """The task's sandbox."""
+        return Path(self.sandboxes.path_of(key(name)))
+
+    def printed(self, name: str) -> str:
+        """What the task wrote to stdout."""
+        return (self.home(name) / "stdout").read_text()
+
+    def shim_of(self, name: str) -> int:
+        """The pid of the task's shim, by the run file."""
+        words = (self.runs / name).read_text()[64:128].split()
+        assert words[0] == "shim"
+        return int(words[1])
+
+    def only_shim(self) -> int:
+        """The pid of the only shim."""
+        (shim,) = self.supervisor._keys
+        return shim
+
+    def _of(self, name: str, *kinds: type[Report]) -> list[Report]:
+        return [each for each in self.reports if each.key == key(name) and isinstance(each, kinds)]

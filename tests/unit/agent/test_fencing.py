@@ -1,0 +1,144 @@
+"""Which masters an agent obeys, and what it keeps of them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from croupier.agent.checkpoint import Checkpoint as Log
+from croupier.agent.core import events as ev
+from croupier.agent.core.effects import Checkpoint
+from croupier.agent.core.events import Now
+from croupier.agent.core.records import AgentRecord, PositionRecord, TaskRecord
+from croupier.agent.core.recovery import recovered
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.fencing import NewestMaster
+from croupier.model.errors import Conflict, InvalidRequest, Unavailable
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.resources import Resources
+from croupier.model.store_position import StorePosition
+from croupier.model.task import Command, TaskInfo
+from croupier.v1 import agent_pb2 as pb
+from croupier.wire.store_position import position_to_wire
+
+TOTAL = Resources.parse("cpus:4")
+
+
+def said(
+    epoch: int,
+    commit: int | None = None,
+    *,
+    first: int = 0,
+    term: str = "",
+    generation: int = 0,
+    cluster: str = "c",
+) -> pb.AgentServiceConnectResponse:
+    message = pb.AgentServiceConnectResponse(
+        master_epoch=epoch, cluster=cluster, first_commit=first
+    )
+    if commit is not None:
+        position = StorePosition(generation, epoch, term or f"t{epoch}", commit, "00")
+        message.position.CopyFrom(position_to_wire(position))
+    return message
+
+
+def test_news_are_a_newer_master_and_a_newer_commit() -> None:
+    newest = NewestMaster()
+    assert newest.hear(said(3, 10))
+    assert not newest.hear(said(3, 10))
+    assert not newest.hear(said(3, 9))
+    assert newest.hear(said(3, 11))
+    assert newest.hear(said(5, 20, first=11))
+    assert newest.position is not None
+    assert (newest.cluster, newest.epoch, newest.position.commit) == ("c", 5, 20)
+
+
+@pytest.mark.parametrize(
+    ("message", "error", "why"),
+    [
+        (said(4, 30), Unavailable, "of epoch 4"),
+        (said(6, 12, first=11), Unavailable, "old copy"),
+        (said(5, 30, term="u"), Unavailable, "old copy"),
+        (said(6), Unavailable, "older release"),
+        (said(6, 99, first=20, cluster="d"), Conflict, "--recover=cleanup"),
+        (said(2**32 + 1, 99, first=20), InvalidRequest, "no cluster has had"),
+        (said(2**64 - 1), InvalidRequest, "no cluster has had"),
+        (said(6, 2**60, first=20), InvalidRequest, "no store has made"),
+    ],
+)
+def test_a_master_that_is_not_to_be_obeyed_changes_nothing(
+    message: pb.AgentServiceConnectResponse, error: type[Exception], why: str
+) -> None:
+    known = StorePosition(0, 5, "t5", 20)
+    newest = NewestMaster("c", 5, known)
+    with pytest.raises(error, match=why):
+        newest.hear(message)
+    assert (newest.cluster, newest.epoch, newest.position) == ("c", 5, known)
+
+
+def test_a_store_that_was_gone_on_with_on_purpose_is_followed() -> None:
+    newest = NewestMaster("c", 5, StorePosition(0, 5, "t5", 20))
+    assert newest.hear(said(6, 12, first=11, generation=1))
+    with pytest.raises(Unavailable, match="old copy"):
+        newest.hear(said(7, 30, first=20))
+
+
+def test_a_master_that_has_not_taken_the_agent_in_is_not_kept() -> None:
+    """An older store may have counted further since; the agent knows better by its own position."""
+    known = StorePosition(0, 5, "t5", 20)
+    newest = NewestMaster("c", 5, known)
+    assert not newest.hear(said(6, 40, first=30), is_registered=False)
+    assert newest.position == known
+    assert newest.hear(said(6, 40, first=30))
+
+
+def test_masters_of_an_older_release_are_obeyed_by_epoch_alone() -> None:
+    newest = NewestMaster()
+    assert newest.hear(said(3))
+    assert newest.hear(said(4))
+    assert newest.hear(said(5, 1))
+
+
+def test_the_position_is_durable_with_the_launch_and_not_by_itself() -> None:
+    state = AgentState.of(TOTAL, AgentId("A1"))
+    for commit in (7, 8, 9):
+        position = StorePosition(0, 3, "t", commit)
+        effects = step(state, ev.Heard(3, "c", position), Now(0, 0))
+        # The epoch is a record of its own; later commits of the same term are not worth one.
+        assert bool(effects) == (commit == 7)
+    info = TaskInfo(TaskId("t1"), Command(("true",)), Resources.parse("cpus:1"))
+    effects = step(state, ev.Launch(FrameworkId("F"), info), Now(0, 0))
+    kept = [effect.record for effect in effects if isinstance(effect, Checkpoint)]
+    assert kept[0] == PositionRecord(StorePosition(0, 3, "t", 9))
+    assert isinstance(kept[1], TaskRecord)
+    assert not [
+        effect
+        for effect in step(state, ev.Started((FrameworkId("F"), TaskId("t1")), 7), Now(0, 0))
+        if isinstance(effect, Checkpoint) and isinstance(effect.record, PositionRecord)
+    ]
+
+
+async def test_of_several_positions_of_a_batch_the_newest_is_written_first(tmp_path: Path) -> None:
+    log, _ = Log.open(tmp_path)
+    positions = [PositionRecord(StorePosition(0, 3, "t", commit, "ab")) for commit in (1, 2, 3)]
+    agent = AgentRecord(AgentId("A1"), "boot", 3, cluster="c")
+    log.put_off([positions[0]])
+    await log.commit([positions[1], agent, positions[2]])
+    await log.close()
+    log, loaded = Log.open(tmp_path)
+    await log.close()
+    assert loaded.records == [positions[2], agent]
+    state = recovered(loaded.records, TOTAL)
+    assert state.position == positions[2].position
+
+
+def test_an_absurd_epoch_that_an_earlier_release_has_kept_is_forgotten() -> None:
+    state = recovered([AgentRecord(AgentId("A1"), "", 2**64 - 1, cluster="c")], TOTAL)
+    assert state.master_epoch == 0
+
+
+def test_an_agent_that_lost_the_record_of_its_epoch_has_that_of_its_position() -> None:
+    position = StorePosition(0, 6, "t", 9)
+    assert recovered([PositionRecord(position)], TOTAL).master_epoch == 6

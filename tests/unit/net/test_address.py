@@ -1,0 +1,60 @@
+"""HOST:PORT, read and written."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.errors import InvalidRequest
+from croupier.net.address import Address, parse_addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("127.0.0.1:5050", Address("127.0.0.1", 5050)),
+        (" localhost:0 ", Address("localhost", 0)),
+        ("[::1]:5050", Address("::1", 5050)),
+        ("master.example.org:65535", Address("master.example.org", 65535)),
+    ],
+)
+def test_an_address_is_read_and_written_back(text: str, address: Address) -> None:
+    assert Address.parse(text) == address
+    assert Address.parse(str(address)) == address
+
+
+@pytest.mark.parametrize(("text", "host"), [("h", "h"), ("h:", "h"), ("[::1]", "::1")])
+def test_a_port_may_have_a_default(text: str, host: str) -> None:
+    assert Address.parse(text, default_port=5050) == Address(host, 5050)
+    with pytest.raises(InvalidRequest, match="is not a port"):
+        Address.parse(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "", ":", ":5050", "h:65536", "h:-1", "h:x", "h:\u0661", "h:1:2", "::1", "[::1", "[::1]x",
+        "[]:1", "a b:1", "user@h:1", "http://h:1", "h:123456", "h: 1 2", "h,g:1",
+    ],
+)  # fmt: skip
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(InvalidRequest):
+        Address.parse(text)
+
+
+def test_a_list_of_addresses() -> None:
+    assert parse_addresses("a:1, b:2,") == (Address("a", 1), Address("b", 2))
+    assert parse_addresses("a", default_port=7) == (Address("a", 7),)
+    for text in ("", " , "):
+        with pytest.raises(InvalidRequest, match="no address"):
+            parse_addresses(text)
+
+
+def test_loopback() -> None:
+    inside = ["localhost:1", "127.0.0.1:1", "127.9.9.9:1", "[::1]:1"]
+    assert all(Address.parse(text).is_loopback for text in inside)
+    outside = ["0.0.0.0:1", "10.0.0.1:1", "[::]:1", "h:1"]
+    assert not any(Address.parse(text).is_loopback for text in outside)
+
+
+def test_a_name_that_looks_like_loopback_is_not() -> None:
+    assert not Address.parse("127.example.org:1").is_loopback

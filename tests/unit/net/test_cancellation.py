@@ -1,0 +1,55 @@
+"""A task that was cancelled ends, however gRPC lets the call end that it waits for."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import NoReturn
+
+import grpc
+import grpc.aio
+import pytest
+
+from croupier.etcd.v3 import etcd_pb2 as pb
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.methods import RANGE
+from croupier.model.errors import CroupierError
+from croupier.net.address import Address
+from croupier.net.cancellation import reraise_own_cancellation
+
+
+async def ends_by_status(*_: object) -> NoReturn:
+    """A call that, when its task is cancelled, ends by a status of gRPC."""
+    try:
+        await asyncio.Event().wait()
+    except asyncio.CancelledError:
+        nothing = grpc.aio.Metadata()
+        raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing) from None
+    raise AssertionError
+
+
+async def cancelled(task: asyncio.Task[None]) -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+    assert not task.done()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await asyncio.wait_for(task, 5.0)
+
+
+async def test_questions_to_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
+    client = EtcdClient([Address("127.0.0.1", 1)])
+    monkeypatch.setattr("croupier.master.etcd.endpoint.Endpoint.ask", ends_by_status)
+
+    async def insist() -> None:
+        while True:
+            try:
+                await client.attempt(RANGE, pb.RangeRequest(key=b"k"), 5.0)
+            except CroupierError:
+                continue
+
+    await cancelled(asyncio.create_task(insist()))
+    await client.close()
+
+
+async def test_who_was_not_cancelled_goes_on() -> None:
+    reraise_own_cancellation()

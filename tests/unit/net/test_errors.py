@@ -1,0 +1,60 @@
+"""Errors over the wire and back: one table."""
+
+from __future__ import annotations
+
+import grpc
+import pytest
+
+from croupier.model import errors
+from croupier.model.errors import CroupierError
+from croupier.net.errors import STATUS, error_from_rpc, error_from_wire, error_to_wire
+from croupier.v1 import framework_pb2 as pb
+
+
+def _below(kind: type[CroupierError]) -> list[type[CroupierError]]:
+    return [each for child in kind.__subclasses__() for each in (child, *_below(child))]
+
+
+# Packages that are not on the wire have further kinds, for themselves.
+KINDS = [kind for kind in _below(CroupierError) if kind.__module__ == CroupierError.__module__]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_error_comes_back_as_it_went(kind: type[CroupierError]) -> None:
+    back = error_from_wire(error_to_wire(kind("why")))
+    assert (type(back), str(back)) == (kind, "why")
+
+
+def test_every_error_has_a_code_of_grpc() -> None:
+    assert set(STATUS) == set(KINDS)
+
+
+def test_a_code_of_a_newer_peer_is_still_an_error_of_ours() -> None:
+    back = error_from_wire(pb.Error(code=pb.ErrorCode.ValueType(99), message="why"))
+    assert (type(back), str(back)) == (CroupierError, "why")
+
+
+def test_who_leads_comes_with_the_error() -> None:
+    back = error_from_wire(error_to_wire(errors.NotLeader("not the leader", "h:5050")))
+    assert isinstance(back, errors.NotLeader)
+    assert back.leader == "h:5050"
+
+
+@pytest.mark.parametrize(
+    ("code", "kind"),
+    [
+        (grpc.StatusCode.INVALID_ARGUMENT, errors.InvalidRequest),
+        (grpc.StatusCode.NOT_FOUND, errors.NotFound),
+        (grpc.StatusCode.FAILED_PRECONDITION, errors.Conflict),
+        (grpc.StatusCode.ABORTED, errors.Removed),
+        (grpc.StatusCode.UNAVAILABLE, errors.Unavailable),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, errors.Unavailable),
+        (grpc.StatusCode.INTERNAL, errors.Unavailable),
+    ],
+)
+def test_a_failed_call_is_an_error_of_ours(
+    code: grpc.StatusCode, kind: type[CroupierError]
+) -> None:
+    nothing = grpc.aio.Metadata()
+    back = error_from_rpc(grpc.aio.AioRpcError(code, nothing, nothing, details="why"))
+    assert (type(back), str(back)) == (kind, "why")

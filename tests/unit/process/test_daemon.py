@@ -1,0 +1,161 @@
+"""Running a daemon: how it ends, as its parent sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import asyncio, sys
+from croupier.model.errors import Unavailable
+from croupier.process.daemon import run_daemon
+
+async def main(stop):
+    if "fail" in sys.argv:
+        raise Unavailable("the port is taken")
+    print("up", flush=True)
+    await stop.wait()
+    print("asked to stop", flush=True)
+    if "stubborn" in sys.argv:
+        await asyncio.sleep(60)
+
+sys.exit(run_daemon("tester", main))
+"""
+
+
+def start(*argv: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", PROGRAM, *argv],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_asks_it_to_stop(number: signal.Signals) -> None:
+    with start() as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (0, "asked to stop\n", "")
+
+
+def test_children_can_be_waited_for_whoever_starts_it() -> None:
+    call = 'import subprocess; print(subprocess.call(["sh", "-c", "exit 3"]))'
+    program = PROGRAM.replace('print("up"', f'{call}; print("up"')
+    starter = (
+        "import os, signal, sys; signal.signal(signal.SIGCHLD, signal.SIG_IGN);"
+        " os.execv(sys.executable, [sys.executable, '-c', sys.argv[1]])"
+    )
+    words = [sys.executable, "-c", starter, program]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "3\n"
+        assert process.stdout.readline() == "up\n"
+        process.terminate()
+        process.communicate(timeout=20)
+    assert process.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
+)
+def test_a_second_signal_ends_it_at_once(number: signal.Signals, code: int) -> None:
+    with start("stubborn") as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(number)
+        assert process.stdout.readline() == "asked to stop\n"
+        process.send_signal(number)
+        process.communicate(timeout=20)
+    assert process.returncode == code
+
+
+def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
+    with start("fail") as process:
+        out, err = process.communicate(timeout=20)
+    assert (process.returncode, out, err) == (1, "", "tester: the port is taken\n")
+
+
+LOGGING = """
+import sys, structlog
+from croupier.process.logging import configure_logging
+configure_logging(sys.argv[1], "info")
+log = structlog.get_logger()
+log.debug("too_small")
+log.info("agent_registered", agent_id="a1")
+try:
+    1 / 0
+except ZeroDivisionError:
+    log.exception("agent_failed")
+"""
+
+
+def log_lines(log_format: str) -> list[str]:
+    run = subprocess.run(
+        [sys.executable, "-c", LOGGING, log_format], capture_output=True, text=True, timeout=20
+    )
+    assert (run.returncode, run.stdout) == (0, "")
+    return run.stderr.splitlines()
+
+
+@pytest.mark.parametrize("log_format", ["auto", "json"])
+def test_log_lines_are_json_when_no_terminal_reads_them(log_format: str) -> None:
+    first, second = (json.loads(line) for line in log_lines(log_format))
+    assert (first["event"], first["level"], first["agent_id"]) == ("agent_registered", "info", "a1")
+    assert second["exception"][0]["exc_type"] == "ZeroDivisionError"
+
+
+def test_log_lines_can_be_text_without_colours() -> None:
+    lines = log_lines("text")
+    assert "agent_registered" in lines[0]
+    assert "\x1b" not in "".join(lines)
+    assert "ZeroDivisionError: division by zero" in lines
+
+
+def test_it_ends_with_the_parent_that_it_was_given() -> None:
+    """Even if that is killed and can ask nobody to stop."""
+    parent = (
+        "import os, subprocess, sys, time\n"
+        "subprocess.Popen([sys.executable, '-c', sys.argv[1]],"
+        " env={**os.environ, 'CROUPIER_PARENT': str(os.getpid())})\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", parent, PROGRAM], stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.kill()
+        # The pipe's end is the daemon's end: it holds the other side.
+        assert process.stdout.read() == "asked to stop\n"
+
+
+def test_a_parent_that_has_ended_already_is_not_waited_for() -> None:
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM], env={**os.environ, "CROUPIER_PARENT": "1"}
+    ) as process:
+        assert process.wait(timeout=20) == -signal.SIGTERM
+
+
+def test_what_was_imported_is_left_out_of_garbage_collections() -> None:
+    program = """
+import gc
+from croupier.process.daemon import run_daemon
+
+async def main(stop):
+    print(gc.get_freeze_count())
+
+run_daemon("tester", main)
+"""
+    told = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, timeout=60
+    )
+    assert int(told.stdout) > 1_000

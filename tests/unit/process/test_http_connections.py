@@ -1,0 +1,253 @@
+"""Connections that stand still end, and too many of them leave room for others."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import resource
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+from structlog.testing import capture_logs
+
+from croupier.net.address import Address
+from croupier.process.clock import SystemClock
+from croupier.process.http.acceptor import Acceptor
+from croupier.process.http.connections import Connection, HttpLimits
+from croupier.process.http.server import HttpServer
+from tests.harness.eventually import eventually
+
+ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+QUICK = HttpLimits(request_s=0.1, idle_s=0.1, write_s=0.1, sweep_s=0.02)
+PATIENT = HttpLimits(request_s=60, idle_s=60, write_s=60, sweep_s=0.02)
+SOON = 5.0
+
+
+class Served:
+    """A server with routes that take their time, or have no end."""
+
+    def __init__(self, limits: HttpLimits) -> None:
+        routes = [web.get("/slow", self.get_slow), web.get("/endless", self.get_endless)]
+        self.server = HttpServer(
+            CollectorRegistry(), SystemClock(), lambda: None, routes, limits=limits
+        )
+        self.port = 0
+        self.streaming = 0
+
+    async def get_slow(self, _: web.Request) -> web.Response:
+        await asyncio.sleep(0.4)
+        return web.Response(text="done")
+
+    async def get_endless(self, request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        self.streaming += 1
+        try:
+            while True:
+                await response.write(b"x" * 65536)
+        except ConnectionError:
+            return response
+        finally:
+            self.streaming -= 1
+
+
+@asynccontextmanager
+async def serving(limits: HttpLimits) -> AsyncIterator[Served]:
+    served = Served(limits)
+    served.port = await served.server.start(Address("127.0.0.1", 0))
+    try:
+        yield served
+    finally:
+        await served.server.stop()
+
+
+@asynccontextmanager
+async def connected(
+    served: Served, said: bytes = b"", host: str = "127.0.0.1"
+) -> AsyncIterator[asyncio.StreamReader]:
+    reader, writer = await asyncio.open_connection(
+        "127.0.0.1", served.port, local_addr=(host, 0), limit=1024
+    )
+    try:
+        writer.write(said)
+        yield reader
+    finally:
+        writer.close()
+
+
+async def answer(reader: asyncio.StreamReader) -> str:
+    """The head of a response; empty if the connection ended without."""
+    async with asyncio.timeout(SOON):
+        try:
+            return (await reader.readuntil(b"\r\n\r\n")).decode()
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return ""
+
+
+async def ended(reader: asyncio.StreamReader) -> bool:
+    async with asyncio.timeout(SOON):
+        try:
+            while await reader.read(65536):
+                pass
+        except ConnectionError:
+            pass
+    return True
+
+
+@pytest.mark.parametrize("said", [b"", b"G", ASK[:-2], b"GET /healthz HTTP/1.1\r\nHost: x"])
+async def test_a_request_that_does_not_come_whole_is_cut_off(said: bytes) -> None:
+    async with serving(QUICK) as served, connected(served, said) as reader:
+        assert await ended(reader)
+
+
+async def test_a_connection_that_is_idle_after_a_request_is_cut_off() -> None:
+    async with serving(QUICK) as served, connected(served, ASK) as reader:
+        assert (await answer(reader)).startswith("HTTP/1.1 200 ")
+        assert await ended(reader)
+
+
+async def test_a_request_that_is_being_answered_is_not_cut_off() -> None:
+    ask = ASK.replace(b"/healthz", b"/slow")
+    async with serving(QUICK) as served, connected(served, ask) as reader:
+        assert (await answer(reader)).startswith("HTTP/1.1 200 ")
+
+
+async def test_a_reader_that_does_not_read_is_cut_off() -> None:
+    ask = ASK.replace(b"/healthz", b"/endless")
+    async with serving(QUICK) as served, connected(served, ask):
+        await eventually(lambda: served.streaming == 1, SOON)
+        await eventually(lambda: served.streaming == 0, SOON)
+
+
+class Written(asyncio.Transport):
+    """A transport of which the test says how much is unread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread, self.is_aborted = 0, False
+
+    def get_write_buffer_size(self) -> int:
+        return self.unread
+
+    def abort(self) -> None:
+        self.is_aborted = True
+
+
+@pytest.mark.parametrize(
+    ("reads", "is_cut_off"),
+    [("nothing", True), ("a little", False), ("as much as is written", False)],
+)
+def test_a_reader_is_cut_off_that_reads_nothing_of_much(reads: str, is_cut_off: bool) -> None:
+    limits = HttpLimits(write_s=5, sweep_s=1)
+    transport, connection = Written(), Connection(asyncio.Protocol(), limits, lambda _: None)
+    connection.connection_made(transport)
+    connection.begin_request()
+    connection.pause_writing()
+    transport.unread = 100_000
+    for _ in range(7):
+        connection.sweep()
+        if reads == "a little":
+            transport.unread -= 1
+        elif reads != "nothing":
+            connection.resume_writing()
+            connection.pause_writing()
+    assert transport.is_aborted == is_cut_off
+
+
+async def test_one_address_cannot_take_all_connections() -> None:
+    limits = HttpLimits(4, per_host=0.75, request_s=60, sweep_s=0.02)
+    async with serving(limits) as served:
+        with capture_logs() as said:
+            async with (
+                connected(served), connected(served), connected(served),
+                connected(served, ASK) as fourth, connected(served, ASK) as fifth,
+            ):  # fmt: skip
+                for refused in (fourth, fifth):
+                    head = await answer(refused)
+                    assert head.startswith("HTTP/1.1 503 ")
+                    assert "\r\nRetry-After: 5\r\n" in head
+                    assert await ended(refused)
+                async with connected(served, ASK, "127.0.0.2") as other:
+                    assert (await answer(other)).startswith("HTTP/1.1 200 ")
+                    async with connected(served, ASK, "127.0.0.3") as beyond:
+                        assert (await answer(beyond)).startswith("HTTP/1.1 503 ")
+        # Of each address once.
+        assert [line["event"] for line in said] == ["http_connection_refused"] * 2
+
+        async def is_free() -> bool:
+            async with connected(served, ASK) as again:
+                return (await answer(again)).startswith("HTTP/1.1 200 ")
+
+        await eventually(is_free, SOON)
+
+
+async def test_nonsense_is_one_line_that_quotes_nothing() -> None:
+    async with serving(PATIENT) as served:
+        with capture_logs() as said:
+            for _ in range(20):
+                async with connected(served, b"GET /secret\x00\xff nonsense\r\n\r\n") as reader:
+                    assert (await answer(reader)).startswith("HTTP/1.0 400 ")
+        assert [line["event"] for line in said] == ["http_request_malformed"]
+        assert "secret" not in str(said)
+
+
+async def test_a_want_of_descriptors_is_one_line_and_over_when_there_are_some() -> None:
+    taken: list[socket.socket] = []
+    acceptor = Acceptor(lambda connection, _: taken.append(connection), rest_s=0.05)
+    port = await acceptor.listen(Address("127.0.0.1", 0))
+    clients = [socket.socket() for _ in range(4)]
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    free = os.dup(0)
+    os.close(free)
+    try:
+        with capture_logs() as said:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (free, hard))
+            try:
+                for client in clients:
+                    client.connect(("127.0.0.1", port))
+                await asyncio.sleep(0.2)
+            finally:
+                resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+            assert not taken
+            await eventually(lambda: len(taken) == len(clients), SOON)
+        assert [line["event"] for line in said] == ["accept_failed"]
+    finally:
+        acceptor.close()
+        for each in (*clients, *taken):
+            each.close()
+
+
+async def test_an_address_that_this_machine_lacks_is_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    hosts = ["192.0.2.1", "127.0.0.1"]
+
+    async def resolve(*_: object, **__: object) -> list[object]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, 0)) for host in hosts]
+
+    acceptor = Acceptor(lambda connection, _: connection.close())
+    monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", resolve)
+    try:
+        assert await acceptor.listen(Address("localhost", 0))
+        hosts.pop()
+        with pytest.raises(OSError, match="Cannot assign requested address"):
+            await Acceptor(lambda _, __: None).listen(Address("localhost", 0))
+    finally:
+        acceptor.close()
+
+
+async def test_the_host_header_must_name_this_machine() -> None:
+    async with serving(PATIENT) as served:
+        hosts = {
+            b"evil.example": "421", b"127.0.0.1.evil.example:80": "421", b"localhost.evil": "421",
+            b"": "421", b"localhost": "200", b"127.0.0.1:8": "200", b"[::1]:8": "200",
+            socket.gethostname().encode(): "200",
+        }  # fmt: skip
+        for host, status in hosts.items():
+            ask = ASK.replace(b"localhost", host)
+            async with connected(served, ask) as reader:
+                assert (await answer(reader)).split()[1] == status, host

@@ -1,0 +1,31 @@
+"""The loop is measured, not what some task thinks that it took."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+from prometheus_client import CollectorRegistry
+
+from croupier.process.loop_lag import LoopWatch
+from tests.harness.eventually import eventually
+
+
+def seen(registry: CollectorRegistry, above: float) -> float:
+    """How many times the loop was later than so many seconds."""
+    name = "croupier_loop_lag_seconds"
+    total = registry.get_sample_value(f"{name}_count") or 0.0
+    return total - (registry.get_sample_value(f"{name}_bucket", {"le": str(above)}) or 0.0)
+
+
+async def test_whatever_holds_the_loop_is_seen() -> None:
+    registry = CollectorRegistry()
+    watch = LoopWatch(registry)
+    watch.start()
+    loop = asyncio.get_running_loop()
+    loop.call_soon(time.sleep, 0.4)
+    await eventually(lambda: seen(registry, 0.25) == 1)
+    watch.stop()
+    count = registry.get_sample_value("croupier_loop_lag_seconds_count")
+    await asyncio.sleep(0.12)
+    assert registry.get_sample_value("croupier_loop_lag_seconds_count") == count

@@ -1,0 +1,113 @@
+"""Long work gives others a turn each slice; a queue counts the cost of what waits in it."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+from croupier.process.inbox import CALM, HEAVY, LIMIT, PATIENCE, Inbox
+from croupier.process.time_slice import TimeSlice, sliced
+
+
+async def test_a_slice_ends_by_the_clock_and_begins_anew_after_a_turn() -> None:
+    clock = count()
+    held = TimeSlice(3, lambda: next(clock))
+    assert [held.is_over for _ in range(4)] == [False, False, True, True]
+    turns: list[str] = []
+    asyncio.get_running_loop().call_soon(turns.append, "another")
+    await held.give_way()
+    assert turns == ["another"]
+    assert not held.is_over
+
+
+async def test_a_long_list_is_made_between_the_turns_of_others() -> None:
+    turns = 0
+    done = False
+
+    async def others() -> None:
+        nonlocal turns
+        while not done:
+            turns += 1
+            await asyncio.sleep(0)
+
+    running = asyncio.create_task(others())
+
+    def slow(number: int) -> int:
+        loop = asyncio.get_running_loop()
+        until = loop.time() + 0.002
+        while loop.time() < until:
+            pass
+        return number
+
+    made = await sliced(map(slow, range(20)))
+    done = True
+    await running
+    assert made == list(range(20))
+    # 40 ms of work in slices of 5 ms.
+    assert turns >= 4
+
+
+async def test_a_batch_is_of_a_cost_and_a_heavy_event_is_one_of_its_own() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    for cost in (100, 400, 1, 700, 300, 200):
+        inbox.put_now(cost)
+    assert [inbox.take(500) for _ in range(4)] == [[100, 400], [1], [700], [300, 200]]
+    assert inbox.take(500) == []
+
+
+async def test_a_heavy_event_waits_for_a_short_queue_and_light_ones_do_not() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    for _ in range(CALM // HEAVY):
+        await inbox.put(HEAVY)
+    heavy = asyncio.create_task(inbox.put(HEAVY + 1))
+    await asyncio.sleep(0)
+    assert not heavy.done()
+    for _ in range(3):
+        await asyncio.wait_for(inbox.put(1), 5)
+    # What must not be delayed is not.
+    inbox.put_now(HEAVY + 2)
+    inbox.take(HEAVY)
+    inbox.take(HEAVY)
+    inbox.take(HEAVY)
+    await asyncio.wait_for(heavy, 5)
+    assert inbox.take(10_000) == [HEAVY] * 2 + [1, 1, 1, HEAVY + 2, HEAVY + 1]
+
+
+async def test_few_heavy_events_hold_back_who_writes() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+    await inbox.put(LIMIT - 1)
+    inbox.put_now(5)
+    late = asyncio.create_task(inbox.put(1))
+    await asyncio.sleep(0)
+    assert not late.done()
+    inbox.take(1)
+    await asyncio.wait_for(late, 5)
+    assert len(inbox) == 2
+
+
+async def test_a_heavy_event_is_let_in_though_light_ones_never_end() -> None:
+    inbox: Inbox[int] = Inbox(lambda cost: cost)
+
+    async def light() -> None:
+        while True:
+            await inbox.put(HEAVY)
+
+    async with asyncio.timeout(30):
+        writers = [asyncio.create_task(light()) for _ in range(LIMIT // HEAVY)]
+        await asyncio.sleep(0)
+        heavy = asyncio.create_task(inbox.put(HEAVY + 1))
+        batches = 0
+        while not heavy.done() and batches < 2 * PATIENCE:
+            inbox.take(500)
+            batches += 1
+            await asyncio.sleep(0)
+        assert heavy.done()
+        assert batches >= PATIENCE
+        # The light ones go on.
+        for _ in range(10):
+            inbox.take(500)
+            await asyncio.sleep(0)
+        assert inbox.take(500)
+        for writer in writers:
+            writer.cancel()
+        await asyncio.gather(*writers, return_exceptions=True)

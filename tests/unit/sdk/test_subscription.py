@@ -1,0 +1,154 @@
+"""What a framework says of itself when it subscribes again."""
+
+from __future__ import annotations
+
+import pytest
+
+from croupier.model.attributes import equals
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import DEFAULT_ROLE, Role
+from croupier.model.resources import Resources
+from croupier.sdk.core.subscription import Demands, Launch, Standing, counted_down
+from tests.harness.world import World, make_task
+
+UNIT = Resources.parse("cpus:1")
+LARGE = Resources.parse("cpus:4;ports:2")
+ADS, WEB = Role("ads"), Role("web")
+
+
+def wanted(count: int | None) -> Demands:
+    return (Demand(UNIT, count),)
+
+
+def launched(standing: Standing, seq: int, tasks: int, *, before: bool) -> bool:
+    return standing.on_launched(seq, Launch(DEFAULT_ROLE, (UNIT,) * tasks), before)
+
+
+def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[int | None]:
+    """The counts that are left once `tasks` are launched on an agent with these attributes."""
+    return [each.count for each in counted_down(demands, ADS, Launch(role, tasks, facts))]
+
+
+class TestDemands:
+    def test_they_count_from_the_moment_they_are_sent(self) -> None:
+        standing = Standing("", wanted(1))
+        standing.on_demands_sent(1, wanted(2))
+        assert standing.demands == wanted(2)
+        standing.on_demands_answered(1, True)
+        assert standing.demands == wanted(2)
+        standing.check()
+
+    def test_refused_ones_give_way_to_those_before(self) -> None:
+        standing = Standing("", wanted(1))
+        standing.on_demands_sent(1, wanted(2))
+        standing.on_demands_sent(2, wanted(3))
+        standing.on_demands_answered(1, False)
+        assert standing.demands == wanted(3)
+        standing.on_demands_answered(2, False)
+        assert standing.demands == wanted(1)
+        standing.check()
+
+    def test_launched_tasks_are_counted_off(self) -> None:
+        standing = Standing("", wanted(5))
+        assert not launched(standing, 1, 2, before=False)
+        assert standing.demands == wanted(3)
+        launched(standing, 2, 9, before=False)
+        assert standing.demands == wanted(0)
+
+    def test_tasks_launched_before_a_demand_are_not_counted_off_it(self) -> None:
+        standing = Standing("", wanted(5))
+        standing.on_demands_sent(2, wanted(7))
+        standing.on_demands_answered(2, True)
+        launched(standing, 1, 3, before=False)
+        assert standing.demands == wanted(7)
+
+    def test_one_without_end_stays(self) -> None:
+        standing = Standing("", wanted(None))
+        assert not launched(standing, 1, 2, before=True)
+        assert standing.demands == wanted(None)
+
+    def test_tasks_of_an_earlier_stream_call_for_them_to_be_told_again(self) -> None:
+        standing = Standing("", wanted(5))
+        assert launched(standing, 1, 2, before=True)
+        assert not launched(standing, 2, 0, before=True)
+
+    def test_unless_newer_ones_are_under_way(self) -> None:
+        standing = Standing("", wanted(5))
+        standing.on_demands_sent(2, wanted(1))
+        assert not launched(standing, 1, 2, before=True)
+        standing.check()
+
+
+class TestSeveralShapes:
+    SEVERAL = (Demand(UNIT, 3), Demand(LARGE, 2), Demand(UNIT, 5, role=WEB), Demand(LARGE))
+    ZONES = (Demand(UNIT, 5, (equals("zone", "a"),)), Demand(UNIT, 5, (equals("zone", "b"),)))
+
+    def test_a_task_is_one_of_the_shape_it_has_in_the_role_of_its_offer(self) -> None:
+        assert left(self.SEVERAL, ADS, UNIT) == [2, 2, 5, None]
+        assert left(self.SEVERAL, WEB, UNIT) == [3, 2, 4, None]
+        with_ports = Resources.parse("cpus:4;ports:[7-8]")
+        assert left(self.SEVERAL, ADS, UNIT, with_ports) == [2, 1, 5, None]
+
+    def test_one_of_no_shape_counts_for_the_first_that_fits_in_it(self) -> None:
+        large_first = (self.SEVERAL[1], self.SEVERAL[0])
+        odd, tiny = Resources.parse("cpus:2"), Resources.parse("cpus:0.1")
+        assert left(self.SEVERAL, WEB, odd) == [3, 2, 4, None]
+        assert left(large_first, ADS, odd) == [2, 2]
+        assert left(large_first, ADS, tiny) == [1, 3]
+
+    def test_a_shape_of_which_no_more_is_wanted_is_passed_over(self) -> None:
+        assert left((Demand(UNIT, 0), Demand(LARGE, 2)), ADS, UNIT) == [0, 1]
+
+    def test_one_in_a_role_without_demand_counts_for_none(self) -> None:
+        assert left(self.SEVERAL, Role("other"), UNIT) == [3, 2, 5, None]
+
+    def test_no_count_falls_below_nothing(self) -> None:
+        assert left(wanted(0), ADS, UNIT, UNIT) == [0]
+
+    def test_a_task_counts_for_the_demand_whose_constraints_its_agent_passes(self) -> None:
+        assert left(self.ZONES, ADS, UNIT, UNIT, zone="b") == [5, 3]
+        assert left(self.ZONES, ADS, UNIT, zone="a") == [4, 5]
+        assert left(self.ZONES, ADS, UNIT, zone="c") == [4, 5]
+        assert left(self.ZONES, ADS, *[UNIT] * 7, zone="b") == [3, 0]
+
+    @pytest.mark.parametrize("zone", ["a", "b", "c"])
+    def test_the_master_counts_the_same(self, zone: str) -> None:
+        world = World()
+        anywhere = Demand(UNIT, 1, role=WEB)
+        session = world.framework(roles=(ADS, WEB), demands=(*self.ZONES, anywhere))
+        world.agent("cpus:4;mem:1GB", attributes=f"zone:{zone}")
+        standing = Standing("", (*self.ZONES, anywhere), (ADS, WEB))
+        seq = 0
+        while offers := world.offers(session):
+            seq += 1
+            task = make_task(f"t{seq}", "cpus:1")
+            assert world.accept(session, task).error is None
+            launch = Launch(offers[0].role, (UNIT,), {"zone": zone, "hostname": "host"})
+            standing.on_launched(seq, launch, before=False)
+            demands = world.state.allocator.demands(world.framework_id(session))
+            assert demands == standing.demands
+        assert seq == (1 if zone == "c" else 2)
+
+
+class TestSuppression:
+    def test_it_is_of_single_roles_or_of_all(self) -> None:
+        standing = Standing("", (), (ADS, WEB))
+        told = [list(standing.suppressed)]
+        for change, roles in (
+            (standing.suppress, [WEB]),
+            (standing.suppress, []),
+            (standing.revive, [ADS]),
+            (standing.revive, []),
+        ):
+            change(roles)
+            told.append(list(standing.suppressed))
+        assert told == [[], [WEB], [ADS, WEB], [WEB], []]
+        standing.check()
+
+    def test_a_role_must_be_the_frameworks_own(self) -> None:
+        standing = Standing("", (), (ADS, WEB))
+        assert standing.own(["web"]) == (WEB,)
+        assert standing.own([]) == ()
+        with pytest.raises(InvalidRequest, match="'dev' is not one"):
+            standing.own(["ads", "dev"])

@@ -1,0 +1,187 @@
+"""Tasks, statuses and demand over the wire and back."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+
+from croupier.model.attributes import equals, matches, not_matches
+from croupier.model.demand import Demand
+from croupier.model.errors import InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.resources import Resources
+from croupier.model.task import (
+    DEFAULT_GRACE_MS,
+    MAX_MESSAGE,
+    Command,
+    Reason,
+    Source,
+    TaskInfo,
+    TaskState,
+    TaskStatus,
+)
+from croupier.v1 import framework_pb2, task_pb2
+from croupier.v1 import resources_pb2 as pb
+from croupier.wire.resources import resources_to_wire
+from croupier.wire.task import (
+    demand_to_wire,
+    demands_from_wire,
+    status_from_wire,
+    status_to_wire,
+    task_from_wire,
+    task_to_wire,
+)
+
+UNIT = Resources.parse("cpus:1;mem:1GB")
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        TaskInfo(TaskId("t1"), Command(argv=("echo", "")), UNIT),
+        TaskInfo(
+            TaskId("t2"),
+            Command(shell="exit 1", environment={"A": "", "B": "c=d"}, user="nobody"),
+            UNIT,
+            name="second",
+            grace_ms=0,
+            labels=(("k", "v"), ("k", "w")),
+        ),
+    ],
+)
+def test_tasks_come_back_as_they_went(task: TaskInfo) -> None:
+    assert task_from_wire(task_to_wire(task)) == task
+
+
+def test_a_task_without_a_kill_policy_has_the_default_grace() -> None:
+    assert task_from_wire(task_pb2.TaskInfo(task_id="t")).grace_ms == DEFAULT_GRACE_MS
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        TaskStatus(FrameworkId("f"), TaskId("t"), AgentId(""), TaskState.DROPPED),
+        TaskStatus(
+            FrameworkId("f"),
+            TaskId("t"),
+            AgentId("a"),
+            TaskState.FINISHED,
+            Source.AGENT,
+            Reason.COMMAND_EXECUTOR_FAILED,
+            "message",
+            sequence=3,
+            time_ms=1_700_000_000_000,
+            exit_code=0,
+            pid=42,
+        ),
+        TaskStatus(FrameworkId("f"), TaskId("t"), AgentId("a"), TaskState.KILLED, signal=9),
+    ],
+)
+def test_statuses_come_back_as_they_went(status: TaskStatus) -> None:
+    wire = status_to_wire(status)
+    assert status_from_wire(task_pb2.TaskStatus.FromString(wire.SerializeToString())) == status
+
+
+@pytest.mark.parametrize("state", list(TaskState))
+def test_states_keep_their_names_on_the_wire(state: TaskState) -> None:
+    assert task_pb2.TaskState.Name(task_pb2.TaskState.ValueType(state)) == f"TASK_{state.name}"
+
+
+@pytest.mark.parametrize("reason", [reason for reason in Reason if reason is not Reason.NONE])
+def test_reasons_keep_their_names_on_the_wire(reason: Reason) -> None:
+    assert task_pb2.Reason.Name(task_pb2.Reason.ValueType(reason)) == f"REASON_{reason.name}"
+
+
+def wire_status(state: int = 2, source: int = 2, reason: int = 0) -> task_pb2.TaskStatus:
+    return task_pb2.TaskStatus(
+        task_id="t",
+        state=task_pb2.TaskState.ValueType(state),
+        source=task_pb2.Source.ValueType(source),
+        reason=task_pb2.Reason.ValueType(reason),
+        message="x" * (MAX_MESSAGE + 1),
+    )
+
+
+def test_a_newer_reason_is_read_as_none_and_a_long_message_is_cut() -> None:
+    status = status_from_wire(wire_status(reason=99))
+    assert status.reason is Reason.NONE
+    assert len(status.message) == MAX_MESSAGE
+
+
+@pytest.mark.parametrize("wire", [wire_status(state=0), wire_status(state=99),
+                                  wire_status(source=0), wire_status(source=99)])  # fmt: skip
+def test_an_unknown_state_or_source_is_refused(wire: task_pb2.TaskStatus) -> None:
+    with pytest.raises(InvalidRequest, match="unknown state"):
+        status_from_wire(wire)
+
+
+@pytest.mark.parametrize(
+    "demand",
+    [
+        Demand(UNIT),
+        Demand(UNIT, 0),
+        Demand(UNIT, 7, (equals("rack", "r1"), matches("hostname", "h.*"))),
+        Demand(UNIT, 7, (), 2),
+        Demand(UNIT, 7, (), 1, 3),
+        Demand(UNIT, 7, (not_matches("rack", "r[12]"),), 2, 3, Role("ads/prod")),
+    ],
+)
+def test_demand_comes_back_as_it_went(demand: Demand) -> None:
+    wire = framework_pb2.Demand.FromString(demand_to_wire(demand).SerializeToString())
+    assert demands_from_wire([wire]) == (demand,)
+
+
+def test_several_demands_keep_their_order() -> None:
+    several = tuple(Demand(UNIT, 1, role=Role(role)) for role in ("b", "a", "c"))
+    assert demands_from_wire([demand_to_wire(demand) for demand in several]) == several
+    assert demands_from_wire([]) == ()
+
+
+def demand(**more: Any) -> framework_pb2.Demand:
+    return framework_pb2.Demand(unit=resources_to_wire(UNIT), **more)
+
+
+@pytest.mark.parametrize(
+    ("wire", "why"),
+    [
+        ([framework_pb2.Demand()], "made of scalars"),
+        ([demand(), demand(count=3)], "twice"),
+        ([demand(count=2**64 - 1)], "count"),
+        ([demand(min_per_offer=0)], "units per offer"),
+        ([demand(max_per_offer=0)], "units per offer"),
+        ([demand(min_per_offer=3, max_per_offer=2)], "units per offer"),
+        ([demand(min_per_offer=2**64 - 1)], "units per offer"),
+        *(
+            ([demand(role=role)], "role")
+            for role in ("a/../b", "a//b", "/a", "a/", "-x", "x" * 2**20)
+        ),
+    ],
+)
+def test_malformed_demands_are_refused(wire: list[framework_pb2.Demand], why: str) -> None:
+    with pytest.raises(InvalidRequest, match=why):
+        demands_from_wire(wire)
+
+
+def test_what_is_too_much_is_refused_before_it_costs_time() -> None:
+    """A call may be 1 MiB of patterns; none is compiled beyond what is taken."""
+    costly = pb.Constraint(
+        attribute="hostname", operator=pb.Constraint.OPERATOR_MATCHES, value="(.*a){60}"
+    )
+    shapes = [demand(constraints=[costly] * 100) for _ in range(60)]
+    many = [demand(constraints=[costly] * 10_000)]
+    for wire, why in ((shapes, "too complex together"), (many, "100 constraints")):
+        began = time.perf_counter()
+        with pytest.raises(InvalidRequest, match=why):
+            demands_from_wire(wire)
+        assert time.perf_counter() - began < 0.1
+
+
+@pytest.mark.parametrize("pattern", ["(", "a{1000}", "x" * 2**20])
+def test_a_bad_pattern_is_refused(pattern: str) -> None:
+    bad = pb.Constraint(
+        attribute="hostname", operator=pb.Constraint.OPERATOR_NOT_MATCHES, value=pattern
+    )
+    with pytest.raises(InvalidRequest, match="constraint on hostname"):
+        demands_from_wire([demand(constraints=[bad])])
