@@ -61,7 +61,7 @@ class Recorder:
         pass
 
 
-class Outside:
+class RecordedPeers:
     """The part of the recorder that messages go to."""
 
     def __init__(self, recorder: Recorder) -> None:
@@ -71,7 +71,7 @@ class Outside:
 
 def make_driver(recorder: Recorder) -> Driver:
     state = State("m", Settings(), Allocator())
-    return Driver(state, recorder, Outside(recorder), recorder, SystemClock())
+    return Driver(state, recorder, RecordedPeers(recorder), recorder, SystemClock())
 
 
 def subscribe(session: int) -> Subscribe:

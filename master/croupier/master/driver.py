@@ -1,33 +1,25 @@
-"""The one task that owns the state: decide, make durable, then tell the world.
+"""The one task that owns the state: decide a batch, make it durable, then perform it.
 
-Agents that changed are dealt at once when nothing else waits, and else after at most
-`COALESCE_S`, so that a burst of changes costs one pass and a lone one waits for nothing.
+The master allocates at once when no event waits, and else after at most `COALESCE_S`. So a
+burst of changes costs one pass, and a single change is not delayed.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import count
-from typing import Protocol, TypeVar, cast
+from typing import Protocol, TypeVar, assert_never, cast
 
-from croupier.master.core.effects import (
-    Answer,
-    Close,
-    Deposed,
-    Effect,
-    Happened,
-    Pause,
-    Save,
-    Send,
-)
-from croupier.master.core.events import AllocationDue, Event, Read, TimePassed
+from croupier.master.batch import Batch
+from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
+from croupier.master.core.events import Event, Read
 from croupier.master.core.facts import Fact
+from croupier.master.core.records import Record
 from croupier.master.core.state import State
-from croupier.master.core.step import steps
 from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
-from croupier.master.stall_guard import Listening
+from croupier.master.stall_guard import StallGuard
 from croupier.master.store import Committing
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
@@ -35,33 +27,32 @@ from croupier.process.inbox import Inbox
 from croupier.process.time_slice import TimeSlice
 
 COALESCE_S = 0.020
-# About 10 ms of work, by what events cost.
+# About 10 ms of work, in units of `event_cost`.
 BATCH = 500
-# How long a batch may hold the loop before everybody else has a turn.
+# How long a batch may hold the loop before other tasks get a turn.
 SLICE_S = 0.010
-PASS_BUDGET = 1000
 ASK_TIMEOUT_S = 10.0
 T = TypeVar("T")
 
 
-class Watcher(Protocol):
-    """Who measures the driver at work; times are in seconds."""
+class Observer(Protocol):
+    """Measures the driver; times are in seconds."""
 
     def stepped(self, seconds: float, events: int) -> None:
-        """A batch was decided; others had turns meanwhile if it took long."""
+        """Note that a batch was decided; other tasks may have run meanwhile."""
 
     def allocated(self, seconds: float, waited_s: float) -> None:
-        """A slice of a pass was made, so long after agents became unsettled."""
+        """Note a slice of an allocation pass, `waited_s` after agents became unsettled."""
 
     def committed(self, seconds: float) -> None:
-        """Records were made durable."""
+        """Note that records were made durable."""
 
     def happened(self, fact: Fact) -> None:
-        """The core reported a fact."""
+        """Note a fact that the core reported."""
 
 
-class Outside(Protocol):
-    """Where effects go; none of these waits."""
+class Peers(Protocol):
+    """The sessions that effects go to; no method waits."""
 
     def send(self, effect: Send) -> None:
         """Queue a message for a session."""
@@ -71,14 +62,14 @@ class Outside(Protocol):
 
 
 class Driver:
-    """Feeds events to the core for ever."""
+    """Feeds events to the core until it is cancelled or fails."""
 
     def __init__(
         self,
         state: State,
         store: Committing,
-        outside: Outside,
-        watcher: Watcher,
+        peers: Peers,
+        observer: Observer,
         clock: Clock,
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
@@ -88,25 +79,25 @@ class Driver:
         Args:
             state: of a term that has just begun.
             store: where records are made durable.
-            outside: where messages go.
-            watcher: is told how long things take.
+            peers: where messages go.
+            observer: measures the driver.
             clock: monotonic.
-            recorder: keeps a log of what the core is given.
-            leads: whether this master still leads; asked before anything is told.
+            recorder: keeps the event log.
+            leads: returns whether this master still leads; asked before effects are performed.
         """
         self.state = state
         self.inbox: Inbox[Event] = Inbox(event_cost)
-        self._held = TimeSlice(SLICE_S)
-        self._store, self._outside = store, outside
-        self._watcher, self._clock = watcher, clock
+        self._slice = TimeSlice(SLICE_S)
+        self._store, self._peers = store, peers
+        self._observer, self._clock = observer, clock
         self._recorder: Recorder = recorder or NoRecorder()
         self._leads = leads
         self._closed: CroupierError | None = None
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
         self._unsettled_at: float | None = None
-        self._listening = Listening()
-        self._listened_at = clock.now()
+        self._stall_guard = StallGuard()
+        self._read_at = clock.now()
 
     async def ask(self, make_event: Callable[[int], Event]) -> object:
         """Put a question to the core and wait for its answer, in order with all events.
@@ -133,11 +124,11 @@ class Driver:
         return result
 
     async def read(self, query: Callable[[State], T]) -> T:
-        """What `query` sees of the state, at one moment; it must keep no reference into it."""
+        """Return what `query` makes of the state; it must keep no reference into it."""
         return cast("T", await self.ask(lambda request: Read(request, query)))
 
     def close(self, error: CroupierError) -> None:
-        """Answer every question with `error`, from now on; the first such error counts."""
+        """Answer every question with `error` from now on; only the first such error counts."""
         if self._closed is None:
             self._closed = error
             for answer in self._answers.values():
@@ -145,76 +136,60 @@ class Driver:
                     answer.set_result(error)
 
     async def run(self) -> None:
-        """Drive until cancelled. An error of the core's or the store's ends it.
+        """Drive until cancelled, or until the core or the store fails.
 
         Raises:
-            FailedOver: if this master does not lead any more; nothing was told since.
+            FailedOver: if this master no longer leads; no effect was performed since.
         """
         while True:
             await self._wait()
-            self._held.begin()
-            effects = await self._decide_batch()
+            self._slice.begin()
+            batch = Batch(self.state, self._recorder.decided)
+            await self._decide(batch)
             if self._allocation_is_due():
-                effects += await self._allocate()
-            await self._commit(effects)
+                await self._allocate(batch)
+            await self._commit(batch.records())
             self._check_leading()
-            self._held.begin()
-            for effect in effects:
+            self._slice.begin()
+            for effect in batch.effects:
                 self._perform(effect)
-                if self._held.is_over:
-                    await self._held.give_way()
+                if self._slice.is_over:
+                    await self._slice.give_way()
                     self._check_leading()
             self._recorder.flush(self.state)
 
     async def _wait(self) -> None:
-        """Wait for an event or a deadline: not at all while agents are unsettled."""
+        """Wait for an event or a deadline; do not wait while agents are unsettled."""
         started = self._clock.now()
-        # Whatever took the time since we listened last: work, a slow disk, or a SIGSTOP.
-        self._listening.was_away(started - self._listened_at, started)
-        until = self._listening.until
+        # Work, a slow disk or a SIGSTOP may have taken the time since the last wait.
+        self._stall_guard.add_gap(started - self._read_at, started)
+        until = self._stall_guard.grace_until
         if self.state.allocator.is_unsettled:
             until = started
         elif until is None:
             until = self.state.next_deadline()
         await self.inbox.wait(None if until is None else until - started)
-        self._listened_at = self._clock.now()
+        self._read_at = self._clock.now()
         if until is not None:
-            self._listening.was_away(self._listened_at - max(until, started), self._listened_at)
+            self._stall_guard.add_gap(self._read_at - max(until, started), self._read_at)
 
     def _check_leading(self) -> None:
         if not self._leads():
-            raise FailedOver("this master cannot prove any more that it leads")
+            raise FailedOver("this master can no longer prove that it leads")
 
-    async def _decide_batch(self) -> list[Effect]:
+    async def _decide(self, batch: Batch) -> None:
         started = self._clock.now()
-        effects: list[Effect] = []
-        deadline = self.state.next_deadline()
-        is_due = deadline is not None and deadline <= started
-        if self._listening.is_over(started, len(self.inbox)) and is_due:
-            effects += await self._step(TimePassed(), started)
-        batch = self.inbox.take(BATCH)
-        self._listening.took(len(batch))
-        for event in batch:
-            effects += await self._step(event, started)
-        if batch:
-            self._watcher.stepped(self._clock.now() - started, len(batch))
-        return effects
+        may_expire = self._stall_guard.may_expire(started, len(self.inbox))
+        events = self.inbox.take(BATCH)
+        self._stall_guard.take(len(events))
+        await self._run(batch.decide(events, started, may_expire=may_expire))
+        if events:
+            self._observer.stepped(self._clock.now() - started, len(events))
 
-    async def _step(self, event: Event, now: float) -> list[Effect]:
-        """Decide an event, in slices: a step may be long, and the loop is not for it alone."""
-        effects: list[Effect] = []
-        try:
-            for effect in steps(self.state, event, now):
-                if not isinstance(effect, Pause):
-                    effects.append(effect)
-                if self._held.is_over:
-                    await self._held.give_way()
-        except Exception:
-            # What broke the core is what a log is wanted for.
-            self._recorder.decided(event, now, ())
-            raise
-        self._recorder.decided(event, now, effects)
-        return effects
+    async def _run(self, decisions: Iterator[None]) -> None:
+        for _ in decisions:
+            if self._slice.is_over:
+                await self._slice.give_way()
 
     def _allocation_is_due(self) -> bool:
         if not self.state.allocator.is_unsettled:
@@ -225,36 +200,33 @@ class Driver:
             self._unsettled_at = now
         return not len(self.inbox) or now - self._unsettled_at >= COALESCE_S
 
-    async def _allocate(self) -> list[Effect]:
+    async def _allocate(self, batch: Batch) -> None:
         assert self._unsettled_at is not None
         started = self._clock.now()
-        effects = await self._step(AllocationDue(PASS_BUDGET), started)
+        await self._run(batch.allocate(started))
         ended = self._clock.now()
-        self._watcher.allocated(ended - started, started - self._unsettled_at)
+        self._observer.allocated(ended - started, started - self._unsettled_at)
         self._unsettled_at = ended if self.state.allocator.is_unsettled else None
-        return effects
 
-    async def _commit(self, effects: list[Effect]) -> None:
-        deposed = next((effect for effect in effects if isinstance(effect, Deposed)), None)
-        if deposed is not None:
-            raise FailedOver(deposed.message)
-        records = [effect.record for effect in effects if isinstance(effect, Save)]
+    async def _commit(self, records: list[Record]) -> None:
         if records:
             started = self._clock.now()
             await self._store.commit(records)
-            self._watcher.committed(self._clock.now() - started)
+            self._observer.committed(self._clock.now() - started)
 
     def _perform(self, effect: Effect) -> None:
         match effect:
             case Send():
-                self._outside.send(effect)
+                self._peers.send(effect)
             case Happened(fact):
-                self._watcher.happened(fact)
+                self._observer.happened(fact)
             case Close():
-                self._outside.close(effect)
+                self._peers.close(effect)
             case Answer(request, result):
                 answer = self._answers.get(request)
                 if answer is not None and not answer.done():
                     answer.set_result(result)
             case Save() | Deposed():
                 pass
+            case _:
+                assert_never(effect)

@@ -27,7 +27,7 @@ _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
 
 
 class Metrics:
-    """Counts what happens; the `Watcher` of the driver."""
+    """Counts what happens; the `Observer` of the driver."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         """Register with `registry`."""

@@ -95,7 +95,7 @@ class AgentSession(Session):
 
 
 class Sessions:
-    """All streams; the `Outside` of the driver.
+    """All streams; the `Peers` of the driver.
 
     Attributes:
         limits: how many may stand, and how long one may say nothing.

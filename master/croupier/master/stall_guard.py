@@ -1,52 +1,52 @@
-"""Whether silence may be held against anybody.
+"""Suspends expiry after a stall of the master.
 
-A master that stood still, on a slow disk, busy or stopped, has not heard what was said to it
-meanwhile. So it listens for a moment, and takes in all that has come by then, before it lets
-time pass. It cannot be put off for ever: after a few times in a row time passes all the same.
+A master that stalled (slow disk, overload, SIGSTOP) has not read what peers sent meanwhile. It
+reads for a grace period, and decides all events that arrived by then, before deadlines may
+expire. After `MAX_STALLS` stalls in a row deadlines expire all the same.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-STILL_S: Final = 1.0
-LISTEN_S: Final = 1.0
-MOST_TIMES: Final = 5
+MIN_STALL_S: Final = 1.0
+GRACE_S: Final = 1.0
+MAX_STALLS: Final = 5
 
 
-class Listening:
-    """What is still to be heard. All times are seconds on one monotonic clock.
+class StallGuard:
+    """Decides whether deadlines may expire. All times are seconds on one monotonic clock.
 
     Attributes:
-        until: for how long everything said meanwhile is waited for; None: nothing is.
+        grace_until: end of the grace period; None: the master has not stalled.
     """
 
     def __init__(self) -> None:
-        """Everything was heard so far."""
-        self.until: float | None = None
-        self._left: int | None = None
-        self._times = 0
+        """Begin without a stall."""
+        self.grace_until: float | None = None
+        self._backlog: int | None = None
+        self._stalls = 0
 
-    def was_away(self, seconds: float, now: float) -> None:
-        """Nothing was heard for so long, up to now."""
-        if seconds > STILL_S and self._times < MOST_TIMES:
-            self._times += 1
-            self.until, self._left = now + LISTEN_S, None
+    def add_gap(self, seconds: float, now: float) -> None:
+        """Note that the master read nothing for so long, up to `now`; a long gap is a stall."""
+        if seconds > MIN_STALL_S and self._stalls < MAX_STALLS:
+            self._stalls += 1
+            self.grace_until, self._backlog = now + GRACE_S, None
 
-    def took(self, number: int) -> None:
-        """So many of those who waited, the first first, were heard."""
-        if self._left is not None:
-            self._left = max(0, self._left - number)
+    def take(self, number: int) -> None:
+        """Note that the oldest `number` events of the inbox are being decided."""
+        if self._backlog is not None:
+            self._backlog = max(0, self._backlog - number)
 
-    def is_over(self, now: float, waiting: int) -> bool:
-        """Whether time may pass, with so many waiting to be heard now."""
-        if self.until is None:
+    def may_expire(self, now: float, waiting: int) -> bool:
+        """Return whether deadlines may expire, with `waiting` events in the inbox."""
+        if self.grace_until is None:
             return True
-        if now < self.until:
+        if now < self.grace_until:
             return False
-        if self._left is None:
-            self._left = waiting
-        if self._left:
+        if self._backlog is None:
+            self._backlog = waiting
+        if self._backlog:
             return False
-        self.until, self._left, self._times = None, None, 0
+        self.grace_until, self._backlog, self._stalls = None, None, 0
         return True

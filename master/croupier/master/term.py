@@ -18,7 +18,7 @@ from croupier.master.config import MasterConfig
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
-from croupier.master.driver import Driver, Watcher
+from croupier.master.driver import Driver, Observer
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
@@ -54,7 +54,7 @@ class Term:
         self,
         config: MasterConfig,
         store: Store,
-        watcher: Watcher,
+        observer: Observer,
         clock: Clock,
         leads: Callable[[], bool],
         limits: SessionLimits | None = None,
@@ -65,14 +65,14 @@ class Term:
         Args:
             config: of the master.
             store: of this term.
-            watcher: is told how long things take.
+            observer: measures the driver.
             clock: monotonic.
             leads: tells whether this master still leads.
             limits: of its sessions.
             overtaken_by: a proven position that an earlier term did not know.
         """
         self._config, self._store = config, store
-        self._watcher, self._clock, self._leads = watcher, clock, leads
+        self._observer, self._clock, self._leads = observer, clock, leads
         self._overtaken_by = overtaken_by
         self._driver: Driver | None = None
         self.epoch, self.began_s = 0, 0.0
@@ -123,7 +123,7 @@ class Term:
             state,
             self._store,
             self.sessions,
-            self._watcher,
+            self._observer,
             self._clock,
             self.recorder,
             self._leads,

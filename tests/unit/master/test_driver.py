@@ -8,16 +8,18 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.allocator import Allocator
+from croupier.master.batch import Batch
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Claim, Event, Heard
+from croupier.master.core.events import Claim, Event, Heard, Register, TimePassed
 from croupier.master.core.messages import Offered, Registered, Subscribed
+from croupier.master.core.records import AgentRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import Driver
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
 from croupier.process.clock import SystemClock
 from croupier.process.inbox import LIMIT, Inbox
-from tests.harness.driven import Outside, Recorder, ended, make_driver, register, subscribe
+from tests.harness.driven import RecordedPeers, Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually
 
 
@@ -97,7 +99,7 @@ async def test_who_leads_no_more_tells_nobody() -> None:
     leading = True
     state = State("m", Settings(), Allocator())
     driver = Driver(
-        state, recorder, Outside(recorder), recorder, SystemClock(), leads=lambda: leading
+        state, recorder, RecordedPeers(recorder), recorder, SystemClock(), leads=lambda: leading
     )
     await driver.inbox.put(register(1))
     running = asyncio.create_task(driver.run())
@@ -129,3 +131,25 @@ async def test_questions_are_answered_when_it_is_closed() -> None:
     for question in (asking, driver.read(lambda _: 1)):
         with pytest.raises(NotLeader):
             await question
+
+
+def test_a_batch_expires_deadlines_first_and_names_its_records() -> None:
+    """The I/O-free part of the driver, as virtual time drives it."""
+    state = State("m", Settings(), Allocator())
+    decided: list[Event] = []
+
+    def run(events: list[Event], now: float, *, may_expire: bool = True) -> Batch:
+        batch = Batch(state, lambda event, at, effects: decided.append(event))
+        for _ in batch.decide(events, now, may_expire=may_expire):
+            pass
+        return batch
+
+    assert [type(each) for each in run([register(1)], 0.0).records()] == [AgentRecord]
+    late = state.next_deadline()
+    assert late is not None
+    run([], late, may_expire=False)
+    run([Heard(SessionId(1))], late)
+    assert [type(event) for event in decided] == [Register, TimePassed, Heard]
+    newer = replace(register(2), claim=Claim.NEWER, objection="commit 9 is not known")
+    with pytest.raises(FailedOver, match="commit 9"):
+        run([newer], late).records()

@@ -103,7 +103,7 @@ async def test_what_broke_the_core_is_in_the_log(
     def broken(state: State, event: Event, now: float) -> list[Effect]:
         raise AssertionError("a bug")
 
-    monkeypatch.setattr("croupier.master.driver.steps", broken)
+    monkeypatch.setattr("croupier.master.batch.steps", broken)
     await driver.inbox.put(register(1))
     with pytest.raises(AssertionError):
         await asyncio.wait_for(driver.run(), 5)

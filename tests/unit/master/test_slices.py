@@ -108,7 +108,7 @@ async def test_others_have_turns_while_a_step_is_made(monkeypatch: pytest.Monkey
     recorder = Recorder()
     driver = make_driver(recorder)
     # A clock by which a slice is over after each effect.
-    driver._held = TimeSlice(1, lambda: next(ticks))
+    driver._slice = TimeSlice(1, lambda: next(ticks))
     turns = 0
 
     async def others() -> None:

@@ -14,8 +14,8 @@ from croupier.master.core.records import Record
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.driver import BATCH, Driver
-from croupier.master.stall_guard import LISTEN_S, STILL_S
-from tests.harness.driven import Outside, Recorder, ended, register, subscribe
+from croupier.master.stall_guard import GRACE_S, MIN_STALL_S
+from tests.harness.driven import RecordedPeers, Recorder, ended, register, subscribe
 from tests.harness.eventually import eventually
 
 
@@ -30,7 +30,7 @@ class Stepped(Recorder):
         super().__init__()
         self.time = self.slow_s = 0.0
         self.state = State("m", Settings(), Allocator())
-        self.driver = Driver(self.state, self, Outside(self), self, self)
+        self.driver = Driver(self.state, self, RecordedPeers(self), self, self)
         self.inbox = self.driver.inbox
 
     def now(self) -> float:
@@ -94,7 +94,7 @@ async def test_not_while_the_disk_was_slow(stepped: Stepped) -> None:
     await stepped.turn()
     assert not stepped.closed
     # It listens for a while only: then who was silent is silent.
-    stepped.time += LISTEN_S
+    stepped.time += GRACE_S
     await stepped.turn()
     await eventually(lambda: stepped.closed)
     assert stepped.closed == {SessionId(2), SessionId(3)}
@@ -105,7 +105,7 @@ async def test_not_while_the_master_was_busy(stepped: Stepped) -> None:
     await stepped.inbox.put(Heard(SessionId(1)))
     await stepped.turn()
     assert not stepped.closed
-    stepped.time += LISTEN_S
+    stepped.time += GRACE_S
     await stepped.turn()
     assert not stepped.closed, "it was heard"
 
@@ -120,7 +120,7 @@ async def test_nor_while_it_was_stopped_just_after_that(stepped: Stepped, until:
     stepped.time += AWAY_S
     await stepped.go_off()
     await stepped.inbox.put(Heard(SessionId(1)))
-    stepped.time += LISTEN_S
+    stepped.time += GRACE_S
     await stepped.turn()
     assert not stepped.closed
 
@@ -137,7 +137,7 @@ async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes(
     await stepped.inbox.put(subscribe(9000))
     await eventually(lambda: stepped.state.frameworks)
     stepped.time += AWAY_S
-    stepped.slow_s = 0.6 * LISTEN_S
+    stepped.slow_s = 0.6 * GRACE_S
     for session in range(1, number + 1):
         if session % BATCH == 1:
             await stepped.inbox.put(subscribe(9000 + session))
@@ -149,12 +149,12 @@ async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes(
 
 
 async def test_a_disk_that_is_always_slow_does_not_stop_time(stepped: Stepped) -> None:
-    for session in range(2, 2 + int(3 * Settings().agent_timeout_s / (2 * STILL_S))):
+    for session in range(2, 2 + int(3 * Settings().agent_timeout_s / (2 * MIN_STALL_S))):
         stepped.gate.clear()
         await stepped.inbox.put(subscribe(session))
         expected = session - 1
         await eventually(lambda: len(stepped.state.frameworks) == expected)  # noqa: B023
-        stepped.time += 2 * STILL_S
+        stepped.time += 2 * MIN_STALL_S
         stepped.gate.set()
         await eventually(lambda: not len(stepped.inbox))
     await eventually(lambda: stepped.closed)
