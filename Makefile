@@ -1,12 +1,21 @@
 # Each target is a thin call of a script that needs only sh and python3.
 
-.PHONY: demo test test-pythons chaos proto bench bench-allocator clean
+.PHONY: demo test check unit cover test-pythons chaos proto bench bench-allocator clean
 
 demo:  ## a real cluster on this machine, then the paper's example and a word count
 	@sh deploy/demo.sh
 
 test:  ## every check there is
 	@sh tests/run.sh
+
+check:  ## format, lint, types, import contracts: under 30 seconds
+	@sh tests/check.sh
+
+unit:  ## unit tests and scenarios that match words: make unit T=limit, T='drain and gone'
+	@sh tests/unit.sh "$(T)"
+
+cover:  ## branch coverage; fails below 90 % in a pure package
+	@sh tests/cover.sh
 
 test-pythons:  ## unit, scenario and property tests on each Python from 3.11 to 3.14 that is found
 	@sh tests/pythons.sh

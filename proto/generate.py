@@ -25,6 +25,7 @@ ENVIRONMENT = ROOT.parent / ".venv" / "generators"
 
 
 def main() -> int:
+    """Write the generated code, or with `--check` compare it and return 1 if it differs."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare only, exit 1 if stale")
     check: bool = parser.parse_args().check

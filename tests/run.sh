@@ -1,5 +1,5 @@
 #!/bin/sh
-# Every check there is. Arguments go to pytest: tests/run.sh -k drf
+# Every check there is: check.sh, then all tests. Arguments go to pytest: tests/run.sh -k drf
 set -eu
 cd "$(dirname "$0")/.."
 sh deploy/setup.sh dev
@@ -8,12 +8,7 @@ export PATH
 
 step() { echo; echo "== $*"; "$@"; }
 
-step ruff format --check .
-step ruff check .
-step mypy
-step lint-imports --no-cache
-step buf lint proto
-step python proto/generate.py --check
+sh tests/check.sh
 if [ $# -gt 0 ]; then
     step python -X dev -m pytest "$@"
     exit

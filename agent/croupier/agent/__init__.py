@@ -1,0 +1,1 @@
+"""The agent: runs tasks on one machine and reports their state to the master."""

@@ -1,0 +1,22 @@
+#!/bin/sh
+# The fast loop: unit tests and scenarios that match an expression of `pytest -k`.
+#   tests/unit.sh                 all of them
+#   tests/unit.sh limit           the first test starts in about a second: only files
+#   tests/unit.sh 'drain and gone'  that contain one of the words are imported
+set -eu
+cd "$(dirname "$0")/.."
+sh deploy/setup.sh dev
+if [ -z "${1:-}" ]; then
+    exec .venv/bin/python -m pytest -q tests/unit tests/scenarios
+fi
+words="$(echo "$1" | tr -c '[:alnum:]_' '\n' | grep -vxE 'and|or|not|' | paste -sd '|' -)"
+[ -n "$words" ] || { echo "unit: T needs a word, such as T=limit" >&2; exit 2; }
+# By name or by content.
+files="$( (find tests/unit -name 'test_*.py' | grep -iE "$words"; \
+    grep -rliE --include='test_*.py' "$words" tests/unit) | sort -u)"
+if ls tests/scenarios | grep -qiE "$words"; then
+    files="$files tests/scenarios"
+fi
+[ -n "$files" ] || { echo "unit: no test matches '$1'" >&2; exit 1; }
+# shellcheck disable=SC2086  # a list of words
+exec .venv/bin/python -m pytest -q $files -k "$1"
