@@ -10,7 +10,7 @@ from typing import Any
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import Record
-from croupier.master.ha_backend import Backing
+from croupier.master.ha_backend import HaBackend
 from croupier.master.store import MemoryStore
 from croupier.net.address import Address
 from tests.harness.eventually import eventually
@@ -83,13 +83,13 @@ async def elected_master(
     """A master that leads when `election` says so, on free ports."""
     kept = store or FakeStore()
 
-    def open_backing(config: MasterConfig, address: Address) -> Backing:
+    def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
         election.stand(address)
-        return Backing(election, lambda: kept, election.close, is_shared=True)
+        return HaBackend(election, lambda: kept, election.close, is_shared=True)
 
     options = {"store": StoreChoice(None), **options}
     config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options)
-    master = Master(config, open_backing=open_backing)
+    master = Master(config, open_ha_backend=open_ha_backend)
     try:
         await master.start()
         yield master
@@ -109,5 +109,5 @@ async def follows(master: Master) -> None:
 
 
 def _epoch(master: Master) -> int:
-    seat = master.seat
-    return 0 if seat.now is None else seat.now.epoch
+    leadership = master.leadership
+    return 0 if leadership.current is None else leadership.current.epoch

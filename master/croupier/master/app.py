@@ -11,11 +11,11 @@ from prometheus_client import CollectorRegistry
 
 from croupier.master.config import MasterConfig
 from croupier.master.driver import Driver
+from croupier.master.election import Election
 from croupier.master.eventlog.metrics import EventLogCollector
 from croupier.master.gauges import StateCollector
-from croupier.master.ha_backend import Backing, OpenBacking, open_backing
-from croupier.master.leader import Election
-from croupier.master.leadership import Seat
+from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
+from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
 from croupier.master.services.agent import AgentService
 from croupier.master.services.framework import FrameworkService
@@ -51,28 +51,28 @@ class Master:
     Attributes:
         address: where it listens, once it is started.
         http_address: where it serves metrics, once it is started.
-        seat: who decides here, once it is started.
+        leadership: who decides here, once it is started.
     """
 
-    seat: Seat
+    leadership: Leadership
 
     def __init__(
         self,
         config: MasterConfig,
         clock: Clock | None = None,
-        open_backing: OpenBacking = open_backing,
+        open_ha_backend: OpenHaBackend = open_ha_backend,
         limits: SessionLimits | None = None,
     ) -> None:
         """Nothing is opened before `start`; `limits` None are those of `SessionLimits`."""
         self._limits = limits
-        self._config, self._open_backing = config, open_backing
+        self._config, self._open_backing = config, open_ha_backend
         self._clock: Clock = clock or SystemClock()
         self._registry = CollectorRegistry()
         self._metrics = Metrics(self._registry)
         self._loop_watch = LoopWatch(self._registry)
         self._server = make_server()
         self._http: HttpServer | None = None
-        self._backing: Backing | None = None
+        self._ha_backend: HaBackend | None = None
         self._leading: asyncio.Task[NoReturn] | None = None
         self._first_term = asyncio.Event()
         self._overtaken_by: StorePosition | None = None
@@ -86,7 +86,7 @@ class Master:
         Raises:
             NotLeader: if it follows.
         """
-        return self.seat.term().driver
+        return self.leadership.term().driver
 
     async def start(self) -> None:
         """Listen; and, if there is no other master, recover what the store holds, and serve.
@@ -98,20 +98,20 @@ class Master:
         port = bind(self._server, self._config.listen)
         self.address = Address(self._config.listen.host, port)
         known_at = self._config.advertise or self.address
-        self._backing = self._open_backing(self._config, known_at)
-        self.seat = seat = Seat(self._backing.election, known_at)
-        self._add_services(seat)
-        self._registry.register(StateCollector(seat, self._clock.wall_ms() / 1000))
-        self._registry.register(EventLogCollector(seat.recorder))
-        for collector in self._backing.collectors:
+        self._ha_backend = self._open_backing(self._config, known_at)
+        self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
+        self._add_services(leadership)
+        self._registry.register(StateCollector(leadership, self._clock.wall_ms() / 1000))
+        self._registry.register(EventLogCollector(leadership.recorder))
+        for collector in self._ha_backend.collectors:
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)
-        self._http = HttpServer(self._registry, self._clock, seat.waits_for, names=names)
+        self._http = HttpServer(self._registry, self._clock, leadership.unready_reason, names=names)
         http_port = await self._http.start(self._config.http)
         self.http_address = Address(self._config.http.host, http_port)
-        self._leading = asyncio.create_task(self._lead(self._backing, seat), name="terms")
-        if not self._backing.is_shared:
+        self._leading = asyncio.create_task(self._lead(self._ha_backend, leadership), name="terms")
+        if not self._ha_backend.is_shared:
             # Whoever connects meanwhile waits, rather than being sent away.
             await self._until_leading(self._leading)
         await self._server.start()
@@ -143,13 +143,13 @@ class Master:
         if self._leading is not None:
             self._leading.cancel()
             await asyncio.gather(self._leading, return_exceptions=True)
-        if self._backing is not None:
-            await _resign(self._backing.election)
+        if self._ha_backend is not None:
+            await _resign(self._ha_backend.election)
         await self._server.stop(grace=1.0)
         if self._http is not None:
             await self._http.stop()
-        if self._backing is not None:
-            await self._backing.close()
+        if self._ha_backend is not None:
+            await self._ha_backend.close()
 
     async def _until_leading(self, leading: asyncio.Task[NoReturn]) -> None:
         begun = asyncio.create_task(self._first_term.wait())
@@ -160,7 +160,7 @@ class Master:
         if leading.done():
             leading.result()
 
-    async def _lead(self, backing: Backing, seat: Seat) -> NoReturn:
+    async def _lead(self, ha_backend: HaBackend, leadership: Leadership) -> NoReturn:
         """Lead whenever this master is elected, for ever.
 
         Raises:
@@ -169,19 +169,19 @@ class Master:
         """
         backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
         while True:
-            await backing.election.win()
+            await ha_backend.election.win()
             won_at = self._clock.now()
-            error = await self._lead_once(backing, seat)
+            error = await self._lead_once(ha_backend, leadership)
             why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
             self._metrics.term_ended(why)
             if isinstance(error, Overtaken):
                 # Whether the store is an old copy shows when the next term reads it.
                 self._overtaken_by = error.position
-                if not backing.is_shared:
+                if not ha_backend.is_shared:
                     continue
-            elif not backing.is_shared:
+            elif not ha_backend.is_shared:
                 raise error
-            await _resign(backing.election)
+            await _resign(ha_backend.election)
             if self._clock.now() - won_at > RETRY_CAP_S:
                 backoff.reset()
             wait_s = backoff.next_s()
@@ -189,21 +189,21 @@ class Master:
                 "term_ended",
                 why=why,
                 reason=str(error),
-                leader=seat.leader,
+                leader=leadership.leader,
                 retry_in_s=round(wait_s, 3),
             )
             await asyncio.sleep(wait_s)
 
-    async def _lead_once(self, backing: Backing, seat: Seat) -> CroupierError:
+    async def _lead_once(self, ha_backend: HaBackend, leadership: Leadership) -> CroupierError:
         """One term, from its beginning to its end; why it is over.
 
         Raises:
             Exception: if it is for a reason for which this master should not lead again.
         """
-        election = backing.election
+        election = ha_backend.election
         term = Term(
             self._config,
-            backing.open_store(),
+            ha_backend.open_store(),
             self._metrics,
             self._clock,
             lambda: election.is_won,
@@ -214,11 +214,13 @@ class Master:
         def leave(ended: asyncio.Task[None]) -> None:
             # In the same turn of the loop, whatever else is due in it.
             is_overtaken = term.overtaken_by is not None
-            if (backing.is_shared or is_overtaken) and not ended.cancelled():
-                seat.leave()
-                term.depose(seat.refusal())
+            if (ha_backend.is_shared or is_overtaken) and not ended.cancelled():
+                leadership.end()
+                term.depose(leadership.refusal())
 
-        serving = asyncio.create_task(self._begin_and_serve(term, election, seat), name="term")
+        serving = asyncio.create_task(
+            self._begin_and_serve(term, election, leadership), name="term"
+        )
         lost = asyncio.create_task(election.lost(), name="election")
         tasks = (serving, lost)
         for task in tasks:
@@ -232,22 +234,24 @@ class Master:
                 await asyncio.gather(*tasks, return_exceptions=True)
             finally:
                 # Though the master be told to stop just now.
-                seat.leave()
+                leadership.end()
                 await term.end(Unavailable("the master is stopping"))
         return _why_over(serving, lost, term)
 
-    async def _begin_and_serve(self, term: Term, election: Election, seat: Seat) -> None:
+    async def _begin_and_serve(
+        self, term: Term, election: Election, leadership: Leadership
+    ) -> None:
         await term.begin()
         if not election.is_won:
             raise FailedOver("the election was lost before the term began")
-        seat.take(term)
+        leadership.begin(term)
         self._first_term.set()
         await term.serve()
 
-    def _add_services(self, seat: Seat) -> None:
-        add_FrameworkServiceServicer_to_server(FrameworkService(seat), self._server)
-        add_AgentServiceServicer_to_server(AgentService(seat), self._server)
-        operator = OperatorService(seat, self._clock, croupier_version())
+    def _add_services(self, leadership: Leadership) -> None:
+        add_FrameworkServiceServicer_to_server(FrameworkService(leadership), self._server)
+        add_AgentServiceServicer_to_server(AgentService(leadership), self._server)
+        operator = OperatorService(leadership, self._clock, croupier_version())
         add_OperatorServiceServicer_to_server(operator, self._server)
 
 

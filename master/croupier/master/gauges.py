@@ -15,7 +15,7 @@ from prometheus_client.registry import Collector
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
-from croupier.master.leadership import Seat
+from croupier.master.leadership import Leadership
 from croupier.master.recovery import agents_missing, tasks_undecided
 from croupier.master.term import Term
 from croupier.model.resources import Resources, total_of
@@ -30,21 +30,21 @@ _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
 class StateCollector(Collector):
     """Reads gauges from the state at each scrape. O(agents + tasks)."""
 
-    def __init__(self, seat: Seat, started_s: float) -> None:
+    def __init__(self, leadership: Leadership, started_s: float) -> None:
         """`started_s` is seconds since the epoch."""
-        self._seat, self._started_s = seat, started_s
+        self._leadership, self._started_s = leadership, started_s
 
     def collect(self) -> Iterable[Metric]:
         """All gauges."""
-        seat = self._seat
+        leadership = self._leadership
         yield _gauge("master_start_time_seconds", "When this master started.", self._started_s)
-        yield _gauge("master_leader", "1 if this master leads.", float(seat.is_taken))
+        yield _gauge("master_leader", "1 if this master leads.", float(leadership.is_leader))
         yield CounterMetricFamily(
-            "croupier_master_terms", "Terms in which this master has led.", value=seat.terms
+            "croupier_master_terms", "Terms in which this master has led.", value=leadership.terms
         )
-        if seat.now is not None:
-            yield from _of_term(seat.now)
-            yield from _of_state(seat.now.driver.state)
+        if leadership.current is not None:
+            yield from _of_term(leadership.current)
+            yield from _of_state(leadership.current.driver.state)
 
 
 def _of_term(term: Term) -> Iterator[Metric]:

@@ -8,16 +8,16 @@ from dataclasses import dataclass
 from prometheus_client.registry import Collector
 
 from croupier.master.config import MasterConfig
+from croupier.master.election import Election, SoleElection
 from croupier.master.etcd import EtcdClient, EtcdElection, EtcdTarget
 from croupier.master.etcd.metrics import EtcdCollector
-from croupier.master.leader import Election, SoleElection
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.master.store.etcd import EtcdStore
 from croupier.net.address import Address
 
 
 @dataclass(frozen=True, slots=True)
-class Backing:
+class HaBackend:
     """A store and an election.
 
     Attributes:
@@ -36,10 +36,10 @@ class Backing:
     collectors: Sequence[Collector] = ()
 
 
-OpenBacking = Callable[[MasterConfig, Address], Backing]
+OpenHaBackend = Callable[[MasterConfig, Address], HaBackend]
 
 
-def open_backing(config: MasterConfig, address: Address) -> Backing:
+def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
     """What `config` asks for; others find this master at `address`."""
     if config.store.etcd is not None:
         return _shared(config, config.store.etcd, address)
@@ -51,10 +51,10 @@ def open_backing(config: MasterConfig, address: Address) -> Backing:
         return SqliteStore(path, may_begin_anew=config.recover == "new-cluster")
 
     election = SoleElection(address)
-    return Backing(election, open_store, election.close, is_shared=False)
+    return HaBackend(election, open_store, election.close, is_shared=False)
 
 
-def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> Backing:
+def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBackend:
     client = EtcdClient(target.endpoints, config.etcd_access())
     election = EtcdElection(client, target.prefix, str(address), config.lease)
 
@@ -65,4 +65,4 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> Backi
     def open_store() -> Store:
         return EtcdStore(client, target.prefix, election)
 
-    return Backing(election, open_store, close, True, [EtcdCollector(client)])
+    return HaBackend(election, open_store, close, True, [EtcdCollector(client)])

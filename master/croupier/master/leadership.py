@@ -1,6 +1,6 @@
-"""The one place where peers and operators find who decides: a term, or word of who leads.
+"""Where services find the current term, or the address of the leader.
 
-Rule: whatever is asked is asked of the term that stands at that moment, and of no other.
+Rule: every question goes to the term that is current at that moment, and to no other.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from croupier.master.core.events import Event
 from croupier.master.core.state import State
+from croupier.master.election import Election
 from croupier.master.eventlog.recorder import FileRecorder
-from croupier.master.leader import Election
 from croupier.master.term import Term
 from croupier.model.errors import NotLeader
 from croupier.net.address import Address
@@ -19,83 +19,83 @@ from croupier.net.address import Address
 T = TypeVar("T")
 
 
-class Seat:
-    """Empty while this master follows.
+class Leadership:
+    """The current term of this master, if it leads.
 
     Attributes:
-        address: where others find this master.
-        now: the term that stands; None while this master follows.
+        address: where peers find this master.
+        current: the current term; None while this master follows.
         terms: how many terms have begun here.
     """
 
     def __init__(self, election: Election, address: Address) -> None:
         """Begin as a follower."""
         self.address, self.terms = address, 0
-        self.now: Term | None = None
+        self.current: Term | None = None
         self._election = election
 
     @property
-    def is_taken(self) -> bool:
+    def is_leader(self) -> bool:
         """Whether this master leads."""
-        return self.now is not None
+        return self.current is not None
 
     @property
     def leader(self) -> str:
         """HOST:PORT of the master that leads and serves; empty if there is none, or none known."""
-        if self.is_taken:
+        if self.is_leader:
             return str(self.address)
         known = self._election.leader or ""
-        # Elected, but still reading the registry.
+        # This master is elected, but still reads the registry.
         return "" if known == str(self.address) else known
 
-    def take(self, term: Term) -> None:
-        """`term` decides from now on."""
-        self.now = term
+    def begin(self, term: Term) -> None:
+        """Make `term` the current one."""
+        self.current = term
         self.terms += 1
 
-    def leave(self) -> None:
-        """Nobody decides here any more."""
-        self.now = None
+    def end(self) -> None:
+        """Become a follower."""
+        self.current = None
 
     def term(self) -> Term:
-        """Who decides.
+        """Return the current term.
 
         Raises:
             NotLeader: if another master leads, or none does.
         """
-        if self.now is None:
+        if self.current is None:
             raise self.refusal()
-        return self.now
+        return self.current
 
     def recorder(self) -> FileRecorder | None:
-        """Who keeps the event log of the term that stands, if anybody does."""
-        return None if self.now is None else self.now.recorder
+        """Return the event log of the current term, if it keeps one."""
+        return None if self.current is None else self.current.recorder
 
     def refusal(self) -> NotLeader:
-        """What to tell whoever comes while this master follows."""
-        return NotLeader(f"not the leader; {self._word()}", self.leader)
+        """Return the error that peers get while this master follows."""
+        return NotLeader(f"not the leader; {self._leader_text()}", self.leader)
 
-    def waits_for(self) -> str | None:
-        """Why this master does not serve; None if it does."""
-        return None if self.is_taken else f"a follower; {self._word()}"
+    def unready_reason(self) -> str | None:
+        """Return why this master does not serve; None if it does."""
+        return None if self.is_leader else f"a follower; {self._leader_text()}"
 
     async def ask(self, make_event: Callable[[int], Event]) -> object:
-        """As `Driver.ask`, of the term that stands.
+        """Ask the current term as by `Driver.ask`.
 
         Raises:
-            CroupierError: if that is the answer, or there is no term, or it ends meanwhile.
+            CroupierError: if that is the answer, there is no term, or it ends meanwhile.
         """
         return await self.term().driver.ask(make_event)
 
     async def read(self, query: Callable[[State], T]) -> T:
-        """As `Driver.read`, of the term that stands.
+        """Read the state of the current term as by `Driver.read`.
 
         Raises:
             CroupierError: as for `ask`.
         """
         return await self.term().driver.read(query)
 
-    def _word(self) -> str:
+    def _leader_text(self) -> str:
         if self._election.leader == str(self.address):
             return "this master is about to lead"
         return f"{self.leader} leads" if self.leader else "no master leads now"

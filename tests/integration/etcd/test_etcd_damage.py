@@ -52,7 +52,7 @@ async def test_a_snapshot_that_is_restored_is_refused_when_an_agent_knows_better
     first = master(masters)
     try:
         await first.start()
-        await eventually(lambda: first.seat.is_taken)
+        await eventually(lambda: first.leadership.is_leader)
         kept = await snapshot(masters)
         async with RawAgent(first.address) as agent:
             await agent.register()
@@ -63,7 +63,7 @@ async def test_a_snapshot_that_is_restored_is_refused_when_an_agent_knows_better
     second = master(masters)
     try:
         await second.start()
-        await eventually(lambda: second.seat.is_taken)
+        await eventually(lambda: second.leadership.is_leader)
         async with RawAgent(second.address) as agent:
             with pytest.raises(StreamEnded):
                 await agent.register(**claim)

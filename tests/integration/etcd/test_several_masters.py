@@ -41,8 +41,10 @@ async def running(etcd: Etcd) -> AsyncIterator[Master]:
 
 async def leader_of(masters: list[Master]) -> Master:
     """Wait until one of them leads."""
-    await eventually(lambda: any(master.seat.is_taken for master in masters), what="a leader")
-    [leader] = [master for master in masters if master.seat.is_taken]
+    await eventually(
+        lambda: any(master.leadership.is_leader for master in masters), what="a leader"
+    )
+    [leader] = [master for master in masters if master.leadership.is_leader]
     return leader
 
 
@@ -51,7 +53,7 @@ async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> No
         masters = [await stack.enter_async_context(running(etcd)) for _ in range(2)]
         leader = await leader_of(masters)
         [follower] = [master for master in masters if master is not leader]
-        await eventually(lambda: follower.seat.leader == str(leader.address))
+        await eventually(lambda: follower.leadership.leader == str(leader.address))
         framework = Recorder(str(follower.address))
         run = asyncio.create_task(framework.run())
         async with RawAgent(leader.address) as agent:
@@ -60,10 +62,10 @@ async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> No
             [verdict] = await framework.accept(offer, [task("t1")])
             assert verdict.ok
             await agent.next("launch")
-        assert leader.seat.term().epoch == 1
+        assert leader.leadership.term().epoch == 1
         await leader.stop()
         await leader_of([follower])
-        assert follower.seat.term().epoch == 2
+        assert follower.leadership.term().epoch == 2
         await eventually(lambda: len(framework.subscriptions) == 2)
         assert len(set(framework.subscriptions)) == 1
         # The task is in the ledger, and what is not known of it is said.
@@ -85,13 +87,13 @@ async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> No
 async def test_a_leader_that_cannot_write_steps_down_and_leads_again(etcd: Etcd) -> None:
     async with running(etcd) as master:
         await leader_of([master])
-        epoch = master.seat.term().epoch
+        epoch = master.leadership.term().epoch
         etcd.freeze(0)
         try:
-            await eventually(lambda: not master.seat.is_taken)
+            await eventually(lambda: not master.leadership.is_leader)
             with pytest.raises(NotLeader):
-                await master.seat.read(lambda state: state.epoch)
+                await master.leadership.read(lambda state: state.epoch)
         finally:
             etcd.thaw(0)
-        await eventually(lambda: master.seat.is_taken, timeout_s=20)
-        assert master.seat.term().epoch == epoch + 1
+        await eventually(lambda: master.leadership.is_leader, timeout_s=20)
+        assert master.leadership.term().epoch == epoch + 1

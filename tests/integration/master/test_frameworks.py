@@ -228,7 +228,7 @@ async def test_a_framework_that_reads_nothing_is_cut_off() -> None:
             if not sessions:
                 break
         assert not sessions
-        assert master.seat.term().sessions.queued() <= 1
+        assert master.leadership.term().sessions.queued() <= 1
 
 
 async def test_the_newest_session_wins() -> None:

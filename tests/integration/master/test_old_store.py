@@ -123,7 +123,7 @@ async def test_an_older_copy_is_gone_on_with_on_purpose(tmp_path: Path) -> None:
         async with RawAgent(master.address) as agent:
             with pytest.raises(StreamEnded):
                 await agent.register(**scene.claim)
-        await eventually(lambda: master.seat.is_taken)
+        await eventually(lambda: master.leadership.is_leader)
         async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
             await agent.register(**scene.claim)
             assert agent.heard.position.generation == 1

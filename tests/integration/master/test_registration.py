@@ -51,12 +51,12 @@ async def test_pages_are_taken_in_with_the_last_of_them() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.send(page("t1", "t2"))
         await agent.send(page("t3"))
-        await eventually(lambda: master.seat.term().sessions.registering.used > 100)
+        await eventually(lambda: master.leadership.term().sessions.registering.used > 100)
         assert await master.driver.read(known) == []
         await agent.send(last(2, "t4"))
         assert (await agent.next("registered")).registered.agent_id == "a"
         assert await master.driver.read(known) == ["t1", "t2", "t3", "t4"]
-        assert master.seat.term().sessions.registering.used == 0
+        assert master.leadership.term().sessions.registering.used == 0
 
 
 async def test_a_missing_page_refuses_all_of_them() -> None:
@@ -66,7 +66,7 @@ async def test_a_missing_page_refuses_all_of_them() -> None:
         assert error.code == framework_pb2.ERROR_CODE_PROTOCOL
         assert "1 pages came before REGISTER, not 2" in error.message
         assert await master.driver.read(known) == []
-        await eventually(lambda: not master.seat.term().sessions.registering.used)
+        await eventually(lambda: not master.leadership.term().sessions.registering.used)
 
 
 @pytest.mark.parametrize(
@@ -84,12 +84,12 @@ async def test_what_waits_for_the_last_page_is_bounded(
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.send(page("t1"), page("t2", "t3"))
         assert (await agent.next("error")).error.code == code
-        await eventually(lambda: not master.seat.term().sessions.registering.used)
+        await eventually(lambda: not master.leadership.term().sessions.registering.used)
 
 
 async def test_all_who_register_in_pages_have_one_budget() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
-        budget = master.seat.term().sessions.registering
+        budget = master.leadership.term().sessions.registering
         budget.add(2**40)
         await agent.send(page("t1"))
         assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_TOO_SLOW

@@ -125,7 +125,7 @@ async def test_a_new_term_says_what_it_does_not_know_yet() -> None:
         assert "croupier_recovery_agents 2.0" in metrics
         assert "croupier_agents_missing 2.0" in metrics
         assert "croupier_recovery_seconds" not in metrics
-        recovery = master.seat.term().recovery
+        recovery = master.leadership.term().recovery
         assert recovery is not None
         async with RawAgent(master.address) as one, RawAgent(master.address) as other:
             await one.register(agent_id=names[0])
@@ -269,7 +269,7 @@ async def test_a_claim_without_proof_ends_no_term(epoch: int) -> None:
             async with RawAgent(master.address) as agent:
                 with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
                     await agent.register(**{**claim, "position": position})
-        assert master.seat.term().epoch == 1
+        assert master.leadership.term().epoch == 1
         # Whoever claims nothing is taken in as ever.
         async with RawAgent(master.address) as agent:
             await agent.register(cluster=claim["cluster"], master_epoch=1)
@@ -283,7 +283,7 @@ async def test_an_agent_of_another_cluster_is_refused_and_ends_nothing() -> None
         async with RawAgent(master.address) as agent:
             with pytest.raises(StreamEnded, match="belongs to cluster 'other'"):
                 await agent.register(master_epoch=3, cluster="other")
-        assert master.seat.term().epoch == 1
+        assert master.leadership.term().epoch == 1
 
 
 async def test_a_lease_that_ran_out_unnoticed_tells_nobody_anything() -> None:

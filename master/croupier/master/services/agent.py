@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 from croupier.master.core.events import Register
-from croupier.master.leadership import Seat
+from croupier.master.leadership import Leadership
 from croupier.master.services.registration import Registration
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
@@ -24,9 +24,9 @@ from croupier.v1.agent_pb2_grpc import AgentServiceServicer
 class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, leadership: Leadership) -> None:
         """Serve with the term that stands."""
-        self._seat = seat
+        self._leadership = leadership
 
     # A coroutine that writes is the other shape of handler that grpc.aio takes.
     async def Connect(  # type: ignore[override]
@@ -36,7 +36,7 @@ class AgentService(AgentServiceServicer):
     ) -> None:
         """Serve one agent's session, or say who does."""
         try:
-            term = self._seat.term()
+            term = self._leadership.term()
             session = term.sessions.open_agent(host_of(context.peer()))
         except Unavailable as refusal:
 

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Event, Heard
-from croupier.master.leadership import Seat
+from croupier.master.leadership import Leadership
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
@@ -24,9 +24,9 @@ from croupier.v1.framework_pb2_grpc import FrameworkServiceServicer
 class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
-    def __init__(self, seat: Seat) -> None:
+    def __init__(self, leadership: Leadership) -> None:
         """Serve with the term that stands."""
-        self._seat = seat
+        self._leadership = leadership
 
     # A coroutine that writes is the other shape of handler that grpc.aio takes.
     async def Connect(  # type: ignore[override]
@@ -36,7 +36,7 @@ class FrameworkService(FrameworkServiceServicer):
     ) -> None:
         """Serve one framework's session, or say who does."""
         try:
-            term = self._seat.term()
+            term = self._leadership.term()
             session = term.sessions.open_framework(host_of(context.peer()))
         except Unavailable as refusal:
 

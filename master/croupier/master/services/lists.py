@@ -97,7 +97,7 @@ async def count_tasks(read: Read) -> Counter[Role]:
     """How many tasks that have not ended are in each role and below it.
 
     Raises:
-        CroupierError: as for `Seat.read`.
+        CroupierError: as for `Leadership.read`.
     """
     counts: Counter[Role] = Counter()
     waiting = await read(lambda state: list(state.frameworks))

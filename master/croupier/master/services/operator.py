@@ -20,7 +20,7 @@ from croupier.master.core.on_framework import TornDown
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
-from croupier.master.leadership import Seat
+from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
 from croupier.master.services.stream import Context
@@ -38,10 +38,10 @@ T = TypeVar("T")
 class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
-    def __init__(self, seat: Seat, clock: Clock, version: str) -> None:
+    def __init__(self, leadership: Leadership, clock: Clock, version: str) -> None:
         """Ask the term that stands."""
-        self._seat, self._clock, self._version = seat, clock, version
-        self._pages = Pages(seat.read, clock)
+        self._leadership, self._clock, self._version = leadership, clock, version
+        self._pages = Pages(leadership.read, clock)
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
@@ -50,10 +50,10 @@ class OperatorService(OperatorServiceServicer):
         return await _answered(context, self._introduction())
 
     async def _introduction(self) -> pb.GetMasterResponse:
-        seat, wire = self._seat, pb.GetMasterResponse()
+        leadership, wire = self._leadership, pb.GetMasterResponse()
         with suppress(NotLeader):
-            wire = await seat.read(lambda state: views.view_master(state, self._clock.now()))
-        wire.leader, wire.leader_address = seat.is_taken, seat.leader
+            wire = await leadership.read(lambda state: views.view_master(state, self._clock.now()))
+        wire.leader, wire.leader_address = leadership.is_leader, leadership.leader
         wire.version = self._version
         return wire
 
@@ -75,7 +75,7 @@ class OperatorService(OperatorServiceServicer):
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
         """A page of the roles."""
-        tasks = await _answered(context, lists.count_tasks(self._seat.read))
+        tasks = await _answered(context, lists.count_tasks(self._leadership.read))
         found, token = await self._page(context, lists.all_roles(tasks), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
@@ -101,7 +101,7 @@ class OperatorService(OperatorServiceServicer):
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
         task = await _answered(
             context,
-            self._seat.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
+            self._leadership.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
         )
         assert isinstance(task, Task)
         return pb.KillTaskResponse(task=views.view_task(task))
@@ -148,7 +148,7 @@ class OperatorService(OperatorServiceServicer):
         framework_id, peer = FrameworkId(request.framework_id), context.peer()
         torn = await _answered(
             context,
-            self._seat.ask(lambda number: TeardownFramework(number, framework_id, peer)),
+            self._leadership.ask(lambda number: TeardownFramework(number, framework_id, peer)),
         )
         assert isinstance(torn, TornDown)
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
@@ -166,16 +166,16 @@ class OperatorService(OperatorServiceServicer):
         return await _answered(context, self._operated(named, action, context.peer()))
 
     async def _operated(self, named: str, action: AgentAction, peer: str) -> pb.AgentView:
-        agent = await self._seat.ask(lambda number: OperateAgent(number, named, action, peer))
+        agent = await self._leadership.ask(lambda number: OperateAgent(number, named, action, peer))
         assert isinstance(agent, Agent)
         clock = self._clock
-        return await self._seat.read(
+        return await self._leadership.read(
             lambda state: agent_views.view_agent(state, agent, clock.now())
         )
 
     async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
         changes = changes_from_wire(request.changes)
-        moved = await self._seat.ask(
+        moved = await self._leadership.ask(
             lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
         )
         assert isinstance(moved, RolesMoved)
@@ -187,7 +187,7 @@ class OperatorService(OperatorServiceServicer):
         return await _answered(context, self._pages.page(listed, request))
 
     async def _read(self, context: Context, query: Callable[[State], T]) -> T:
-        return await _answered(context, self._seat.read(query))
+        return await _answered(context, self._leadership.read(query))
 
 
 async def _answered(context: Context, answer: Awaitable[T]) -> T:

@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 
 class Read(Protocol):
-    """Asks the state of the master that leads; see `Seat.read`."""
+    """Asks the state of the master that leads; see `Leadership.read`."""
 
     def __call__(self, query: Callable[[State], T], /) -> Awaitable[T]:
         """The answer to `query`, at one moment."""
@@ -104,7 +104,7 @@ class Pages:
 
         Raises:
             InvalidRequest: if the token is not one of this list.
-            CroupierError: as for `Seat.read`.
+            CroupierError: as for `Leadership.read`.
         """
         listing_id, last = _parse_token(listed.name, request.page_token)
         size = min(request.page_size or PAGE_ITEMS, PAGE_ITEMS)
