@@ -10,6 +10,7 @@ import asyncio
 
 import structlog
 
+from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.state import State
 from croupier.model.clock import Clock
 
@@ -69,7 +70,7 @@ def tasks_undecided(state: State) -> int:
 def decided_in_s(state: State, now: float) -> float:
     """Within how long the last of the missing agents will be given up; 0 if none is missing."""
     deadlines = [
-        state.deadlines.at(("agent", agent.agent_id))
+        state.deadlines.at(AgentTimeout(agent.agent_id))
         for agent in state.agents.values()
         if agent.is_recovering
     ]

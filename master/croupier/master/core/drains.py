@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from croupier.master.core.agents import Agent
+from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.records import DrainRequest
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
@@ -102,7 +103,7 @@ def _blockers(state: State, agent: Agent, left: list[Task], now: float) -> Itera
 
 
 def _away(state: State, agent: Agent, now: float) -> str:
-    at = state.deadlines.at(("agent", agent.agent_id))
+    at = state.deadlines.at(AgentTimeout(agent.agent_id))
     until = "" if at is None else f", and is given up in {max(0.0, at - now):.0f} s"
     return f"its agent is {agent.state.value}{until}; it is told when it returns"
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.deadlines import AgentTimeout, SessionSilence
 from croupier.master.core.effects import (
     PAUSE,
     Close,
@@ -142,19 +143,19 @@ def take_out(
             yield from end(state, task, new, reason, message, now)
     del state.agents[agent.agent_id]
     state.unreachable.pop(agent.agent_id, None)
-    state.deadlines.cancel(("agent", agent.agent_id))
+    state.deadlines.cancel(AgentTimeout(agent.agent_id))
 
 
 def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
     """An agent's session is over: its offers are rescinded, its tasks are taken to run."""
     assert agent.session is not None
     del state.peers[agent.session]
-    state.deadlines.cancel(("silence", str(agent.session)))
+    state.deadlines.cancel(SessionSilence(agent.session))
     agent.session, agent.problems = None, ()
     agent.move(AgentState.DISCONNECTED)
     yield from stop_dealing(state, agent, "its agent has disconnected", now)
     until = agent.last_heard + state.settings.agent_timeout_s
-    state.deadlines.set(("agent", agent.agent_id), max(until, now))
+    state.deadlines.set(AgentTimeout(agent.agent_id), max(until, now))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "disconnected", message))
 
 
@@ -199,7 +200,9 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     while state.removals and state.removals[0] + rules.removal_window_s <= now:
         state.removals.popleft()
     if len(state.removals) >= rules.removals:
-        state.deadlines.set(("agent", agent.agent_id), state.removals[0] + rules.removal_window_s)
+        state.deadlines.set(
+            AgentTimeout(agent.agent_id), state.removals[0] + rules.removal_window_s
+        )
         return
     state.removals.append(now)
     yield from give_up(state, agent, now)
@@ -209,7 +212,7 @@ def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """An agent was away for too long: its tasks are UNREACHABLE, its resources do not count."""
     agent.is_recovering = False
     agent.move(AgentState.UNREACHABLE)
-    state.deadlines.cancel(("agent", agent.agent_id))
+    state.deadlines.cancel(AgentTimeout(agent.agent_id))
     _leave_pool(state, agent)
     yield Save(agent.record())
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
@@ -287,9 +290,9 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     agent.move(AgentState.CONNECTED)
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
-    state.deadlines.cancel(("agent", agent.agent_id))
+    state.deadlines.cancel(AgentTimeout(agent.agent_id))
     until = now + state.settings.suspect_s
-    state.deadlines.set(("silence", str(event.session)), until)
+    state.deadlines.set(SessionSilence(event.session), until)
     agent.total, agent.in_pool = event.total, True
     state.allocator.add_agent(agent.agent_id, agent.total, agent.hostname, agent.attributes)
     if not agent.is_dealt:

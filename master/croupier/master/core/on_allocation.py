@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.master.core.deadlines import OfferExpiry
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome
 from croupier.master.core.messages import Offered, Rescinded
@@ -33,7 +34,7 @@ def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]
         state.offers[offer.offer_id] = offer
         framework.offers[offer.offer_id] = offer
         agent.offers[offer.offer_id] = offer
-        state.deadlines.set(("offer", offer.offer_id), offer.expires_at)
+        state.deadlines.set(OfferExpiry(offer.offer_id), offer.expires_at)
         message = Offered(offer.offer_id, agent.describe(), offer.role, offer.resources, lease_s)
         yield Send(framework.session, message)
         yield Happened(OfferMade(offer.offer_id, offer.framework_id, offer.agent_id))
@@ -46,7 +47,7 @@ def end_offer(
     del state.offers[offer.offer_id]
     del state.frameworks[offer.framework_id].offers[offer.offer_id]
     del state.agents[offer.agent_id].offers[offer.offer_id]
-    state.deadlines.cancel(("offer", offer.offer_id))
+    state.deadlines.cancel(OfferExpiry(offer.offer_id))
     return Happened(
         OfferEnded(offer.offer_id, offer.framework_id, outcome, now - offer.made_at, message)
     )

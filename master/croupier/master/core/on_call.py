@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import assert_never
 
 from croupier.master.core import calls, on_framework
+from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, SessionId, Step
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
@@ -245,7 +246,7 @@ def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
 
 def _undecided(state: State, task: Task, now: float) -> TaskStatus:
     """A task of an agent that has not come back yet, and when that will be settled."""
-    at = state.deadlines.at(("agent", task.agent_id))
+    at = state.deadlines.at(AgentTimeout(task.agent_id))
     return TaskStatus(
         task.framework_id,
         task.task_id,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe, TeardownFramework
 from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, FrameworkTornDown
@@ -94,15 +95,15 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
     """A framework's session is over: its offers go back, its tasks run on for a time."""
     assert framework.session is not None
     del state.peers[framework.session]
-    state.deadlines.cancel(("silence", str(framework.session)))
-    state.deadlines.cancel(("resend", framework.framework_id))
+    state.deadlines.cancel(SessionSilence(framework.session))
+    state.deadlines.cancel(ResendTerminalUpdates(framework.framework_id))
     framework.session = None
     framework.move(FrameworkState.DISCONNECTED)
     state.allocator.connect(framework.framework_id, False)
     for offer in list(framework.offers.values()):
         yield from return_offer(state, offer, "rescinded", message, now)
     until = now + framework.failover_timeout_s
-    state.deadlines.set(("framework", framework.framework_id), until)
+    state.deadlines.set(FailoverTimeout(framework.framework_id), until)
     yield Happened(FrameworkLeft(framework.framework_id, "disconnected", message))
 
 
@@ -113,7 +114,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     """
     if framework.session is not None:
         yield from disconnect(state, framework, message, now)
-    state.deadlines.cancel(("framework", framework.framework_id))
+    state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     framework.move(FrameworkState.REMOVED)
     yield Save(record_of(framework))
     yield from forget_all(framework, state.begin_run(framework, ""))
@@ -169,7 +170,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
         framework.move(FrameworkState.REMOVED)
         return framework
     until = now + framework.failover_timeout_s
-    state.deadlines.set(("framework", framework_id), until)
+    state.deadlines.set(FailoverTimeout(framework_id), until)
     return framework
 
 
@@ -242,9 +243,9 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     framework.session, framework.last_heard = event.session, now
     framework.move(FrameworkState.CONNECTED)
     state.peers[event.session] = framework
-    state.deadlines.cancel(("framework", framework.framework_id))
+    state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     until = now + state.settings.agent_timeout_s
-    state.deadlines.set(("silence", str(event.session)), until)
+    state.deadlines.set(SessionSilence(event.session), until)
     if record_of(framework) != before or not event.framework_id:
         yield Save(record_of(framework))
     yield Send(

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan
 from croupier.master.core.agents import AgentState
+from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.messages import PreemptRequested
@@ -27,8 +28,8 @@ LOOK_AGAIN_S = 0.02
 
 def watch(state: State, now: float) -> None:
     """Have somebody look after who starves, while anybody waits who could."""
-    if ("preemption", "") not in state.deadlines and state.preemptor.is_to_look:
-        state.deadlines.set(("preemption", ""), now + LOOK_EVERY_S)
+    if StarvationCheck() not in state.deadlines and state.preemptor.is_to_look:
+        state.deadlines.set(StarvationCheck(), now + LOOK_EVERY_S)
 
 
 def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
@@ -42,7 +43,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     for plan in plans:
         yield from _begin(state, plan, now)
     if len(plans) >= state.preemptor.rules.at_once:
-        state.deadlines.set(("preemption", ""), now + LOOK_AGAIN_S)
+        state.deadlines.set(StarvationCheck(), now + LOOK_AGAIN_S)
     else:
         watch(state, now)
 
@@ -106,8 +107,8 @@ def _begin(state: State, plan: Plan, now: float) -> Iterator[Effect]:
             yield from rescind(state, state.offers[OfferId(victim.key)], reason, now)
             continue
         asked.setdefault(victim.leaf, []).append(TaskId(victim.key))
-        key = f"{victim.leaf.framework_id} {victim.key}"
-        state.deadlines.set(("preempt", key), now + grace_s)
+        grace = PreemptionGrace(victim.leaf.framework_id, TaskId(victim.key))
+        state.deadlines.set(grace, now + grace_s)
     for leaf, task_ids in asked.items():
         session = state.frameworks[leaf.framework_id].session
         if session is not None:

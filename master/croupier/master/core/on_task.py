@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
 from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -179,8 +180,8 @@ def reconciled(task: Task, session: SessionId) -> TaskStatus:
 
 def watch_orphans(state: State, framework: Framework, now: float) -> None:
     """Have ends that we tell sent again, if they are not acknowledged for a while."""
-    key = framework.framework_id
-    state.deadlines.set_at_most(("resend", key), now + state.settings.resend_s)
+    resend = ResendTerminalUpdates(framework.framework_id)
+    state.deadlines.set_at_most(resend, now + state.settings.resend_s)
 
 
 def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Effect]:

@@ -18,6 +18,7 @@ from croupier.master.allocator.charges import Charge
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.byte_budget import ByteBudget
+from croupier.master.core.deadlines import AgentTimeout, Deadline, FailoverTimeout
 from croupier.master.core.effects import SessionId
 from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework, FrameworkState
@@ -31,10 +32,6 @@ from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
-
-DeadlineKey = tuple[
-    Literal["offer", "framework", "agent", "silence", "preemption", "preempt", "resend"], str
-]
 
 
 class State:
@@ -72,7 +69,7 @@ class State:
         self.ended = EndedTasks(settings.completed_tasks)
         self.preemptor = Preemptor(allocator, settings.preemption)
         self.initial_roles = dict(allocator.roles())
-        self.deadlines: Deadlines[DeadlineKey] = Deadlines()
+        self.deadlines: Deadlines[Deadline] = Deadlines()
         self.verdicts = ByteBudget(settings.verdict_bytes, settings.all_verdict_bytes)
         self.descriptions = ByteBudget(settings.description_bytes, settings.all_description_bytes)
         self._counts = {"A": 0, "F": 0, "O": 0}
@@ -110,7 +107,7 @@ class State:
                 continue
             agent.is_recovering = True
             allocator.absent.add(agent.agent_id, agent.total.scalars)
-            state.deadlines.set(("agent", agent.agent_id), now + settings.return_timeout_s)
+            state.deadlines.set(AgentTimeout(agent.agent_id), now + settings.return_timeout_s)
         for role in registry.roles.values():
             allocator.set_role(role.role, role.settings)
         for known in registry.frameworks.values():
@@ -125,7 +122,7 @@ class State:
             framework.is_stranger = known.is_stranger
             # It may be connected to this day, for all we know: it is given time to come back.
             until = now + max(known.failover_timeout_s, settings.agent_timeout_s)
-            state.deadlines.set(("framework", known.framework_id), until)
+            state.deadlines.set(FailoverTimeout(known.framework_id), until)
         for entry in registry.tasks.values():
             state._recall(entry, now)
         state._charge_undecided()

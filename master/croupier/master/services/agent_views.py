@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.drains import Progress, progress
 from croupier.master.core.state import State
 from croupier.master.wire.to_framework import agent_to_wire
@@ -31,7 +32,7 @@ def view_agent(state: State, agent: Agent, now: float) -> pb.AgentView:
         deactivated=agent.deactivated,
         problems=(HealthProblem(part=p.part, message=p.message) for p in agent.problems),
     )
-    at = state.deadlines.at(("agent", agent.agent_id))
+    at = state.deadlines.at(AgentTimeout(agent.agent_id))
     if is_known and at is not None:
         wire.decided_in_ms = _ms(at - now)
     drain = progress(state, agent, now)

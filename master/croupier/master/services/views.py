@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from fractions import Fraction
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
@@ -170,7 +171,7 @@ def _roles_of(state: State, framework: Framework) -> list[Role]:
 def view_framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
     """One framework."""
     framework_id, allocator = framework.framework_id, state.allocator
-    removed_at = state.deadlines.at(("framework", framework_id))
+    removed_at = state.deadlines.at(FailoverTimeout(framework_id))
     removed_in_s = None if removed_at is None else max(0.0, removed_at - now)
     return pb.FrameworkView(
         framework=framework_pb2.FrameworkInfo(

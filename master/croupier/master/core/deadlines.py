@@ -1,0 +1,67 @@
+"""What the core waits for: each deadline is a value that names its subject."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.master.core.effects import SessionId
+from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
+
+
+@dataclass(frozen=True, slots=True)
+class OfferExpiry:
+    """The lease of an offer ends."""
+
+    offer_id: OfferId
+
+
+@dataclass(frozen=True, slots=True)
+class FailoverTimeout:
+    """A disconnected framework is removed."""
+
+    framework_id: FrameworkId
+
+
+@dataclass(frozen=True, slots=True)
+class AgentTimeout:
+    """A disconnected agent becomes unreachable."""
+
+    agent_id: AgentId
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSilence:
+    """A session is suspected or closed if nothing was received on it."""
+
+    session: SessionId
+
+
+@dataclass(frozen=True, slots=True)
+class ResendTerminalUpdates:
+    """The master sends unacknowledged terminal updates of its own to a framework again."""
+
+    framework_id: FrameworkId
+
+
+@dataclass(frozen=True, slots=True)
+class StarvationCheck:
+    """The master looks for starving frameworks."""
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionGrace:
+    """The grace of a task that was asked to yield ends."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+
+
+Deadline = (
+    OfferExpiry
+    | FailoverTimeout
+    | AgentTimeout
+    | SessionSilence
+    | ResendTerminalUpdates
+    | StarvationCheck
+    | PreemptionGrace
+)
