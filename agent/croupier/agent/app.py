@@ -24,10 +24,12 @@ from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.link import Link, Waits
+from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.oom_score import lower_own
 from croupier.agent.output import OutputRoutes
 from croupier.agent.probe import probe, read_boot_id
+from croupier.agent.reactor import Reactor
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim, prepare_shim
 from croupier.agent.supervisor import Supervisor
@@ -98,7 +100,7 @@ class Agent:
         work_dir = self._work_dir = await WorkDir.open(config.work_dir)
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
-        metrics = Metrics(registry)
+        metrics = Metrics(registry, self._clock)
         self._loop_watch = LoopWatch(registry)
         self._loop_watch.start()
         checkpoint = await self._recover(work_dir, total, metrics)
@@ -123,18 +125,10 @@ class Agent:
         registry.register(StateCollector(self.state, self._is_registered, janitor, started_s))
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
-        self._driver = Driver(
-            self.state,
-            self._inbox,
-            checkpoint,
-            self.link,
-            Launcher(sandboxes, supervisor),
-            supervisor,
-            janitor.retire,
-            health_check.ask,
-            metrics,
-            self._clock,
-        )
+        launcher = Launcher(sandboxes, supervisor, metrics.launch_failed)
+        machine = LocalMachine(launcher, supervisor, janitor, health_check)
+        reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
+        self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
         self._own("driver", self._driver.run())
         self._own("link", self.link.run())
         self._own("janitor", janitor.run())

@@ -1,19 +1,20 @@
-"""From a task to a process: its account, its sandbox, its environment, its words."""
+"""Starts a task: its user, sandbox, environment and command line."""
 
 from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Callable
 from itertools import chain, islice
 
-from croupier.agent.core.events import Launch
+from croupier.agent.core.events import Launch, LaunchFailed
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import find_account
 from croupier.model.errors import InvalidRequest
-from croupier.model.ids import AgentId, FrameworkId
+from croupier.model.ids import AgentId
 from croupier.model.task import Command, TaskInfo
 
 MAX_PORT_VARIABLES = 100
@@ -23,21 +24,14 @@ _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
-class CannotLaunch(Exception):
-    """There is no process; the step that failed is user, sandbox or exec."""
-
-    def __init__(self, step: str, message: str, cause: str = "") -> None:
-        """`message` is for the task's framework; `cause` is what failed on the agent, if it did."""
-        super().__init__(message)
-        self.step, self.message, self.cause = step, message, cause
-
-
 class Launcher:
     """Starts tasks."""
 
-    def __init__(self, sandboxes: Sandboxes, supervisor: Supervisor) -> None:
-        """Start them under `supervisor`."""
-        self._sandboxes, self._supervisor = sandboxes, supervisor
+    def __init__(
+        self, sandboxes: Sandboxes, supervisor: Supervisor, failed: Callable[[str], None]
+    ) -> None:
+        """Start them under `supervisor`; call `failed` with the step that failed."""
+        self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
 
     def has_sandbox(self, order: Launch) -> bool:
@@ -45,33 +39,23 @@ class Launcher:
         return self._sandboxes.has((order.framework_id, order.task.task_id))
 
     def launch(
-        self,
-        agent_id: AgentId,
-        framework_id: FrameworkId,
-        task: TaskInfo,
-        run: str,
-        *,
-        again: bool = False,
-    ) -> None:
-        """Start the task's process as the run of that name; the supervisor says what comes of it.
+        self, agent_id: AgentId, key: Key, task: TaskInfo, run: str, *, again: bool = False
+    ) -> LaunchFailed | None:
+        """Start the task's process as the run of that name; the supervisor reports the rest.
 
-        Takes about half a millisecond. If it is done `again`, a sandbox that is there already
-        makes way for a new one; else it is an error.
-
-        Raises:
-            CannotLaunch: if nothing will come of it, with what its framework should be told.
+        Takes about half a millisecond. With `again`, a new sandbox replaces one that exists;
+        else an existing one is an error.
         """
-        key: Key = (framework_id, task.task_id)
         try:
             account = find_account(task.command.user)
         except InvalidRequest as error:
-            raise CannotLaunch("user", str(error)) from None
+            return self._fail(key, "user", str(error))
         argv = _argv(task.command)
         opened = False
         try:
             with self._sandboxes.create(key, account, again=again) as sandbox:
                 opened = True
-                environment = self._given(agent_id, key, task, sandbox.path)
+                environment = self._environment(agent_id, key, task, sandbox.path)
                 if account is not None:
                     environment |= {"USER": account.name, "LOGNAME": account.name}
                 environment |= task.command.environment
@@ -80,15 +64,22 @@ class Launcher:
             if not opened:
                 message = f"cannot make the sandbox: {_text(error)}"
                 cause = "" if error.errno in _IN_THE_WAY else message
-                raise CannotLaunch("sandbox", message, cause) from error
+                return self._fail(key, "sandbox", message, cause)
             cause = "" if error.errno == errno.E2BIG else f"cannot start a shim: {_text(error)}"
-            raise CannotLaunch("exec", cannot_start(argv[0], error), cause) from error
+            return self._fail(key, "exec", cannot_start(argv[0], error), cause)
         except ValueError as error:
-            # Words or variables that no process can be given, such as lone surrogates.
-            raise CannotLaunch("exec", f"cannot run {argv[0]!r}: {error}") from error
+            # Arguments or variables that no process can be given, such as lone surrogates.
+            return self._fail(key, "exec", f"cannot run {argv[0]!r}: {error}")
+        return None
 
-    def _given(self, agent_id: AgentId, key: Key, task: TaskInfo, directory: str) -> dict[str, str]:
-        """The variables that every task finds, before those it asks for."""
+    def _fail(self, key: Key, step: str, message: str, cause: str = "") -> LaunchFailed:
+        self._failed(step)
+        return LaunchFailed(key, message, cause=cause)
+
+    def _environment(
+        self, agent_id: AgentId, key: Key, task: TaskInfo, directory: str
+    ) -> dict[str, str]:
+        """Return the variables that every task gets; its own override them."""
         return {
             **self._kept,
             "HOME": directory,

@@ -2,19 +2,46 @@
 
 from __future__ import annotations
 
+import logging
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import assert_never
 
 import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from croupier.agent.core.effects import Outdated
-from croupier.agent.core.events import Adopted, Event, Exited, LaunchFailed, Vanished
+from croupier.agent.core.effects import (
+    Acknowledged,
+    Adopt,
+    CheckHealth,
+    Checkpoint,
+    Dismiss,
+    Effect,
+    Forget,
+    HealthChanged,
+    Introduce,
+    Moved,
+    Outdated,
+    RefuseLaunch,
+    SendUpdates,
+    Signal,
+    Spawn,
+)
+from croupier.agent.core.events import (
+    Adopted,
+    Event,
+    Exited,
+    LaunchFailed,
+    NotStarted,
+    Started,
+    Vanished,
+)
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.janitor import Janitor
+from croupier.model.clock import Clock
 from croupier.model.health import PARTS, Problem
 from croupier.model.ranges import count
 from croupier.model.resources import Resources
@@ -24,7 +51,10 @@ from croupier.model.task import TaskState, TaskStatus
 _log = structlog.get_logger("croupier.agent")
 
 _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
-_OUTCOMES: dict[type[Event], str] = {
+# Answers to launches and adoptions.
+Answer = Started | LaunchFailed | NotStarted | Adopted | Exited | Vanished
+_ANSWERS = (Started, LaunchFailed, NotStarted, Adopted, Exited, Vanished)
+_OUTCOMES: dict[type[Answer], str] = {
     Adopted: "running",
     Exited: "ended",
     LaunchFailed: "failed",
@@ -34,10 +64,13 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class Metrics:
-    """Counts and logs what happens; the `Watcher` of the driver."""
+    """Counts and logs what the reactor and the driver do."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         """Register with `registry`."""
+        self._clock = clock
+        self._ordered_at: dict[Key, float] = {}
+        self._adopting: dict[Key, str] = {}
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"croupier_{name}", text, labels, registry=registry)
@@ -83,75 +116,85 @@ class Metrics:
         for outcome in _OUTCOMES.values():
             self._recovered.labels(outcome)
 
-    def moved(self, status: TaskStatus) -> None:
-        """A task is in a new state."""
-        self._moves.labels(status.state.name, status.reason.name).inc()
-        if status.state.is_terminal or status.state is TaskState.KILLING:
-            _log.info("task_moved", **_said(status))
-        else:
-            _log.debug("task_moved", **_said(status))
+    def decided(self, event: Event, _effects: Sequence[Effect], /) -> None:
+        """Measure launches and count adoptions by their answers."""
+        if not isinstance(event, _ANSWERS):
+            return
+        ordered_at = self._ordered_at.pop(event.key, None)
+        if ordered_at is not None and isinstance(event, Started):
+            self._launch.observe(self._clock.now() - ordered_at)
+        run = self._adopting.pop(event.key, None)
+        if run is not None:
+            self._count_adoption(event, run)
 
-    def sent(self, count: int, again: bool) -> None:
-        """Updates were sent, for the first time or again."""
-        self._updates.labels("resent" if again else "sent").inc(count)
+    def performed(self, effect: Effect) -> None:
+        """Count and log an effect."""
+        match effect:
+            case Moved(status):
+                self._count_move(status)
+            case SendUpdates(_, statuses, again):
+                self._updates.labels("resent" if again else "sent").inc(len(statuses))
+            case Acknowledged(count):
+                self._updates.labels("acknowledged").inc(count)
+            case Spawn(key):
+                self._ordered_at[key] = self._clock.now()
+            case Adopt(key, run):
+                self._adopting[key] = run
+            case RefuseLaunch():
+                self._refused.inc()
+            case Outdated(key, framework_epoch):
+                self._count_outdated(key, framework_epoch)
+            case HealthChanged(_, problems):
+                _log_health(problems)
+            case Checkpoint() | Introduce() | CheckHealth() | Signal() | Dismiss() | Forget():
+                pass
+            case _:
+                assert_never(effect)
 
-    def acknowledged(self, count: int) -> None:
-        """Updates need not be kept any longer."""
-        self._updates.labels("acknowledged").inc(count)
+    def committed(self, seconds: float, size: int) -> None:
+        """Count a commit of `size` bytes of records."""
+        self._commit.observe(seconds)
+        self._written.inc(size)
 
-    def launched(self, seconds: float) -> None:
-        """A process runs, so long after its task was ordered."""
-        self._launch.observe(seconds)
-
-    def launch_failed(self, step: str) -> None:
-        """There is no process: for lack of what."""
-        self._failures.labels(step).inc()
-
-    def stepped(self, seconds: float) -> None:
-        """A turn was made."""
+    def turned(self, seconds: float) -> None:
+        """Count a turn of the driver, less its commit."""
         self._turn.observe(seconds)
 
-    def outdated(self, order: Outdated) -> None:
-        """An order of an older run of its framework was refused."""
-        self._outdated.inc()
-        _log.warning(
-            "order_refused",
-            framework_id=order.key[0],
-            task_id=order.key[1],
-            framework_epoch=order.framework_epoch,
-        )
-
-    def refused(self) -> None:
-        """A launch was refused since the agent is unhealthy."""
-        self._refused.inc()
-
-    def health_changed(self, problems: tuple[Problem, ...]) -> None:
-        """The agent cannot launch tasks for these reasons; empty: it can again."""
-        if not problems:
-            _log.info("agent_healthy")
-        for problem in problems:
-            _log.error("agent_unhealthy", part=problem.part, reason=problem.message)
-
-    def adopted(self, key: Key, run: str, answer: Event) -> None:
-        """It is known what became of a task of an earlier life."""
-        outcome = _OUTCOMES[type(answer)]
-        if isinstance(answer, Vanished) and answer.never_started:
-            outcome = "unstarted"
-        self._recovered.labels(outcome).inc()
-        _log.info("task_found", framework_id=key[0], task_id=key[1], run=run, outcome=outcome)
+    def launch_failed(self, step: str) -> None:
+        """Count a launch that failed at `step`: user, sandbox or exec."""
+        self._failures.labels(step).inc()
 
     def record_lost(self) -> None:
         """A record of an earlier life was damaged and left out."""
         self._lost.inc()
 
-    def committed(self, seconds: float, size: int) -> None:
-        """So many bytes of records are durable, after so long."""
-        self._commit.observe(seconds)
-        self._written.inc(size)
-
     def shim_is(self, kind: str) -> None:
-        """Tasks run under a shim of that kind."""
+        """Export the kind of shim that tasks run under."""
         self._shim.labels(kind).set(1)
+
+    def _count_move(self, status: TaskStatus) -> None:
+        self._moves.labels(status.state.name, status.reason.name).inc()
+        is_news = status.state.is_terminal or status.state is TaskState.KILLING
+        _log.log(logging.INFO if is_news else logging.DEBUG, "task_moved", **_fields(status))
+
+    def _count_adoption(self, answer: Answer, run: str) -> None:
+        outcome = _OUTCOMES[type(answer)]
+        if isinstance(answer, Vanished) and answer.never_started:
+            outcome = "unstarted"
+        self._recovered.labels(outcome).inc()
+        framework_id, task_id = answer.key
+        _log.info(
+            "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
+        )
+
+    def _count_outdated(self, key: Key, framework_epoch: int) -> None:
+        self._outdated.inc()
+        _log.warning(
+            "order_refused",
+            framework_id=key[0],
+            task_id=key[1],
+            framework_epoch=framework_epoch,
+        )
 
 
 class StateCollector(Collector):
@@ -242,20 +285,27 @@ class StateCollector(Collector):
         return gauge
 
 
+def _log_health(problems: tuple[Problem, ...]) -> None:
+    if not problems:
+        _log.info("agent_healthy")
+    for problem in problems:
+        _log.error("agent_unhealthy", part=problem.part, reason=problem.message)
+
+
 def _amount(resources: Resources, name: str) -> float:
     milli = resources[name]
     return milli * _BYTES_PER_MILLI_MIB if name in SIZED else milli / 1000
 
 
-def _said(status: TaskStatus) -> dict[str, object]:
-    said: dict[str, object] = {
+def _fields(status: TaskStatus) -> dict[str, object]:
+    fields: dict[str, object] = {
         "framework_id": status.framework_id,
         "task_id": status.task_id,
         "state": status.state.name,
         "pid": status.pid,
     }
     if status.reason:
-        said["reason"] = status.reason.name
+        fields["reason"] = status.reason.name
     if status.message:
-        said["message"] = status.message
-    return said
+        fields["message"] = status.message
+    return fields

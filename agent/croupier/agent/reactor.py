@@ -1,0 +1,285 @@
+"""The synchronous part of the agent's driver: it steps the core and performs the effects.
+
+A driver owns one `Reactor` and repeats, in real time (driver.py) or in virtual time:
+
+    reactor.decide(Begun())                 # once, before the first turn
+    while True:
+        for event in events that arrived:
+            reactor.decide(event)
+        batch = reactor.end_batch()
+        if batch.is_urgent:
+            make the deferred records and then batch.records durable
+        else:
+            defer batch.records
+        reactor.perform(batch)
+        wait for an event, at most until reactor.wake_at()
+
+`decide` may be called while the records of a batch are being written: its effects belong to the
+next batch. The reactor reads the time from its clock, reaches the outside through `Session` and
+`Machine` only, and never waits.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Protocol, assert_never
+
+from croupier.agent.core import events as ev
+from croupier.agent.core.effects import (
+    Acknowledged,
+    Adopt,
+    CheckHealth,
+    Checkpoint,
+    Dismiss,
+    Effect,
+    Force,
+    Forget,
+    HealthChanged,
+    Introduce,
+    Moved,
+    Outdated,
+    RefuseLaunch,
+    SendUpdates,
+    Signal,
+    Spawn,
+)
+from croupier.agent.core.events import Event, Now
+from croupier.agent.core.records import Record
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.step import step
+from croupier.agent.core.tasks import Key
+from croupier.model.clock import Clock
+from croupier.model.health import Problem
+from croupier.model.task import TaskStatus
+
+# A launch blocks the loop for about half a millisecond. Launches and adoptions stop after this
+# time and continue in the next turn.
+LAUNCH_BUDGET_S = 0.005
+# The longest time for which lazy records are deferred.
+LAZY_S = 0.1
+
+
+class Session(Protocol):
+    """The connection to the master. Calls for a session that has ended have no effect."""
+
+    def introduce(self, session: int, state: AgentState) -> None:
+        """Send REGISTER."""
+
+    def send(self, session: int, statuses: Sequence[TaskStatus]) -> None:
+        """Send status updates."""
+
+    def refuse(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
+        """Report launches that the agent refused, with the reasons."""
+
+    def tell_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
+        """Report what keeps the agent from launching tasks."""
+
+
+class Machine(Protocol):
+    """The processes and sandboxes of this machine."""
+
+    def has_sandbox(self, order: ev.Launch) -> bool:
+        """Return whether the task has a sandbox already."""
+
+    def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
+        """Start a task's process. `Started` or `LaunchFailed` follows unless this returns one."""
+
+    def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
+        """Find out what became of a run of an earlier agent. A live one is watched from now on.
+
+        Raises:
+            Unavailable: if this cannot be found out; the agent must end.
+        """
+
+    def signal(self, key: Key, force: Force) -> None:
+        """Signal a task's processes; no effect if they have ended."""
+
+    def forget_run(self, run: str) -> None:
+        """Remove what is kept about a run."""
+
+    def retire(self, key: Key) -> None:
+        """Release the sandbox of a task that the agent has forgotten."""
+
+    def check_health(self, wanted: CheckHealth) -> None:
+        """Plan a health check in place of the planned one; `HealthChecked` follows."""
+
+
+class Observer(Protocol):
+    """Receives everything that the reactor does, for logs, metrics and tests."""
+
+    def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
+        """Take note that the core was stepped."""
+
+    def performed(self, effect: Effect) -> None:
+        """Take note that an effect was performed; launches and adoptions were queued."""
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """The effects of some events.
+
+    Attributes:
+        records: what the batch makes durable, in order.
+        is_urgent: whether `records`, and all that were deferred, must be durable before
+            `Reactor.perform`; else `records` may be deferred.
+    """
+
+    effects: list[Effect]
+    records: list[Record]
+    is_urgent: bool
+
+
+class Reactor:
+    """Feeds events to the core and performs its effects.
+
+    Attributes:
+        state: the agent's state, which only the reactor changes.
+    """
+
+    def __init__(
+        self,
+        state: AgentState,
+        session: Session,
+        machine: Machine,
+        answer: Callable[[Event], None],
+        observer: Observer,
+        clock: Clock,
+    ) -> None:
+        """`answer` queues the answers to launches and adoptions for a later turn."""
+        self.state = state
+        self._session, self._machine, self._answer = session, machine, answer
+        self._observer, self._clock = observer, clock
+        self._effects: list[Effect] = []
+        self._spawns: deque[Spawn] = deque()
+        self._adoptions: deque[Adopt] = deque()
+        self._commit_by: float | None = None
+        # To be sent in one message at the end of a turn.
+        self._updates: list[TaskStatus] = []
+        self._refused: list[tuple[Key, str]] = []
+        self._sending_to = 0
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the agent is stopping and no task has a process any more."""
+        return self.state.stopping and self.state.is_idle
+
+    def decide(self, event: Event) -> None:
+        """Step the core; the effects belong to the coming batch."""
+        if isinstance(event, ev.Launch) and self._has_sandbox(event):
+            event = replace(event, has_sandbox=True)
+        self._effects += self._step(event)
+
+    def decide_at_once(self, event: Event) -> None:
+        """Step the core by an event whose effects hold no records, and perform them."""
+        for effect in self._step(event):
+            self._perform(effect)
+        self._flush()
+
+    def end_batch(self, *, is_full: bool = False) -> Batch:
+        """Decide what is due, and return all effects since the last batch.
+
+        `is_full` makes the batch urgent: no more records can be deferred.
+        """
+        now = self._clock.now()
+        deadline = self.state.next_deadline()
+        if deadline is not None and deadline <= now:
+            self.decide(ev.Due())
+        effects, self._effects = self._effects, []
+        checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
+        is_late = self._commit_by is not None and now >= self._commit_by
+        is_urgent = is_full or is_late or not all(each.lazy for each in checkpoints)
+        if is_urgent:
+            self._commit_by = None
+        elif checkpoints and self._commit_by is None:
+            self._commit_by = now + LAZY_S
+        return Batch(effects, [each.record for each in checkpoints], is_urgent)
+
+    def perform(self, batch: Batch) -> None:
+        """Perform a batch, and some of the launches and adoptions that wait.
+
+        Raises:
+            Unavailable: as `Machine.adopt` does.
+        """
+        for effect in batch.effects:
+            self._perform(effect)
+        until = self._clock.now() + LAUNCH_BUDGET_S
+        while self._adoptions and self._clock.now() < until:
+            adopt = self._adoptions.popleft()
+            self._answer(self._machine.adopt(adopt.key, adopt.run))
+        until = self._clock.now() + LAUNCH_BUDGET_S
+        while self._spawns and self._clock.now() < until:
+            self._launch(self._spawns.popleft())
+        self._flush()
+
+    def wake_at(self) -> float | None:
+        """Return when the next turn is due if no event arrives before; None: never."""
+        if self._spawns or self._adoptions or self._effects:
+            return self._clock.now()
+        deadline = self.state.next_deadline()
+        return min((at for at in (deadline, self._commit_by) if at is not None), default=None)
+
+    def _has_sandbox(self, order: ev.Launch) -> bool:
+        """Return whether the task has a sandbox; False for a launch that is refused anyway."""
+        is_refused = not self.state.health.is_healthy and self.state.takes_refusals
+        # The disk may hang.
+        return not is_refused and self._machine.has_sandbox(order)
+
+    def _step(self, event: Event) -> list[Effect]:
+        effects = step(self.state, event, Now(self._clock.now(), self._clock.wall_ms()))
+        self._observer.decided(event, effects)
+        return effects
+
+    def _launch(self, spawn: Spawn) -> None:
+        if not self.state.wants_process(spawn.key):
+            self._answer(ev.NotStarted(spawn.key))
+        elif (failure := self._machine.launch(self.state, spawn)) is not None:
+            self._answer(failure)
+
+    def _perform(self, effect: Effect) -> None:
+        match effect:
+            case Introduce(session):
+                self._flush()
+                self._session.introduce(session, self.state)
+            case SendUpdates(session, statuses):
+                self._send_to(session)
+                self._updates.extend(statuses)
+            case RefuseLaunch(session, key, message):
+                self._send_to(session)
+                self._refused.append((key, message))
+            case HealthChanged(session):
+                # `decide_at_once` may have found a problem since this effect was decided.
+                effect = HealthChanged(session, self.state.health.problems)
+                self._flush()
+                self._session.tell_health(session, effect.problems)
+            case Checkpoint() | Moved() | Acknowledged() | Outdated():
+                pass
+            case Spawn():
+                self._spawns.append(effect)
+            case Adopt():
+                self._adoptions.append(effect)
+            case Signal(key, _, force):
+                self._machine.signal(key, force)
+            case Dismiss(_, run):
+                self._machine.forget_run(run)
+            case Forget(key):
+                self._machine.retire(key)
+            case CheckHealth():
+                self._machine.check_health(effect)
+            case _:
+                assert_never(effect)
+        self._observer.performed(effect)
+
+    def _send_to(self, session: int) -> None:
+        if session != self._sending_to:
+            self._flush()
+            self._sending_to = session
+
+    def _flush(self) -> None:
+        if self._updates:
+            self._session.send(self._sending_to, self._updates)
+            self._updates = []
+        if self._refused:
+            self._session.refuse(self._sending_to, self._refused)
+            self._refused = []
