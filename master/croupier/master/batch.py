@@ -28,7 +28,7 @@ from croupier.model.errors import FailedOver
 
 OnDecided = Callable[[Event, float, Sequence[Effect]], None]
 
-# Agents that one allocation pass visits.
+# Frameworks that one slice of an allocation pass looks at, about.
 PASS_BUDGET = 1000
 
 

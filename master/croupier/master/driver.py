@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar, assert_never, cast
 
 from croupier.master.batch import Batch
 from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
-from croupier.master.core.events import Event, Read
+from croupier.master.core.events import Event, Question, Read
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
@@ -99,7 +99,7 @@ class Driver:
         self._stall_guard = StallGuard()
         self._read_at = clock.now()
 
-    async def ask(self, make_event: Callable[[int], Event]) -> object:
+    async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
         """Put a question to the core and wait for its answer, in order with all events.
 
         Raises:
@@ -113,7 +113,7 @@ class Driver:
         self._answers[request] = answer
         try:
             async with asyncio.timeout(ASK_TIMEOUT_S):
-                await self.inbox.put(make_event(request))
+                await self.inbox.put(cast("Event", make_event(request)))
                 result = await answer
         except TimeoutError:
             raise Unavailable("the master is too busy to answer") from None
@@ -121,7 +121,7 @@ class Driver:
             del self._answers[request]
         if isinstance(result, CroupierError):
             raise result
-        return result
+        return cast("T", result)
 
     async def read(self, query: Callable[[State], T]) -> T:
         """Return what `query` makes of the state; it must keep no reference into it."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-from croupier.master.core.events import Event
+from croupier.master.core.events import Question
 from croupier.master.core.state import State
 from croupier.master.election import Election
 from croupier.master.eventlog.recorder import FileRecorder
@@ -79,7 +79,7 @@ class Leadership:
         """Return why this master does not serve; None if it does."""
         return None if self.is_leader else f"a follower; {self._leader_text()}"
 
-    async def ask(self, make_event: Callable[[int], Event]) -> object:
+    async def ask(self, make_event: Callable[[int], Question[T]]) -> T:
         """Ask the current term as by `Driver.ask`.
 
         Raises:

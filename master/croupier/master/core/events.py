@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from croupier.master.core.actions import AgentAction
 from croupier.master.core.calls import Call
@@ -19,7 +19,20 @@ from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
+    # Most are named in strings, as the types of answers.
+    from croupier.master.core.agents import Agent  # noqa: F401
+    from croupier.master.core.on_framework import TornDown  # noqa: F401
+    from croupier.master.core.on_roles import RolesMoved  # noqa: F401
     from croupier.master.core.state import State
+    from croupier.master.core.tasks import Task  # noqa: F401
+
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Question(Generic[T_co]):
+    """An event that the core answers with a `T_co`, or with a CroupierError."""
+
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,8 +189,8 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorKill:
-    """An operator wants a task ended; answered with the task or an error."""
+class OperatorKill(Question["Task"]):
+    """An operator ends a task."""
 
     request: int
     task_id: TaskId
@@ -186,12 +199,12 @@ class OperatorKill:
 
 
 @dataclass(frozen=True, slots=True)
-class OperateAgent:
-    """An operator wants something of an agent; answered with the `Agent` or an error.
+class OperateAgent(Question["Agent"]):
+    """An operator drains, deactivates, reactivates or removes an agent.
 
     Attributes:
         agent: its id, or its hostname if no other agent has that.
-        operator: where the wish came from, for the log.
+        operator: the operator's address, for the log.
     """
 
     request: int
@@ -201,8 +214,8 @@ class OperateAgent:
 
 
 @dataclass(frozen=True, slots=True)
-class TeardownFramework:
-    """An operator ends a framework for good; answered with `TornDown` or an error.
+class TeardownFramework(Question["TornDown"]):
+    """An operator ends a framework for good.
 
     Attributes:
         operator: the operator's address, for the log.
@@ -214,13 +227,13 @@ class TeardownFramework:
 
 
 @dataclass(frozen=True, slots=True)
-class UpdateRoles:
-    """An operator changes roles; answered with `RolesMoved` or an error.
+class UpdateRoles(Question["RolesMoved"]):
+    """An operator changes roles.
 
     Attributes:
         dry_run: change nothing, and answer what would be.
         force: whatever the cluster as it stands contradicts.
-        operator: where the wish came from, for the log.
+        operator: the operator's address, for the log.
     """
 
     request: int
@@ -231,8 +244,8 @@ class UpdateRoles:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """Somebody wants to look at the state; answered with what `query` returns."""
+class Read(Question[object]):
+    """A question about the state; answered with what `query` returns."""
 
     request: int
     query: Callable[[State], object]

@@ -9,17 +9,14 @@ from typing import TypeVar
 from grpc import StatusCode
 
 from croupier.master.core.actions import AgentAction, Deactivate, MarkGone, Reactivate
-from croupier.master.core.agents import Agent
 from croupier.master.core.events import (
     OperateAgent,
     OperatorKill,
     TeardownFramework,
     UpdateRoles,
 )
-from croupier.master.core.on_framework import TornDown
 from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
@@ -103,7 +100,6 @@ class OperatorService(OperatorServiceServicer):
             context,
             self._leadership.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
         )
-        assert isinstance(task, Task)
         return pb.KillTaskResponse(task=views.view_task(task))
 
     async def UpdateRoles(
@@ -150,7 +146,6 @@ class OperatorService(OperatorServiceServicer):
             context,
             self._leadership.ask(lambda number: TeardownFramework(number, framework_id, peer)),
         )
-        assert isinstance(torn, TornDown)
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
@@ -167,7 +162,6 @@ class OperatorService(OperatorServiceServicer):
 
     async def _operated(self, named: str, action: AgentAction, peer: str) -> pb.AgentView:
         agent = await self._leadership.ask(lambda number: OperateAgent(number, named, action, peer))
-        assert isinstance(agent, Agent)
         clock = self._clock
         return await self._leadership.read(
             lambda state: agent_views.view_agent(state, agent, clock.now())
@@ -175,11 +169,9 @@ class OperatorService(OperatorServiceServicer):
 
     async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
         changes = changes_from_wire(request.changes)
-        moved = await self._leadership.ask(
+        return await self._leadership.ask(
             lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
         )
-        assert isinstance(moved, RolesMoved)
-        return moved
 
     async def _page(
         self, context: Context, listed: Listed[ViewT], request: PageRequest
