@@ -25,7 +25,8 @@ import structlog
 
 from croupier.master.core.records import Record, TaskRecord
 from croupier.master.driver import BATCH
-from croupier.master.etcd import EtcdClient, EtcdElection
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.election import EtcdElection
 from croupier.master.store import SqliteStore, Store
 from croupier.master.store.etcd import EtcdStore
 from croupier.master.store.records_json import encode

@@ -67,7 +67,7 @@ def test_the_wheel_holds_the_wire_contract_and_the_marks_of_typing(installed: Ru
     )
     names = installed("python", "-c", list_files).splitlines()
     assert "croupier/v1/framework.proto" in names
-    packages = ("agent", "ctl", "etcd", "master", "model", "rpc", "sdk", "v1")
+    packages = ("agent", "ctl", "etcd", "master", "model", "net", "process", "sdk", "v1", "wire")
     assert {f"croupier/{package}/py.typed" for package in packages} <= set(names)
     assert not [name for name in names if name.startswith(("tests", "proto", "deploy"))]
 

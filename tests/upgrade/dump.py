@@ -82,9 +82,10 @@ def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
 async def etcd_keys(address: str, path: Path) -> dict[str, str]:
     """Keys and values, in base64, after the records of the SQLite file were committed."""
     from croupier.etcd.v3 import etcd_pb2 as pb
-    from croupier.master.etcd import EtcdAccess, EtcdClient, EtcdElection
-    from croupier.master.etcd.client import end_of
+    from croupier.master.etcd.client import EtcdClient, end_of
+    from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.methods import RANGE
+    from croupier.master.etcd.target import EtcdAccess
     from croupier.master.store.etcd import EtcdStore
     from croupier.net.address import parse_addresses
     from croupier.process.logging import configure_logging

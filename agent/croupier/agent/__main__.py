@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from croupier.agent.app import run_agent
 from croupier.agent.config import AgentConfig
 from croupier.process.cli import make_app, run_app
-from croupier.process.daemon import run_daemon
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-agent"
@@ -28,6 +26,10 @@ def main() -> None:
     @app.default
     def serve(*, config: AgentConfig = AgentConfig()) -> int:  # noqa: B008 - frozen
         """Run an agent until SIGTERM or SIGINT."""
+        # Imported here, so that --help and errors of the command line come fast.
+        from croupier.agent.app import run_agent
+        from croupier.process.daemon import run_daemon
+
         configure_logging(config.log_format, config.log_level)
         return run_daemon(NAME, lambda stop: run_agent(config, stop))
 

@@ -6,14 +6,12 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import structlog
 from prometheus_client import CollectorRegistry
 
 from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
 from croupier.agent.cleanup import check_used, clean_up, unknown_runs
-from croupier.agent.config import AgentConfig
 from croupier.agent.core.events import Event, StopAsked
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.recovery import incomplete, recovered
@@ -27,7 +25,6 @@ from croupier.agent.link import Link, Waits
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.oom_score import lower_own
-from croupier.agent.output import OutputRoutes
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
 from croupier.agent.sandbox import Sandboxes
@@ -43,11 +40,15 @@ from croupier.net.address import Address
 from croupier.net.masters import Masters
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
-from croupier.process.http.server import HttpServer
 from croupier.process.inbox import Inbox
+from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 
-_log = structlog.get_logger("croupier.agent")
+if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
+    from croupier.agent.config import AgentConfig
+    from croupier.process.http.server import HttpServer
+
+_log = get_logger("croupier.agent")
 
 # Between SIGKILL and the end of a process.
 END_MARGIN_S = 2.0
@@ -96,6 +97,9 @@ class Agent:
             CroupierError: if the work dir cannot be used, what an earlier life has left there
                 is damaged, or the port is taken.
         """
+        from croupier.agent.output import OutputRoutes
+        from croupier.process.http.server import HttpServer
+
         config = self._config
         work_dir = self._work_dir = await WorkDir.open(config.work_dir)
         total = probe(config.resources, work_dir.path)

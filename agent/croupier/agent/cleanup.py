@@ -6,15 +6,14 @@ import asyncio
 from collections.abc import Iterable
 from pathlib import Path
 
-import structlog
-
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
 from croupier.agent.shim.orphan_runs import end_strays, find_living
 from croupier.agent.work_dir import LOCK, WorkDir
 from croupier.model.errors import InvalidRequest, Unavailable
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 
 def unknown_runs(runs: Path, records: Iterable[Record]) -> str:

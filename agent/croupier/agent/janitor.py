@@ -13,15 +13,14 @@ from collections import deque
 from collections.abc import Callable, Collection
 from pathlib import Path
 
-import structlog
-
 from croupier.agent.core.tasks import Key
 from croupier.agent.remove_tree import remove
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 # On an empty disk; the time shrinks with the share of the disk that is free.
 KEEP_S = 7 * 24 * 3600.0

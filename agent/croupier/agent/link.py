@@ -12,9 +12,9 @@ import logging
 import random
 from collections.abc import AsyncIterator, Sequence
 from itertools import count
+from typing import TYPE_CHECKING
 
 import grpc.aio
-import structlog
 
 from croupier.agent.core.events import (
     Connected,
@@ -57,16 +57,20 @@ from croupier.net.masters import Masters
 from croupier.net.outbox import Outbox
 from croupier.net.transport import make_channel
 from croupier.process.inbox import Inbox
+from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
 
 Call = grpc.aio.StreamStreamCall[pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse]
 
 # What a master says that does not lead, or takes no more sessions.
 _SAID_BY_ANYBODY = (framework_pb2.ERROR_CODE_NOT_LEADER, framework_pb2.ERROR_CODE_UNAVAILABLE)
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 # To be taken in, by a master that may be busy taking in thousands.
 JOIN_S = 20.0
@@ -229,7 +233,7 @@ class Link:
         self._leaving = True
         self._outbox.close(goodbye_to_wire(message))
 
-    async def _serve(self, address: Address, log: structlog.stdlib.BoundLogger) -> None:
+    async def _serve(self, address: Address, log: BoundLogger) -> None:
         """One session, from its opening to its end.
 
         Raises:
@@ -263,7 +267,7 @@ class Link:
     async def _listen(
         self,
         call: Call,
-        log: structlog.stdlib.BoundLogger,
+        log: BoundLogger,
     ) -> None:
         silence_s = JOIN_S
         loop = asyncio.get_running_loop()
@@ -301,7 +305,7 @@ class Link:
             raise
         self._inbox.put_now(Heard(newest.epoch, newest.cluster, newest.position))
 
-    def _on_registered(self, registered: pb.Registered, log: structlog.stdlib.BoundLogger) -> float:
+    def _on_registered(self, registered: pb.Registered, log: BoundLogger) -> float:
         """Begin to beat; how long the master may be silent from now on."""
         agent_id = AgentId(check_id("agent", registered.agent_id))
         if self._known_as is None:

@@ -7,7 +7,6 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Sequence
 from typing import assert_never
 
-import structlog
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -47,8 +46,9 @@ from croupier.model.ranges import count
 from croupier.model.resources import Resources
 from croupier.model.scalar import SIZED
 from croupier.model.task import TaskState, TaskStatus
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 _BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
 # Answers to launches and adoptions.

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import structlog
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 _FILE = Path("/proc/self/oom_score_adj")
 # Of the agent and of shims. -1000 would spare them whatever they take.

@@ -13,11 +13,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from croupier.agent.directories import directory
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 # What takes longer goes on at the next start.
 LIMIT_S = 600.0

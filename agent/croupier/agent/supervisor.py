@@ -19,8 +19,6 @@ from contextlib import suppress
 from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGTERM, Signals
 
-import structlog
-
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, Vanished
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import open_beneath, unlink_beneath
@@ -35,8 +33,9 @@ from croupier.agent.shim.shim_process import Watched
 from croupier.agent.shim.start import Channels, high, start_shim
 from croupier.agent.unix_user import Account
 from croupier.model.errors import InvalidRequest
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 Report = Started | LaunchFailed | Exited
 

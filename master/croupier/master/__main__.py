@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from croupier.master.app import run_master
 from croupier.master.config import MasterConfig
 from croupier.process.cli import make_app, run_app
-from croupier.process.daemon import run_daemon
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-master"
@@ -26,6 +24,10 @@ def main() -> None:
     @app.default
     def serve(*, config: MasterConfig = MasterConfig()) -> int:  # noqa: B008 - frozen
         """Run a master until SIGTERM or SIGINT."""
+        # Imported here, so that --help and errors of the command line come fast.
+        from croupier.master.app import run_master
+        from croupier.process.daemon import run_daemon
+
         configure_logging(config.log_format, config.log_level)
         return run_daemon(NAME, lambda stop: run_master(config, stop))
 

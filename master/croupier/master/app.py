@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import structlog
 from prometheus_client import CollectorRegistry
 
-from croupier.master.config import MasterConfig
 from croupier.master.driver import Driver
 from croupier.master.election import Election
 from croupier.master.eventlog.metrics import EventLogCollector
@@ -30,11 +28,15 @@ from croupier.net.backoff import Backoff
 from croupier.net.transport import bind, make_server
 from croupier.net.version import croupier_version
 from croupier.process.clock import SystemClock
-from croupier.process.http.server import HttpServer
+from croupier.process.logging import get_logger
 from croupier.process.loop_lag import LoopWatch
 from croupier.v1.agent_pb2_grpc import add_AgentServiceServicer_to_server
 from croupier.v1.framework_pb2_grpc import add_FrameworkServiceServicer_to_server
 from croupier.v1.operator_pb2_grpc import add_OperatorServiceServicer_to_server
+
+if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
+    from croupier.master.config import MasterConfig
+    from croupier.process.http.server import HttpServer
 
 # Giving up leadership must not hold up who else could have it; a lease ends by itself.
 RESIGN_S = 2.0
@@ -42,7 +44,7 @@ RESIGN_S = 2.0
 RETRY_S = 0.2
 RETRY_CAP_S = 5.0
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 
 
 class Master:
@@ -94,6 +96,8 @@ class Master:
         Raises:
             CroupierError: if the store cannot be read or a port is taken.
         """
+        from croupier.process.http.server import HttpServer
+
         self._loop_watch.start()
         port = bind(self._server, self._config.listen)
         self.address = Address(self._config.listen.host, port)

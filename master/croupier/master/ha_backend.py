@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from prometheus_client.registry import Collector
 
-from croupier.master.config import MasterConfig
 from croupier.master.election import Election, SoleElection
-from croupier.master.etcd import EtcdClient, EtcdElection, EtcdTarget
-from croupier.master.etcd.metrics import EtcdCollector
+from croupier.master.etcd.target import EtcdTarget
 from croupier.master.store import MemoryStore, SqliteStore, Store
-from croupier.master.store.etcd import EtcdStore
 from croupier.net.address import Address
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.master.config import MasterConfig
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ class HaBackend:
     collectors: Sequence[Collector] = ()
 
 
-OpenHaBackend = Callable[[MasterConfig, Address], HaBackend]
+OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
 
 
 def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
@@ -55,6 +56,12 @@ def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
 
 
 def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBackend:
+    # Imported here: most masters have no etcd.
+    from croupier.master.etcd.client import EtcdClient
+    from croupier.master.etcd.election import EtcdElection
+    from croupier.master.etcd.metrics import EtcdCollector
+    from croupier.master.store.etcd import EtcdStore
+
     client = EtcdClient(target.endpoints, config.etcd_access())
     election = EtcdElection(client, target.prefix, str(address), config.lease)
 

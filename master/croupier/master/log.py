@@ -6,8 +6,6 @@ import re
 from dataclasses import fields
 from enum import Enum
 
-import structlog
-
 from croupier.master.core.facts import (
     AgentDrained,
     AgentHealthy,
@@ -27,8 +25,9 @@ from croupier.master.core.facts import (
     TaskMoved,
 )
 from croupier.model.task import TaskState
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 _WORD = re.compile(r"(?<!^)(?=[A-Z])")
 
 

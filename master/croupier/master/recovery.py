@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
-
 from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.state import State
 from croupier.model.clock import Clock
+from croupier.process.logging import get_logger
 
 LOOK_S = 0.25
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 
 
 class Recovery:

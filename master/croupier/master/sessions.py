@@ -11,8 +11,6 @@ import asyncio
 from itertools import count
 from typing import Final, cast
 
-import structlog
-
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import Event, SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
@@ -23,13 +21,14 @@ from croupier.model.errors import CroupierError, TooSlow
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Budget, Encoded, Outbox
 from croupier.process.inbox import Inbox
+from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2, framework_pb2
 
 # Room for what one step may say to a framework: a hundred agents may be given up in it.
 OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 
 
 class Session:

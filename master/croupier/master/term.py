@@ -10,11 +10,8 @@ import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import replace
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-import structlog
-
-from croupier.master.config import MasterConfig
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.state import State
@@ -31,11 +28,15 @@ from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.store_position import StorePosition
 from croupier.net.version import croupier_version
+from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.master.config import MasterConfig
 
 # How often a store is looked at that nothing is written to.
 CHECK_STORE_S = 5.0
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 
 
 class Term:

@@ -1,14 +1,14 @@
-"""Regular expressions of strangers: matched in linear time, in bounded memory.
+"""Regular expressions from peers: matched in linear time, in bounded memory.
 
-RE2 never backtracks, so no pattern can hold up who matches it; in return it has no
-back-references and no look-around. What compiles to too much is refused when it is made.
+RE2 never backtracks, so no pattern can block the process that matches it. In return it has no
+back-references and no look-around. A pattern that compiles to too many instructions is refused.
+
+RE2 is imported with the first pattern: a framework without patterns runs without it.
 """
 
 from __future__ import annotations
 
 from typing import Protocol, cast
-
-import re2
 
 from croupier.model.errors import InvalidRequest
 
@@ -22,7 +22,7 @@ MAX_MEMORY = 64 * 1024
 
 
 class _Compiled(Protocol):
-    """What is used of the library, which says nothing of its types."""
+    """The part of a compiled RE2 pattern that is used; the library has no type hints."""
 
     @property
     def programsize(self) -> int: ...
@@ -44,7 +44,8 @@ class Pattern:
         """Compile `text`.
 
         Raises:
-            InvalidRequest: if it is malformed, over 1,024 bytes, or too complex.
+            InvalidRequest: if it is malformed, over 1,024 bytes, or too complex; or if RE2 is
+                not installed.
         """
         self.text = text
         self._compiled = _compile(_encoded(text))
@@ -74,6 +75,12 @@ def _encoded(text: str) -> bytes:
 
 
 def _compile(pattern: bytes) -> _Compiled:
+    try:
+        import re2
+    except ImportError:
+        raise InvalidRequest(
+            "regular expressions need RE2, which is not installed: pip install google-re2"
+        ) from None
     options = re2.Options()
     options.max_mem = MAX_MEMORY
     options.never_capture = True

@@ -33,6 +33,9 @@ def run_daemon(name: str, main: Main) -> int:
     end_with_parent()
     # Who starts us may ignore it, and we would inherit that: children could not be waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    # Daemons import it late; what is imported after the freeze is collected again and again.
+    import croupier.process.http.server  # noqa: F401
+
     freeze_imports()
     try:
         asyncio.run(_run(main))

@@ -1,20 +1,44 @@
-"""Log lines: one per event, named in snake_case, with ids bound. Never a sentence."""
+"""Log lines: one per event, named in snake_case, with ids bound. Never a sentence.
+
+structlog is imported with the first line that is logged, because it imports rich.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
-from typing import Literal
-
-import structlog
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from croupier.model.printable import printable, printable_lines
+
+if TYPE_CHECKING:
+    from structlog.stdlib import BoundLogger
+    from structlog.types import EventDict, Processor
 
 LogFormat = Literal["auto", "json", "text"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 
-def _escape(_: object, __: str, event: structlog.types.EventDict) -> structlog.types.EventDict:
+class _LazyLogger:
+    """A structlog logger that is made when it is used first."""
+
+    def __init__(self, name: str) -> None:
+        self._name, self._logger = name, None
+
+    def __getattr__(self, attribute: str) -> Any:
+        if self._logger is None:
+            import structlog
+
+            self._logger = structlog.get_logger(self._name)
+        return getattr(self._logger, attribute)
+
+
+def get_logger(name: str) -> BoundLogger:
+    """Return the structlog logger `name`."""
+    return cast("BoundLogger", _LazyLogger(name))
+
+
+def _escape(_: object, __: str, event: EventDict) -> EventDict:
     """Escape what does not print in the values of an event; a traceback keeps its lines."""
     for name, value in event.items():
         if isinstance(value, str):
@@ -25,12 +49,14 @@ def _escape(_: object, __: str, event: structlog.types.EventDict) -> structlog.t
 def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
     """Send log lines to stderr: JSON, or text for people; `auto` is text on a terminal.
 
-    What peers have sent is escaped in both. Tracebacks show no variables: these may be secrets.
+    Text from peers is escaped in both. Tracebacks show no variables: these may be secrets.
     """
+    import structlog
+
     terminal = sys.stderr.isatty()
     as_text = log_format == "text" or (log_format == "auto" and terminal)
     plain = structlog.dev.plain_traceback
-    render: list[structlog.types.Processor] = (
+    render: list[Processor] = (
         [
             structlog.processors.format_exc_info,
             _escape,

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Final
 
-import structlog
-
 from croupier.model.log_throttle import Repeats
+from croupier.process.logging import get_logger
 
 EVERY_S: Final = 60.0
 
-_log = structlog.get_logger("croupier.loop")
+_log = get_logger("croupier.loop")
 
 
 class LoopErrors:

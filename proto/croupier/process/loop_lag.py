@@ -8,17 +8,17 @@ from __future__ import annotations
 
 import asyncio
 
-import structlog
 from prometheus_client import CollectorRegistry, Histogram
 
 from croupier.model.log_throttle import Repeats
+from croupier.process.logging import get_logger
 
 INTERVAL_S = 0.05
 # From here on it is worth a line in the log, at most one in 30 s.
 WARN_S = 0.5
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
-_log = structlog.get_logger("croupier.loop")
+_log = get_logger("croupier.loop")
 
 
 class LoopWatch:

@@ -9,7 +9,9 @@ from itertools import count
 
 import pytest
 
-from croupier.master.etcd import EtcdAccess, EtcdClient, EtcdElection
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.election import EtcdElection
+from croupier.master.etcd.target import EtcdAccess
 from croupier.master.store.etcd import EtcdStore
 from tests.harness.etcd import Etcd, running_etcd
 

@@ -11,7 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from croupier.master.core.records import MasterRecord
-from croupier.master.etcd import EtcdAccess, EtcdClient, EtcdElection
+from croupier.master.etcd.client import EtcdClient
+from croupier.master.etcd.election import EtcdElection
+from croupier.master.etcd.target import EtcdAccess
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import InvalidRequest
 from tests.harness.etcd import PASSWORD, USER, Etcd, make_certificates, running_etcd

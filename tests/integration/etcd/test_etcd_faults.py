@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from croupier.master.core.records import AgentRecord, MasterRecord
-from croupier.master.etcd import EtcdElection
+from croupier.master.etcd.election import EtcdElection
 from croupier.master.etcd.metrics import EtcdCollector
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import CroupierError, FailedOver, Unavailable

@@ -20,9 +20,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-import structlog
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 COMPILERS = ("cc", "gcc", "clang", "tcc")
 # For all attempts together.

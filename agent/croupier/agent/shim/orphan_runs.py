@@ -17,13 +17,12 @@ from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-import structlog
-
 from croupier.agent.directories import directory, unlink_beneath
 from croupier.agent.shim import run_file
 from croupier.agent.shim.orphan_sweep import Remains, sweep
+from croupier.process.logging import get_logger
 
-_log = structlog.get_logger("croupier.agent")
+_log = get_logger("croupier.agent")
 
 # A shim gives itself 10 s for what cannot be killed.
 END_S = 12.0

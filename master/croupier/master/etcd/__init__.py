@@ -2,9 +2,3 @@
 
 Why not one of the packages there are: see "Several masters" in master/README.md.
 """
-
-from croupier.master.etcd.client import EtcdClient
-from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.target import EtcdAccess, EtcdTarget
-
-__all__ = ["EtcdAccess", "EtcdClient", "EtcdElection", "EtcdTarget"]

@@ -12,7 +12,6 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 
 import grpc.aio
-import structlog
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd.endpoint import Endpoint, Metadata
@@ -25,6 +24,7 @@ from croupier.net.address import Address
 from croupier.net.backoff import Backoff
 from croupier.net.cancellation import reraise_own_cancellation
 from croupier.process.clock import SystemClock
+from croupier.process.logging import get_logger
 
 ATTEMPT_S = 1.0
 CALL_S = 10.0
@@ -35,7 +35,7 @@ SOUND = {(3, 4): 22, (3, 5): 6}
 
 _QUORUM = "etcd answers while a majority of its members, a quorum, are up and hear each other"
 
-_log = structlog.get_logger("croupier.master.etcd")
+_log = get_logger("croupier.master.etcd")
 
 
 class EtcdClient:

@@ -20,8 +20,6 @@ from collections import deque
 from collections.abc import Awaitable
 from dataclasses import dataclass
 
-import structlog
-
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.etcd.client import EtcdClient, compared, kv_of
 from croupier.master.etcd.keys import Keys
@@ -30,12 +28,13 @@ from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, NotFound, Unavailable
 from croupier.net.backoff import Backoff
 from croupier.process.clock import SystemClock
+from croupier.process.logging import get_logger
 
 PROVEN = 0.8
 GOODBYE_S = 1.0
 RESIGNED = "resigned"
 
-_log = structlog.get_logger("croupier.master.election")
+_log = get_logger("croupier.master.election")
 
 
 @dataclass(slots=True)

@@ -13,17 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-import structlog
-
 from croupier.master.eventlog import files
 from croupier.model.errors import Unavailable
+from croupier.process.logging import get_logger
 
 MAX_WAITING = 32 * 1024 * 1024
 CLOSE_S = 5.0
 
 Open = Callable[[Path], int]
 
-_log = structlog.get_logger("croupier.master")
+_log = get_logger("croupier.master")
 
 
 def open_new(path: Path) -> int:

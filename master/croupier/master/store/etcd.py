@@ -25,8 +25,6 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, Protocol
 
-import structlog
-
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
 from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
@@ -37,6 +35,7 @@ from croupier.master.store.checksums import Damaged, is_sealed, sealed, unsealed
 from croupier.master.store.records_json import SCHEMA_VERSION, Row, UnknownKind, decode, encode
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
+from croupier.process.logging import get_logger
 
 # etcd's own limits are 128 operations, two of which are ours, and 1.5 MiB.
 MAX_RECORDS: Final = 126
@@ -54,7 +53,7 @@ NAMED: Final = 3
 # Values have had a checksum from this version on.
 SEALED_VERSION: Final = 3
 
-_log = structlog.get_logger("croupier.master.store")
+_log = get_logger("croupier.master.store")
 
 
 class Fence(Protocol):

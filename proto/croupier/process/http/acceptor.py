@@ -13,10 +13,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-import structlog
-
 from croupier.model.log_throttle import Repeats
 from croupier.net.address import Address
+from croupier.process.logging import get_logger
 
 BACKLOG: Final = 128
 # Taken in at once, before others have their turn.
@@ -27,7 +26,7 @@ _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOM
 # `localhost` has an IPv6 address on machines without IPv6, too.
 _MISSING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
 
-_log = structlog.get_logger("croupier.http")
+_log = get_logger("croupier.http")
 
 Take = Callable[[socket.socket, str], None]
 

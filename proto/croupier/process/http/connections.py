@@ -15,12 +15,11 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-import structlog
-
 from croupier.model.log_throttle import Repeats
 from croupier.net.address import Address
 from croupier.net.descriptors import http_share
 from croupier.process.http.acceptor import Acceptor, refuse
+from croupier.process.logging import get_logger
 
 # Refused connections that are kept for a round, so that their answer arrives.
 MOST_REFUSED: Final = 64
@@ -34,7 +33,7 @@ REFUSAL: Final = (
     % (RETRY_AFTER_S, len(_BUSY), _BUSY)
 )
 
-_log = structlog.get_logger("croupier.http")
+_log = get_logger("croupier.http")
 
 
 @dataclass(frozen=True, slots=True)

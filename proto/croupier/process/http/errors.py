@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import time
 
-import structlog
 from aiohttp.http_exceptions import HttpProcessingError
 
 from croupier.model.log_throttle import Repeats
+from croupier.process.logging import get_logger
 
 EVERY_S = 60.0
 
-_log = structlog.get_logger("croupier.http")
+_log = get_logger("croupier.http")
 
 
 def error_logger() -> logging.Logger:

@@ -1,0 +1,53 @@
+"""Heavy modules that an import does not load."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+TERMINAL = {"cyclopts", "rich"}
+WEB = {"aiohttp", "yarl", "multidict"}
+
+
+def loaded_by(statement: str) -> set[str]:
+    program = f"import sys\n{statement}\nprint(*sys.modules)"
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", program], capture_output=True, text=True, timeout=60
+    )
+    assert (run.returncode, run.stderr) == (0, "")
+    return set(run.stdout.split())
+
+
+@pytest.mark.parametrize(
+    ("statement", "absent"),
+    [
+        ("import croupier.sdk", {"re2", "prometheus_client", "structlog", *TERMINAL, *WEB}),
+        ("import croupier.master.__main__", {"grpc", "structlog", "rich", *WEB}),
+        ("import croupier.master.app", {"re2", "structlog", "croupier.etcd", *TERMINAL, *WEB}),
+        ("import croupier.agent.__main__", {"grpc", "structlog", "rich", *WEB}),
+        ("import croupier.agent.app", {"re2", "structlog", *TERMINAL, *WEB}),
+        ("import croupier.ctl.__main__", {"grpc", "google.protobuf", "structlog", "rich", *WEB}),
+    ],
+)
+def test_import_loads_no_heavy_module(statement: str, absent: set[str]) -> None:
+    assert loaded_by(statement) & absent == set()
+
+
+def test_first_pattern_loads_re2() -> None:
+    assert "re2" in loaded_by("from croupier.sdk import matches; matches('rack', 'r.*')")
+
+
+def test_pattern_without_re2_is_refused_by_name() -> None:
+    program = """
+sys.modules["re2"] = None
+from croupier.sdk import InvalidRequest, matches
+try:
+    matches("rack", "r.*")
+except InvalidRequest as error:
+    assert "constraint on rack" in str(error) and "pip install google-re2" in str(error), error
+else:
+    raise AssertionError("the pattern was taken")
+"""
+    loaded_by(program)
