@@ -75,3 +75,14 @@ def test_a_work_dir_that_no_agent_has_used_is_not_cleaned_up(tmp_path: Path) -> 
     assert "is no agent's work dir" in said[0]
     assert not (tmp_path / "typo").exists()
     assert not (tmp_path / "checkpoint.log").exists()
+
+
+def test_the_command_loads_grpc_and_aiohttp_only_to_serve() -> None:
+    code = """
+import sys, croupier.agent.__main__
+print([name for name in ("grpc", "aiohttp", "prometheus_client") if name in sys.modules])
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert (done.stdout, done.stderr, done.returncode) == ("[]\n", "", 0)
