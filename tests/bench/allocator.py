@@ -166,7 +166,7 @@ def add(agents: int, frameworks: int) -> Measured:
     allocator = make(agents, 1)
     grants = deal(allocator)
     for grant in grants[: agents // 100]:
-        withdraw(allocator, grant)
+        settle(allocator, grant, None)
 
     def come() -> None:
         for number in range(1, frameworks + 1):
@@ -194,8 +194,8 @@ def suppressed(agents: int, frameworks: int) -> Measured:
     return dealt(allocator)
 
 
-def withdraw(allocator: Allocator, grant: Grant) -> None:
-    allocator.withdraw(grant.framework_id, grant.role, grant.agent_id, grant.resources)
+def settle(allocator: Allocator, grant: Grant, until: float | None) -> None:
+    allocator.settle_offers(*grant.place, grant.units, unused=grant.resources, refused_until=until)
 
 
 def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, float]]:
@@ -218,10 +218,7 @@ def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, fl
 def decline_all(allocator: Allocator) -> None:
     while grants := deal(allocator):
         for grant in grants:
-            place = (grant.framework_id, grant.role, grant.agent_id)
-            allocator.answered(grant.framework_id, grant.role, grant.units, ())
-            allocator.refuse(*place, grant.resources, 3600.0)
-            withdraw(allocator, grant)
+            settle(allocator, grant, 3600.0)
 
 
 SCENARIOS: dict[str, Callable[[int, int], Measured]] = {

@@ -105,22 +105,36 @@ class Dealing:
         if not tasks:
             wanted = [unit for unit, number in grant.units for _ in range(number)]
             wanted = wanted or [grant.resources]
-        place = (grant.framework_id, grant.role, grant.agent_id)
-        left, launched = grant.resources, []
+        place, left, launched = grant.place, grant.resources, []
         for task in wanted:
             launched.append(task if task.ranges or task.sets else task.carve(left, 1))
             left = left - launched[-1]
             self.allocator.launch(*place, launched[-1])
-        self.allocator.withdraw(*place, left)
-        self._answered(grant, launched)
+        self.allocator.settle_offers(*place, grant.units, launched, left)
+        self.allocator.check()
 
     def decline(self, grant: Grant, refuse_s: float | None = None) -> None:
         """Give all of it back; with `refuse_s`, refuse it so long."""
-        place = (grant.framework_id, grant.role, grant.agent_id)
-        if refuse_s is not None:
-            self.allocator.refuse(*place, grant.resources, self.now + refuse_s)
-        self.allocator.withdraw(*place, grant.resources)
-        self._answered(grant, [])
+        until = None if refuse_s is None else self.now + refuse_s
+        self.allocator.settle_offers(
+            *grant.place, grant.units, unused=grant.resources, refused_until=until
+        )
+        self.allocator.check()
+
+    def refuse(
+        self,
+        framework_id: FrameworkId,
+        role: Role,
+        agent_id: AgentId,
+        refused: Resources,
+        until: float,
+    ) -> None:
+        """Set a filter, as a decline of `refused` does."""
+        allocator = self.allocator
+        allocator.pool.agents[agent_id].filters.add(
+            allocator.tree.leaves[framework_id, role], refused, until
+        )
+        allocator.pool.wake_at(agent_id, until)
 
     def finish(self, grant: Grant, task: str) -> None:
         """A task of an accepted grant ends."""
@@ -153,8 +167,3 @@ class Dealing:
 
     def free(self, agent: str) -> str:
         return str(self.allocator.free(AgentId(agent)))
-
-    def _answered(self, grant: Grant, launched: Sequence[Resources]) -> None:
-        place = (grant.framework_id, grant.role)
-        self.allocator.answered(*place, grant.units, launched, grant.agent_id)
-        self.allocator.check()

@@ -239,13 +239,10 @@ class Tossing(Books):
         for task in launched:
             self.allocator.launch(*place, task)
             self.tasks.append(Task(place, task))
-        if left and refuse_s is not None:
-            self.allocator.refuse(*place, left, self.now + refuse_s)
-            if self.members[offer.framework_id].is_connected:
-                refusal = Refusal(left, self.now + refuse_s)
-                self.refusals.setdefault(place, []).append(refusal)
-        self.allocator.withdraw(*place, left)
-        self.allocator.answered(*place[:2], offer.units, launched, place[2])
+        until = None if refuse_s is None else self.now + refuse_s
+        if left and until is not None and self.members[offer.framework_id].is_connected:
+            self.refusals.setdefault(place, []).append(Refusal(left, until))
+        self.allocator.settle_offers(*place, offer.units, launched, left, until)
 
     def end(self, task: Task) -> None:
         self.tasks.remove(task)

@@ -146,7 +146,7 @@ class Dealt:
                     self.allocator.launch(grant.framework_id, grant.role, grant.agent_id, task)
                     self.running.append(grant.role)
                 tasks = [task] * len(grant.deals)
-                self.allocator.answered(grant.framework_id, grant.role, grant.units, tasks)
+                self.allocator.settle_offers(*grant.place, grant.units, tasks)
 
     def end(self, path: str) -> None:
         """A task of the client ends, and its room is dealt."""

@@ -56,7 +56,7 @@ class Cluster:
                         self.tasks[grant.framework_id, key] = task
                         self.allocator.launch(*place, unit)
                         launched.append(unit)
-                self.allocator.answered(grant.framework_id, grant.role, grant.units, launched)
+                self.allocator.settle_offers(*place, grant.units, launched)
         self.allocator.check()
 
     def end(self, victim: Holding) -> None:

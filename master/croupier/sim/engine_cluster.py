@@ -97,7 +97,7 @@ class EngineCluster:
             for grant in grants:
                 client = self.clients[grant.framework_id]
                 tasks = [self.unit(client)] * len(grant.deals)
-                self.allocator.answered(grant.framework_id, grant.role, grant.units, tasks)
+                self.allocator.settle_offers(*grant.place, grant.units, tasks)
 
     def end(self, task: EngineTask) -> None:
         """A task ends."""

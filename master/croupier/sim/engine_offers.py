@@ -80,8 +80,10 @@ class EngineDecliners:
             if any(grant.framework_id == self._ids[willing] for grant in grants):
                 return cycle
             for grant in grants:
-                who = (grant.framework_id, grant.role, grant.agent_id)
-                self._allocator.withdraw(*who, grant.resources)
-                self._allocator.refuse(*who, grant.resources, cycle + float(refuse))
-                self._allocator.answered(grant.framework_id, grant.role, grant.units, ())
+                self._allocator.settle_offers(
+                    *grant.place,
+                    grant.units,
+                    unused=grant.resources,
+                    refused_until=cycle + float(refuse),
+                )
         return None

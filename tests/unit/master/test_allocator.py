@@ -25,14 +25,9 @@ def numbers(grant: Grant) -> int:
     return sum(number for _, number in grant.units)
 
 
-def withdraw(allocator: Allocator, grant: Grant) -> None:
-    allocator.withdraw(grant.framework_id, grant.role, grant.agent_id, grant.resources)
-
-
-def refuse(allocator: Allocator, grant: Grant, until: float) -> None:
-    place = (grant.framework_id, grant.role, grant.agent_id)
-    allocator.refuse(*place, grant.resources, until)
-    withdraw(allocator, grant)
+def decline(allocator: Allocator, grant: Grant, until: float | None = None) -> None:
+    """Free all of a grant; with `until`, have it not offered again before."""
+    allocator.settle_offers(*grant.place, grant.units, unused=grant.resources, refused_until=until)
 
 
 def make_allocator(*frameworks: FrameworkId, **weights: int) -> Allocator:
@@ -106,7 +101,7 @@ class TestDealing:
         for _ in range(4):
             (grant,) = allocator.run(0.0)
             order.append(grant.framework_id)
-            withdraw(allocator, grant)
+            decline(allocator, grant)
         assert order == [F1, F2, F1, F2]
 
     def test_a_pass_is_sliced_by_its_budget(self) -> None:
@@ -131,8 +126,11 @@ class TestDealing:
         allocator.add_agent(A2, Resources.parse("cpus:2"))
         grants = allocator.run(0.0)
         assert [numbers(grant) for grant in grants] == [2, 1]
-        allocator.answered(F1, R1, grants[0].units, [Resources.parse("cpus:1")] * 2)
-        allocator.answered(F1, R1, grants[1].units, [])
+        task = Resources.parse("cpus:1")
+        allocator.launch(F1, R1, A1, task)
+        allocator.launch(F1, R1, A1, task)
+        allocator.settle_offers(*grants[0].place, grants[0].units, [task, task])
+        decline(allocator, grants[1])
         assert [demand.count for demand in allocator.demands(F1)] == [1]
 
     def test_constraints_choose_agents(self) -> None:
@@ -172,8 +170,7 @@ class TestFilters:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
-        allocator.refuse(F1, R1, A1, grant.resources, until=100.0)
-        withdraw(allocator, grant)
+        decline(allocator, grant, until=100.0)
         assert allocator.run(0.0) == []
         allocator.wake(100.0)
         assert len(allocator.run(100.0)) == 1
@@ -183,18 +180,18 @@ class TestFilters:
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
         part = Resources.parse("cpus:3")
-        allocator.refuse(F1, R1, A1, part, until=100.0)
-        allocator.withdraw(F1, R1, A1, part)
+        rest = grant.resources - part
+        allocator.launch(F1, R1, A1, rest)
+        allocator.settle_offers(F1, R1, A1, grant.units, [rest], part, 100.0)
         assert allocator.run(0.0) == []
-        allocator.withdraw(F1, R1, A1, grant.resources - part)
+        allocator.release(F1, R1, A1, rest)
         assert [str(each.resources) for each in allocator.run(0.0)] == ["cpus:4"]
 
     def test_revive_forgets_filters(self) -> None:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
-        allocator.refuse(F1, R1, A1, grant.resources, until=100.0)
-        withdraw(allocator, grant)
+        decline(allocator, grant, until=100.0)
         allocator.revive(F1)
         assert len(allocator.run(0.0)) == 1
 
@@ -208,7 +205,7 @@ class TestFilters:
             allocator.add_agent(AgentId(str(number)), Resources.parse("cpus:4"))
         while grants := allocator.run(0.0):
             for grant in grants:
-                refuse(allocator, grant, 3600.0)
+                decline(allocator, grant, 3600.0)
         assert allocator.filter_count() == 2000
         passes = allocator.passes
         for second in range(1000):
@@ -229,8 +226,8 @@ class TestKeeping:
         allocator.add_agent(A1, Resources.parse("cpus:18;mem:20GB"))
         (grant,) = allocator.run(0.0)
         task = Resources.parse("cpus:1;mem:1GB")
-        allocator.answered(F1, R1, grant.units, [task] * numbers(grant))
         allocator.launch(F1, R1, A1, grant.resources)
+        allocator.settle_offers(*grant.place, grant.units, [task] * numbers(grant))
         allocator.connect(F2, True)
         assert allocator.run(0.0) == []
         return allocator
@@ -265,8 +262,8 @@ class TestKeeping:
             allocator.add_agent(agent_id, Resources.parse("cpus:2"))
         one = Resources.parse("cpus:1")
         for grant in allocator.run(0.0):
-            allocator.answered(F1, R1, grant.units, [one, one])
             allocator.launch(F1, R1, grant.agent_id, grant.resources)
+            allocator.settle_offers(*grant.place, grant.units, [one, one])
         allocator.connect(F2, True)
 
         def end_one_task_each() -> list[str]:

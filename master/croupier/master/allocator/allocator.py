@@ -22,7 +22,7 @@ from croupier.master.allocator.rules import Rules
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
 
@@ -164,52 +164,48 @@ class Allocator(Charges):
             if leaf.is_listed:
                 self.pool.unsettle_all(leaf)
 
-    # Answers.
+    # Ending offers.
 
-    def refuse(
+    def settle_offers(
         self,
         framework_id: FrameworkId,
         role: Role,
         agent_id: AgentId,
-        amount: Resources,
-        until: float,
-    ) -> None:
-        """Do not offer the framework what `amount` contains of the agent before `until`.
-
-        Nor, in any case, before everybody else who can use the agent was asked.
-        """
-        leaf = self._frameworks[framework_id][role]
-        if not leaf.is_connected:
-            return
-        self.pool.agents[agent_id].filters.add(leaf, amount, until)
-        self.pool.wake_at(agent_id, until)
-
-    def answered(
-        self,
-        framework_id: FrameworkId,
-        role: Role,
         units: Units,
-        launched: Sequence[Resources],
-        agent_id: AgentId | None = None,
+        launched: Sequence[Resources] = (),
+        unused: Resources = NOTHING,
+        refused_until: float | None = None,
         offers: int = 1,
     ) -> None:
-        """Offers of one agent ended that had these units of the demand together.
+        """End offers of one agent: free what no task uses, and count the demand down.
+
+        Tasks are charged by `launch` before. O(log n + agents if other agents may fit now).
 
         Args:
-            framework_id: whose they were.
-            role: in which of its roles.
-            units: as in their grants.
-            launched: what each task takes that was launched on them.
-            agent_id: the agent; tells apart demands that differ in constraints alone.
-            offers: how many they were.
+            framework_id: the framework that had the offers.
+            role: its role in which they were made.
+            agent_id: the agent.
+            units: the units of their grants together.
+            launched: the resources of each task that was launched on them.
+            unused: what their tasks leave over.
+            refused_until: do not offer the framework what `unused` contains of the agent before
+                this time, nor before every other framework that can use the agent was offered
+                it; None sets no filter.
+            offers: how many offers ended.
         """
-        leaf = self._frameworks[framework_id].get(role)
-        if leaf is None:
-            return
+        leaf = self._frameworks[framework_id][role]
+        agent = self.pool.agents[agent_id]
+        if unused and refused_until is not None and leaf.is_connected:
+            agent.filters.add(leaf, unused, refused_until)
+            self.pool.wake_at(agent_id, refused_until)
+        if unused:
+            self._free(agent_id, unused)
+            self.tree.withdraw(leaf, unused.scalars)
+            self._make_room(leaf)
         slots = sum(number for _, number in units) if units else offers
         self.tree.count_slots(leaf, len(launched) - slots)
         if leaf.wants is not None:
-            self._count(leaf, units, launched, agent_id)
+            self._count(leaf, units, launched, agent.facts)
         self._forget_if_left(leaf)
 
     # Deciding.
@@ -301,12 +297,10 @@ class Allocator(Charges):
             self.pool.unsettle_saved()
 
     def _count(
-        self, leaf: Leaf, units: Units, launched: Sequence[Resources], agent_id: AgentId | None
+        self, leaf: Leaf, units: Units, launched: Sequence[Resources], facts: Mapping[str, str]
     ) -> None:
         """Count what is on offer and what is wanted down."""
         assert leaf.wants is not None
-        agent = self.pool.agents.get(agent_id) if agent_id is not None else None
-        facts = agent.facts if agent is not None else {}
         before = shapes(leaf.wants)
         for unit, number in units:
             give_back(leaf.wants, unit, number, facts)

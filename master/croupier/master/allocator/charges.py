@@ -105,18 +105,6 @@ class Charges(Account):
             leaf = self._frameworks[framework_id][role]
             self._release(leaf, total_of(amounts).scalars, len(amounts))
 
-    def withdraw(
-        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
-    ) -> None:
-        """Free what was on offer; the agent is looked at again. O(log n)."""
-        if not amount:
-            return
-        leaf = self._frameworks[framework_id][role]
-        self._free(agent_id, amount)
-        self.tree.withdraw(leaf, amount.scalars)
-        self._make_room(leaf)
-        self._forget_if_left(leaf)
-
     # Inside.
 
     def _charge(

@@ -29,6 +29,11 @@ class Grant(NamedTuple):
     units: Units
     deals: tuple[int, ...]
 
+    @property
+    def place(self) -> tuple[FrameworkId, Role, AgentId]:
+        """Framework, role and agent."""
+        return self.framework_id, self.role, self.agent_id
+
     def joined(self, other: Grant) -> Grant:
         """This and a later grant of the same agent to the same framework, as one."""
         units: dict[Resources, int] = {}
@@ -49,12 +54,11 @@ def merged(grants: Iterable[Grant], is_one: Callable[[Grant], bool]) -> list[Gra
     found: list[Grant] = []
     places: dict[tuple[FrameworkId, Role, AgentId], int] = {}
     for grant in grants:
-        key = (grant.framework_id, grant.role, grant.agent_id)
-        place = places.get(key)
+        place = places.get(grant.place)
         joined = None if place is None else found[place].joined(grant)
         if place is not None and joined is not None and is_one(joined):
             found[place] = joined
         else:
-            places[key] = len(found)
+            places[grant.place] = len(found)
             found.append(grant)
     return found

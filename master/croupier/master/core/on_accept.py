@@ -58,7 +58,16 @@ def accept(
         for task, verdict in zip(listed, verdicts, strict=True)
         if verdict.error is None and isinstance(task, TaskInfo)
     ]
-    _settle(state, offers, left, launched, now + refuse_s)
+    state.allocator.settle_offers(
+        offers[0].framework_id,
+        offers[0].role,
+        offers[0].agent_id,
+        tuple(unit for offer in offers for unit in offer.units),
+        launched,
+        left,
+        now + refuse_s,
+        len(offers),
+    )
     for offer in offers:
         yield end_offer(state, offer, "accepted", "", now)
     return verdicts
@@ -212,19 +221,3 @@ def order_launch(state: State, task: Task) -> Iterator[Effect]:
     assert agent.session is not None
     epoch = state.frameworks[task.framework_id].epoch
     yield Send(agent.session, LaunchTask(task.framework_id, task.info, task.role, epoch))
-
-
-def _settle(
-    state: State,
-    offers: list[Offer],
-    left: Resources,
-    launched: Sequence[Resources],
-    until: float,
-) -> None:
-    """Give back what the tasks left over, and count the demand down."""
-    framework_id, role, agent_id = offers[0].framework_id, offers[0].role, offers[0].agent_id
-    if left:
-        state.allocator.refuse(framework_id, role, agent_id, left, until)
-        state.allocator.withdraw(framework_id, role, agent_id, left)
-    units = tuple(unit for offer in offers for unit in offer.units)
-    state.allocator.answered(framework_id, role, units, launched, agent_id, len(offers))

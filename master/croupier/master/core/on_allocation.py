@@ -67,13 +67,16 @@ def return_offer(
     everybody else was asked.
     """
     yield end_offer(state, offer, outcome, message, now)
-    allocator, amount = state.allocator, offer.resources
-    place = (offer.framework_id, offer.role, offer.agent_id)
     if refuse_s is not None:
-        allocator.refuse(*place, amount, now + refuse_s)
         state.preemptor.declined(offer.framework_id, offer.role, now)
-    allocator.withdraw(*place, amount)
-    allocator.answered(offer.framework_id, offer.role, offer.units, (), offer.agent_id)
+    state.allocator.settle_offers(
+        offer.framework_id,
+        offer.role,
+        offer.agent_id,
+        offer.units,
+        unused=offer.resources,
+        refused_until=None if refuse_s is None else now + refuse_s,
+    )
 
 
 def rescind(

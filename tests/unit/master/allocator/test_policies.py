@@ -219,13 +219,9 @@ class TestSlots:
         (one,) = dealing.deal()
         dealing.accept(one, "cpus:0.5")
         (two,) = dealing.deal()
-        place = (FrameworkId("f"), Role("r"), one.agent_id)
-        task = two.resources
-        dealing.allocator.withdraw(*place, task)
-        dealing.allocator.answered(*place[:2], two.units, [], offers=1)
+        dealing.decline(two)
         (whole,) = dealing.deal()
-        dealing.allocator.withdraw(*place, whole.resources)
-        dealing.allocator.answered(*place[:2], (), [], place[2], 1)
+        dealing.decline(whole)
         assert dealing.allocator.tree.roles[Role("r")].slots == 1
 
     def test_a_framework_that_leaves_its_role_leaves_no_slots(self) -> None:

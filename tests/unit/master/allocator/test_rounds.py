@@ -110,7 +110,7 @@ class TestFilters:
         dealing.agent("m", "cpus:4;mem:4GB")
         place = (FrameworkId("f"), Role("f"), AgentId("m"))
         for refused, until in (("cpus:4;mem:1GB", 50.0), ("cpus:1;mem:4GB", 100.0)):
-            dealing.allocator.refuse(*place, amount(refused), until)
+            dealing.refuse(*place, amount(refused), until)
         taken = (FrameworkId("g"), Role("g"), AgentId("m"))
         dealing.framework("g", want("cpus:100"))
         dealing.allocator.charge(*taken, amount("mem:3GB"))
@@ -191,9 +191,9 @@ def test_a_filter_takes_less_than_200_bytes() -> None:
     before = tracemalloc.get_traced_memory()[0]
     while grants := allocator.run(0.0):
         for grant in grants:
-            place = (grant.framework_id, grant.role, grant.agent_id)
-            allocator.refuse(*place, grant.resources, 3600.0)
-            allocator.withdraw(*place, grant.resources)
+            allocator.settle_offers(
+                *grant.place, grant.units, unused=grant.resources, refused_until=3600.0
+            )
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
     assert allocator.filter_count() == 200 * 50

@@ -110,7 +110,7 @@ class TestScarceNoMore:
 
     def test_it_refused_the_agent(self) -> None:
         dealing = self.make()
-        dealing.allocator.refuse(*self.place, amount("cpus:4;gpus:1;mem:4GB"), 100.0)
+        dealing.refuse(*self.place, amount("cpus:4;gpus:1;mem:4GB"), 100.0)
         dealing.allocator.release(*self.place, amount("mem:1GB"))
         dealing.fill()
         assert dealing.free("m") == "mem:1GB;gpus:1"
