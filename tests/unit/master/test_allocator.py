@@ -300,3 +300,33 @@ def test_a_capacity_change_keys_everything_anew() -> None:
     allocator.run(0.0)
     allocator.check()
     assert allocator.share(F1) == 1
+
+
+def test_a_grant_by_the_caller_ignores_demand_and_filters() -> None:
+    allocator = make_allocator(F1)
+    allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
+    allocator.set_demand(F1, (Demand(Resources.parse("cpus:100")),))
+    allocator.suppress(F1)
+    assert allocator.run(0.0) == []
+    granted = allocator.grant(F1, R1, A1, Resources.parse("cpus:3"))
+    assert granted.resources == Resources.parse("cpus:3")
+    assert allocator.free(A1) == Resources.parse("cpus:1;mem:4GB")
+    assert allocator.share(F1) == Fraction(3, 4)
+    allocator.check()
+    with pytest.raises(ValueError, match="cpus"):
+        allocator.grant(F1, R1, A1, Resources.parse("cpus:2"))
+    decline(allocator, granted)
+    assert allocator.free(A1) == Resources.parse("cpus:4;mem:4GB")
+    allocator.check()
+
+
+def test_an_agent_changes_around_what_is_charged_on_it() -> None:
+    allocator = make_allocator(F1)
+    allocator.add_agent(A1, Resources.parse("cpus:4"))
+    allocator.grant(F1, R1, A1, Resources.parse("cpus:3"))
+    with pytest.raises(ValueError, match="cpus"):
+        allocator.change_agent(A1, Resources.parse("cpus:2;mem:1GB"), "h", {})
+    allocator.change_agent(A1, Resources.parse("cpus:3;mem:1GB"), "h", {"rack": "r1"})
+    assert allocator.free(A1) == Resources.parse("mem:1GB")
+    assert allocator.share(F1) == 1
+    allocator.check()

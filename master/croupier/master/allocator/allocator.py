@@ -72,6 +72,22 @@ class Allocator(Charges):
             for want in leaf.wants or ():
                 want.unmet.pop(agent_id, None)
 
+    def change_agent(
+        self, agent_id: AgentId, total: Resources, hostname: str, attributes: Attributes
+    ) -> None:
+        """Change an agent's total, name and attributes. What is charged on it stays charged.
+
+        Raises:
+            ValueError: if `total` does not hold what is charged; nothing is changed then.
+        """
+        agent = self.pool.agents[agent_id]
+        free = total - (agent.total - agent.free)
+        self._totals.add(agent.total.scalars, -1)
+        self._totals.add(total.scalars)
+        agent.total, agent.facts = total, facts_of(hostname, attributes)
+        self.pool.set_free(agent, free)
+        self.pool.unsettle(agent)
+
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""
         agent = self.pool.agents[agent_id]

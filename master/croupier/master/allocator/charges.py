@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from croupier.master.allocator import limit_waiters, limits
+from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.queries import Account
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -73,6 +74,20 @@ class Charges(Account):
         """Free what a task was charged while its agent was absent. O(log n)."""
         self.absent.release(agent_id, amount.scalars)
         self._release(self._frameworks[framework_id][role], amount.scalars)
+
+    def grant(
+        self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
+    ) -> Grant:
+        """Grant what the caller chose, past demand, filters and the policy. O(log n).
+
+        Raises:
+            ValueError: if that much is not free on the agent.
+        """
+        leaf = self._frameworks[framework_id][role]
+        agent = self.pool.agents[agent_id]
+        self.pool.set_free(agent, agent.free - amount)
+        number = self.tree.deal(leaf, amount.scalars)
+        return Grant(framework_id, role, agent_id, amount, (), (number,))
 
     def launch(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources

@@ -205,17 +205,17 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
         )
         return
     state.removals.append(now)
-    yield from give_up(state, agent, now)
+    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
+    yield from give_up(state, agent, message, now)
 
 
-def give_up(state: State, agent: Agent, now: float) -> Iterator[Effect]:
-    """An agent was away for too long: its tasks are UNREACHABLE, its resources do not count."""
+def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
+    """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
     agent.is_recovering = False
     agent.move(AgentState.UNREACHABLE)
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     _leave_pool(state, agent)
     yield Save(agent.record())
-    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
     for task in list(agent.tasks.values()):
         if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
             yield from drop(state, task)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.master.allocator.grant import Grant
 from croupier.master.core.deadlines import OfferExpiry
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import OfferEnded, OfferMade, OfferOutcome
@@ -14,30 +15,33 @@ from croupier.model.ids import OfferId
 
 
 def on_allocation_due(state: State, budget: int, now: float) -> Iterator[Effect]:
-    """Deal, and offer what was dealt."""
+    """Run a slice of an allocation pass, and offer what it grants."""
     for grant in state.allocator.run(now, budget):
-        framework = state.frameworks[grant.framework_id]
-        agent = state.agents[grant.agent_id]
-        assert framework.session is not None
-        assert agent.session is not None
-        lease_s = framework.offer_lease_s
-        offer = Offer(
-            OfferId(state.next_id("O")),
-            framework.framework_id,
-            agent.agent_id,
-            grant.role,
-            grant.resources,
-            grant.units,
-            made_at=now,
-            expires_at=now + lease_s,
-        )
-        state.offers[offer.offer_id] = offer
-        framework.offers[offer.offer_id] = offer
-        agent.offers[offer.offer_id] = offer
-        state.deadlines.set(OfferExpiry(offer.offer_id), offer.expires_at)
-        message = Offered(offer.offer_id, agent.describe(), offer.role, offer.resources, lease_s)
-        yield Send(framework.session, message)
-        yield Happened(OfferMade(offer.offer_id, offer.framework_id, offer.agent_id))
+        yield from offer(state, grant, state.frameworks[grant.framework_id].offer_lease_s, now)
+
+
+def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Effect]:
+    """Offer a grant for `lease_s` seconds. The framework and the agent must be connected."""
+    framework, agent = state.frameworks[grant.framework_id], state.agents[grant.agent_id]
+    assert framework.session is not None
+    assert agent.session is not None
+    made = Offer(
+        OfferId(state.next_id("O")),
+        framework.framework_id,
+        agent.agent_id,
+        grant.role,
+        grant.resources,
+        grant.units,
+        made_at=now,
+        expires_at=now + lease_s,
+    )
+    state.offers[made.offer_id] = made
+    framework.offers[made.offer_id] = made
+    agent.offers[made.offer_id] = made
+    state.deadlines.set(OfferExpiry(made.offer_id), made.expires_at)
+    message = Offered(made.offer_id, agent.describe(), made.role, made.resources, lease_s)
+    yield Send(framework.session, message)
+    yield Happened(OfferMade(made.offer_id, made.framework_id, made.agent_id))
 
 
 def end_offer(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import NoReturn
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import Event, Heard
@@ -10,7 +11,6 @@ from croupier.master.leadership import Leadership
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
-from croupier.master.term import Term
 from croupier.master.wire.from_framework import call_from_wire, split, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.errors import error_to_wire
@@ -39,25 +39,34 @@ class FrameworkService(FrameworkServiceServicer):
             term = self._leadership.term()
             session = term.sessions.open_framework(host_of(context.peer()))
         except Unavailable as refusal:
-
-            async def tell(error: CroupierError) -> None:
-                event = pb.Event(error=error_to_wire(error))
-                await context.write(pb.FrameworkServiceConnectResponse(events=[event]))
-
-            await refuse(context, tell, refusal)
+            await refuse_framework(context, refusal)
+        first_call_s = term.sessions.limits.first_call_s
         try:
-            await _serve(term, session, request_iterator, context)
+            await serve_framework(
+                session, term.driver.inbox, first_call_s, request_iterator, context
+            )
         finally:
             term.sessions.forget(session.session_id)
 
 
-async def _serve(
-    term: Term,
+async def refuse_framework(context: Context, refusal: CroupierError) -> NoReturn:
+    """End a framework's stream with `refusal`, before there is a session."""
+
+    async def write(error: CroupierError) -> None:
+        event = pb.Event(error=error_to_wire(error))
+        await context.write(pb.FrameworkServiceConnectResponse(events=[event]))
+
+    await refuse(context, write, refusal)
+
+
+async def serve_framework(
     session: FrameworkSession,
+    inbox: Inbox[Event],
+    first_call_s: float,
     requests: AsyncIterator[pb.FrameworkServiceConnectRequest],
     context: Context,
 ) -> None:
-    inbox, first_call_s = term.driver.inbox, term.sessions.limits.first_call_s
+    """Serve a framework's session until its stream ends or the core closes it."""
 
     async def handle(request: pb.FrameworkServiceConnectRequest) -> None:
         session.is_introduced |= any(call.HasField("subscribe") for call in request.calls)
