@@ -15,14 +15,14 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Adopt,
     Checkpoint,
-    Dismiss,
     Effect,
     Force,
     Forget,
+    ForgetRun,
     HealthChanged,
-    Introduce,
     Moved,
     RefuseLaunch,
+    SendRegister,
     SendUpdates,
     Signal,
     Spawn,
@@ -97,7 +97,7 @@ class AnAgent(RuleBasedStateMachine):
         self.made: defaultdict[Key, int] = defaultdict(int)
         self.next_pid = 100
         self.told_problems: tuple[Problem, ...] = ()
-        self.do(ev.Begun())
+        self.do(ev.AgentStarted())
 
     def do(self, *events: Event) -> None:
         """A batch that is decided, made durable and performed."""
@@ -122,7 +122,7 @@ class AnAgent(RuleBasedStateMachine):
                     key = (status.framework_id, status.task_id)
                     assert status.sequence <= self.heard[key] + 1, "none is left out"
                     self.heard[key] = max(self.heard[key], status.sequence)
-            case Introduce(session):
+            case SendRegister(session):
                 self.told_problems = self.state.health.problems
                 assert self.open
                 assert session == self.sessions
@@ -135,14 +135,14 @@ class AnAgent(RuleBasedStateMachine):
             case Adopt(key, run):
                 self.looks.append((key, run))
             case Signal(key, 0, force):
-                assert force is Force.MAKE, "only an end is forced before a start is known"
+                assert force is Force.KILL, "only an end is forced before a start is known"
                 assert key in dict(self.queue)
             case Signal(key, pid, force):
                 assert key in self.watched, "only who is watched can be told anything"
                 assert self.runs[self.run_of[key]].pid == pid, "no signal hits a stranger"
-                if force is Force.MAKE:
+                if force is Force.KILL:
                     self.forced.add(key)
-            case Dismiss(_, run):
+            case ForgetRun(_, run):
                 ended = self.runs.pop(run, None)
                 assert ended is None or ended.ended, "what runs is watched"
             case Forget(key):
@@ -247,7 +247,7 @@ class AnAgent(RuleBasedStateMachine):
             self.made[key] = task.updates.sequence
             self.heard.setdefault(key, task.updates.sequence)
         self.state.check()
-        self.do(ev.Begun())
+        self.do(ev.AgentStarted())
         assert {key for key, _ in self.looks} == self.state.adopting
 
     @rule(framework=FRAMEWORKS, task=TASKS)
@@ -282,7 +282,7 @@ class AnAgent(RuleBasedStateMachine):
             self.do(ev.Connected(self.sessions))
             if self.state.session is not None and not self.state.tasks:
                 named = self.state.agent_id or AgentId(f"A{self.sessions}")
-                self.do(ev.Heard(self.sessions), ev.Registered(named))
+                self.do(ev.MasterSeen(self.sessions), ev.Registered(named))
 
     @rule()
     @precondition(lambda self: self.open)
@@ -299,19 +299,19 @@ class AnAgent(RuleBasedStateMachine):
 
     @rule()
     def run_out_of_room(self) -> None:
-        self.do(ev.OutOfRoom())
+        self.do(ev.DiskFull())
         assert not self.state.health.is_healthy
 
     @rule()
     def stop(self) -> None:
-        self.do(ev.StopAsked())
+        self.do(ev.StopRequested())
 
     @rule(seconds=st.sampled_from([1.0, 10.0, 700.0]))
     def wait(self, seconds: float) -> None:
         self.now += seconds
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self.now:
-            self.do(ev.Due())
+            self.do(ev.DeadlinePassed())
 
     @invariant()
     def holds(self) -> None:

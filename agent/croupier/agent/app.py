@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry
 
 from croupier.agent.checkpoint import WHAT_TO_DO, Checkpoint
 from croupier.agent.cleanup import check_used, clean_up, unknown_runs
-from croupier.agent.core.events import Event, StopAsked
+from croupier.agent.core.events import Event, StopRequested
 from croupier.agent.core.on_task import STOP_GRACE_MS
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
@@ -245,7 +245,7 @@ class Agent:
     async def _end_tasks(self) -> None:
         assert self._driver is not None
         assert self._supervisor is not None
-        self._inbox.put_now(StopAsked())
+        self._inbox.put_now(StopRequested())
         await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
         if not self._driver.all_ended.is_set():
             _log.error("tasks_do_not_end", tasks=self.state.live)

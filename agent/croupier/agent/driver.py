@@ -11,7 +11,7 @@ from typing import Protocol
 
 from croupier.agent import health_check
 from croupier.agent.checkpoint import Checkpoint
-from croupier.agent.core.events import Begun, Event, HealthChecked, OutOfRoom
+from croupier.agent.core.events import AgentStarted, DiskFull, Event, HealthChecked
 from croupier.agent.reactor import Batch, Reactor
 from croupier.model.clock import Clock
 from croupier.process.inbox import Inbox
@@ -54,7 +54,7 @@ class Driver:
             Unavailable: if records cannot be made durable.
         """
         reactor, clock = self._reactor, self._clock
-        reactor.decide(Begun())
+        reactor.decide(AgentStarted())
         while True:
             began = clock.now()
             for event in self._inbox.take(BATCH):
@@ -85,7 +85,7 @@ class Driver:
         self._timings.committed(self._clock.now() - began, size)
         if not self._checkpoint.has_room:
             # Before any launch that waits in the inbox.
-            self._reactor.decide(OutOfRoom())
+            self._reactor.decide(DiskFull())
 
     def _report_stall(self) -> None:
         """Become unhealthy while a commit waits for the disk: the health check waits as well."""

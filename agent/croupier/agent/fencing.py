@@ -31,7 +31,7 @@ class NewestMaster:
         """Begin with what the records say."""
         self.cluster, self.epoch, self.position = cluster, epoch, position
 
-    def hear(self, message: pb.AgentServiceConnectResponse, *, is_registered: bool = True) -> bool:
+    def admit(self, message: pb.AgentServiceConnectResponse, *, is_registered: bool = True) -> bool:
         """Take in who says `message`; whether anything about it is new.
 
         Nothing is, until that master has taken the agent in: `is_registered`.

@@ -20,7 +20,7 @@ from croupier.agent.core.events import (
     Connected,
     Disconnected,
     Event,
-    Heard,
+    MasterSeen,
     Registered,
     Removed,
 )
@@ -189,7 +189,7 @@ class Link:
             retry_in_s=round(wait_s, 3),
         )
 
-    def introduce(self, session: int, state: AgentState) -> None:
+    def send_register(self, session: int, state: AgentState) -> None:
         """Say REGISTER as the first thing in the session."""
         if session != self._session:
             return
@@ -198,7 +198,7 @@ class Link:
         for report in register_to_wire(self._identity, state):
             self._outbox.put(report)
 
-    def send(self, session: int, statuses: Sequence[TaskStatus]) -> None:
+    def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         """Queue status updates."""
         if session != self._session:
             return
@@ -207,14 +207,14 @@ class Link:
             if not self._outbox.put(updates_to_wire(part)):
                 return
 
-    def tell_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
+    def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Say what keeps the agent from launching tasks, now and with each heartbeat."""
         self._problems = problems
         if session == self._session and self._takes_health:
             self._problems_told = problems
             self._put_or_hang_up(health_to_wire(problems))
 
-    def refuse(self, session: int, refused: Sequence[Refused]) -> None:
+    def send_refusals(self, session: int, refused: Sequence[Refused]) -> None:
         """Say which launches the agent refused for its problems."""
         if session != self._session:
             return
@@ -296,14 +296,14 @@ class Link:
         newest = self._newest
         try:
             told = any(order.HasField("registered") for order in message.orders)
-            if not newest.hear(message, is_registered=self._was_registered or told):
+            if not newest.admit(message, is_registered=self._was_registered or told):
                 return
         except Unavailable:
             for order in message.orders:
                 if order.error.code in _SAID_BY_ANYBODY:
                     raise error_from_wire(order.error) from None
             raise
-        self._inbox.put_now(Heard(newest.epoch, newest.cluster, newest.position))
+        self._inbox.put_now(MasterSeen(newest.epoch, newest.cluster, newest.position))
 
     def _on_registered(self, registered: pb.Registered, log: BoundLogger) -> float:
         """Begin to beat; how long the master may be silent from now on."""
@@ -342,7 +342,7 @@ class Link:
             self._beat.cancel()
         is_news = self._problems != self._problems_told
         if self._takes_health and (self._problems or is_news):
-            self.tell_health(self._session, self._problems)
+            self.send_health(self._session, self._problems)
         else:
             self._outbox.put(heartbeat_to_wire())
         loop = asyncio.get_running_loop()

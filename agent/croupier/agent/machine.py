@@ -15,7 +15,7 @@ from croupier.agent.launcher import Launcher
 from croupier.agent.supervisor import Supervisor
 from croupier.model.errors import Unavailable
 
-_SIGNALS = {Force.ASK: SIGTERM, Force.MAKE: SIGKILL}
+_SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
 
 
 class LocalMachine:

@@ -16,14 +16,14 @@ from croupier.agent.core.effects import (
     Adopt,
     CheckHealth,
     Checkpoint,
-    Dismiss,
     Effect,
     Forget,
+    ForgetRun,
     HealthChanged,
-    Introduce,
     Moved,
     Outdated,
     RefuseLaunch,
+    SendRegister,
     SendUpdates,
     Signal,
     Spawn,
@@ -146,7 +146,7 @@ class Metrics:
                 self._count_outdated(key, framework_epoch)
             case HealthChanged(_, problems):
                 _log_health(problems)
-            case Checkpoint() | Introduce() | CheckHealth() | Signal() | Dismiss() | Forget():
+            case Checkpoint() | SendRegister() | CheckHealth() | Signal() | ForgetRun() | Forget():
                 pass
             case _:
                 assert_never(effect)

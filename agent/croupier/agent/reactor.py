@@ -2,7 +2,7 @@
 
 A driver owns one `Reactor` and repeats, in real time (driver.py) or in virtual time:
 
-    reactor.decide(Begun())                 # once, before the first turn
+    reactor.decide(AgentStarted())                 # once, before the first turn
     while True:
         for event in events that arrived:
             reactor.decide(event)
@@ -32,15 +32,15 @@ from croupier.agent.core.effects import (
     Adopt,
     CheckHealth,
     Checkpoint,
-    Dismiss,
     Effect,
     Force,
     Forget,
+    ForgetRun,
     HealthChanged,
-    Introduce,
     Moved,
     Outdated,
     RefuseLaunch,
+    SendRegister,
     SendUpdates,
     Signal,
     Spawn,
@@ -64,16 +64,16 @@ LAZY_S = 0.1
 class Session(Protocol):
     """The connection to the master. Calls for a session that has ended have no effect."""
 
-    def introduce(self, session: int, state: AgentState) -> None:
+    def send_register(self, session: int, state: AgentState) -> None:
         """Send REGISTER."""
 
-    def send(self, session: int, statuses: Sequence[TaskStatus]) -> None:
+    def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
         """Send status updates."""
 
-    def refuse(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
+    def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
         """Report launches that the agent refused, with the reasons."""
 
-    def tell_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
+    def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """Report what keeps the agent from launching tasks."""
 
 
@@ -185,7 +185,7 @@ class Reactor:
         now = self._clock.now()
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= now:
-            self.decide(ev.Due())
+            self.decide(ev.DeadlinePassed())
         effects, self._effects = self._effects, []
         checkpoints = [effect for effect in effects if isinstance(effect, Checkpoint)]
         is_late = self._commit_by is not None and now >= self._commit_by
@@ -239,9 +239,9 @@ class Reactor:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Introduce(session):
+            case SendRegister(session):
                 self._flush()
-                self._session.introduce(session, self.state)
+                self._session.send_register(session, self.state)
             case SendUpdates(session, statuses):
                 self._send_to(session)
                 self._updates.extend(statuses)
@@ -252,7 +252,7 @@ class Reactor:
                 # `decide_at_once` may have found a problem since this effect was decided.
                 effect = HealthChanged(session, self.state.health.problems)
                 self._flush()
-                self._session.tell_health(session, effect.problems)
+                self._session.send_health(session, effect.problems)
             case Checkpoint() | Moved() | Acknowledged() | Outdated():
                 pass
             case Spawn():
@@ -261,7 +261,7 @@ class Reactor:
                 self._adoptions.append(effect)
             case Signal(key, _, force):
                 self._machine.signal(key, force)
-            case Dismiss(_, run):
+            case ForgetRun(_, run):
                 self._machine.forget_run(run)
             case Forget(key):
                 self._machine.retire(key)
@@ -278,8 +278,8 @@ class Reactor:
 
     def _flush(self) -> None:
         if self._updates:
-            self._session.send(self._sending_to, self._updates)
+            self._session.send_updates(self._sending_to, self._updates)
             self._updates = []
         if self._refused:
-            self._session.refuse(self._sending_to, self._refused)
+            self._session.send_refusals(self._sending_to, self._refused)
             self._refused = []

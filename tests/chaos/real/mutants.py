@@ -15,7 +15,7 @@ from unittest.mock import patch
 
 from croupier.agent import __main__ as agent
 from croupier.agent.checkpoint import Checkpoint
-from croupier.agent.core.pending_updates import Updates
+from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.records import Record as AgentRecord
 from croupier.agent.core.records import TaskRecord as AgentTaskRecord
 from croupier.agent.core.records import UpdateRecord
@@ -53,7 +53,7 @@ class Mutant:
 
 _commit = SqliteStore.commit
 _checkpoint = Checkpoint.commit
-_add = Updates.add
+_add = PendingUpdates.add
 
 
 async def _commit_no_tasks(store: SqliteStore, records: Sequence[Record]) -> None:
@@ -65,7 +65,7 @@ async def _checkpoint_no_tasks(checkpoint: Checkpoint, records: Sequence[AgentRe
     return await _checkpoint(checkpoint, [r for r in records if not isinstance(r, lost)])
 
 
-def _keep_nothing(updates: Updates, status: Any) -> None:
+def _keep_nothing(updates: PendingUpdates, status: Any) -> None:
     """Sent once, and taken for acknowledged."""
     _add(updates, status)
     updates.acknowledge(status.sequence)
@@ -93,7 +93,7 @@ MUTANTS = {
     ),
     "updates": Mutant(
         "the agent sends updates once, whether or not they arrive",
-        "agent", Updates, "add", _keep_nothing, "framework's network",
+        "agent", PendingUpdates, "add", _keep_nothing, "framework's network",
         ("lost", "skipped"),
     ),
     "books": Mutant(

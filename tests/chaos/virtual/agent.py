@@ -16,12 +16,12 @@ from croupier.agent.core.effects import (
     Adopt,
     CheckHealth,
     Checkpoint,
-    Dismiss,
     Effect,
     Force,
+    ForgetRun,
     HealthChanged,
-    Introduce,
     RefuseLaunch,
+    SendRegister,
     SendUpdates,
     Signal,
     Spawn,
@@ -188,9 +188,9 @@ class AgentProcess(Process):
         state = self.state
         self._newest = NewestMaster(state.cluster, state.master_epoch, state.position)
         self._backoff = Backoff(0.1, 3.0, self.random)
-        self.put(ev.Begun())
+        self.put(ev.AgentStarted())
         if self.is_full:
-            self.put(ev.OutOfRoom())
+            self.put(ev.DiskFull())
         self._ask_for_check(CheckHealth(0.0))
         self._connect(self.random.choice(self.masters))
 
@@ -214,7 +214,7 @@ class AgentProcess(Process):
 
     def stop(self) -> None:
         """End all tasks, say goodbye and leave."""
-        self.put(ev.StopAsked())
+        self.put(ev.StopRequested())
 
     def _leave(self) -> None:
         """All has ended: what is known is sent, and the process ends."""
@@ -280,12 +280,12 @@ class AgentProcess(Process):
             newest = self._newest
             try:
                 told = self._is_registered or isinstance(message.message, to.Registered)
-                is_new = newest.hear(message.heading, is_registered=told)
+                is_new = newest.admit(message.heading, is_registered=told)
             except CroupierError:
                 self._lost("")
                 return []
             if is_new:
-                heard = ev.Heard(newest.epoch, newest.cluster, newest.position)
+                heard = ev.MasterSeen(newest.epoch, newest.cluster, newest.position)
                 return [heard, *self._on_order(message.message)]
         return self._on_order(message.message)
 
@@ -325,7 +325,7 @@ class AgentProcess(Process):
                     effects += self._step(told, epoch)
         deadline = self.state.next_deadline()
         if deadline is not None and deadline <= self.kernel.now:
-            effects += self._step(ev.Due(), None)
+            effects += self._step(ev.DeadlinePassed(), None)
         self._sync(effects)
 
     def _exited(self, run: Run) -> Event:
@@ -377,7 +377,7 @@ class AgentProcess(Process):
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case Introduce(session):
+            case SendRegister(session):
                 self._introduce(session)
             case SendUpdates(session, statuses):
                 if session == self._session and self._end is not None:
@@ -393,8 +393,8 @@ class AgentProcess(Process):
             case Signal(key, pid, force):
                 for live in self.machine.live:
                     if live.key == key and live.pid == pid:
-                        self.machine.signal(live, force is Force.MAKE)
-            case Dismiss(_, run):
+                        self.machine.signal(live, force is Force.KILL)
+            case ForgetRun(_, run):
                 self.machine.dismiss(run)
             case _:
                 pass

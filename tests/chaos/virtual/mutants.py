@@ -16,7 +16,7 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core import step as agent_step
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Launch, Now, Vanished
-from croupier.agent.core.pending_updates import Updates
+from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
 from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
 from croupier.master.core.effects import Effect, Step
@@ -102,7 +102,7 @@ def _invents_exit(self: AgentProcess, key: Any, name: str) -> None:
         _ADOPT(self, key, name)
 
 
-def _acknowledges_all(self: Updates, sequence: int) -> int:
+def _acknowledges_all(self: PendingUpdates, sequence: int) -> int:
     number = len(self.waiting) if self.waiting and self.waiting[0].sequence <= sequence else 0
     if number:
         self.waiting.clear()
@@ -330,7 +330,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: has no name of its own": (
         "an agent is named by the master, whose word may be lost",
-        _one(on_life, "take_name", _nothing),
+        _one(on_life, "choose_agent_id", _nothing),
     ),
     "agent: a number twice": (
         "after lost records the numbers of updates that were lost are given again",
@@ -389,7 +389,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: ack covers too much": (
         "an acknowledgement covers later updates too",
-        _one(Updates, "acknowledge", _acknowledges_all),
+        _one(PendingUpdates, "acknowledge", _acknowledges_all),
     ),
     "agent: updates out of order": (
         "updates that are sent again are sent the newest first",

@@ -46,11 +46,11 @@ def said(
 
 def test_news_are_a_newer_master_and_a_newer_commit() -> None:
     newest = NewestMaster()
-    assert newest.hear(said(3, 10))
-    assert not newest.hear(said(3, 10))
-    assert not newest.hear(said(3, 9))
-    assert newest.hear(said(3, 11))
-    assert newest.hear(said(5, 20, first=11))
+    assert newest.admit(said(3, 10))
+    assert not newest.admit(said(3, 10))
+    assert not newest.admit(said(3, 9))
+    assert newest.admit(said(3, 11))
+    assert newest.admit(said(5, 20, first=11))
     assert newest.position is not None
     assert (newest.cluster, newest.epoch, newest.position.commit) == ("c", 5, 20)
 
@@ -74,38 +74,38 @@ def test_a_master_that_is_not_to_be_obeyed_changes_nothing(
     known = StorePosition(0, 5, "t5", 20)
     newest = NewestMaster("c", 5, known)
     with pytest.raises(error, match=why):
-        newest.hear(message)
+        newest.admit(message)
     assert (newest.cluster, newest.epoch, newest.position) == ("c", 5, known)
 
 
 def test_a_store_that_was_gone_on_with_on_purpose_is_followed() -> None:
     newest = NewestMaster("c", 5, StorePosition(0, 5, "t5", 20))
-    assert newest.hear(said(6, 12, first=11, generation=1))
+    assert newest.admit(said(6, 12, first=11, generation=1))
     with pytest.raises(Unavailable, match="old copy"):
-        newest.hear(said(7, 30, first=20))
+        newest.admit(said(7, 30, first=20))
 
 
 def test_a_master_that_has_not_taken_the_agent_in_is_not_kept() -> None:
     """An older store may have counted further since; the agent knows better by its own position."""
     known = StorePosition(0, 5, "t5", 20)
     newest = NewestMaster("c", 5, known)
-    assert not newest.hear(said(6, 40, first=30), is_registered=False)
+    assert not newest.admit(said(6, 40, first=30), is_registered=False)
     assert newest.position == known
-    assert newest.hear(said(6, 40, first=30))
+    assert newest.admit(said(6, 40, first=30))
 
 
 def test_masters_of_an_older_release_are_obeyed_by_epoch_alone() -> None:
     newest = NewestMaster()
-    assert newest.hear(said(3))
-    assert newest.hear(said(4))
-    assert newest.hear(said(5, 1))
+    assert newest.admit(said(3))
+    assert newest.admit(said(4))
+    assert newest.admit(said(5, 1))
 
 
 def test_the_position_is_durable_with_the_launch_and_not_by_itself() -> None:
     state = AgentState.of(TOTAL, AgentId("A1"))
     for commit in (7, 8, 9):
         position = StorePosition(0, 3, "t", commit)
-        effects = step(state, ev.Heard(3, "c", position), Now(0, 0))
+        effects = step(state, ev.MasterSeen(3, "c", position), Now(0, 0))
         # The epoch is a record of its own; later commits of the same term are not worth one.
         assert bool(effects) == (commit == 7)
     info = TaskInfo(TaskId("t1"), Command(("true",)), Resources.parse("cpus:1"))

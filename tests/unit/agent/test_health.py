@@ -37,7 +37,9 @@ class World:
         self.state = AgentState.of(Resources.parse("cpus:100"))
         self.now = 0.0
         self.count = 0
-        self.do(ev.Begun(), ev.Connected(1), ev.Registered(self.state.agent_id, takes_refusals))
+        self.do(
+            ev.AgentStarted(), ev.Connected(1), ev.Registered(self.state.agent_id, takes_refusals)
+        )
 
     def do(self, *events: Event) -> list[Effect]:
         done: list[Effect] = []
@@ -94,8 +96,8 @@ def test_a_full_disk_takes_no_new_task_and_ends_are_still_recorded() -> None:
     world.launch()
     key = (FrameworkId("F1"), TaskId("t1"))
     world.do(ev.Started(key, 7))
-    assert HealthChanged(1, (FULL,)) in world.do(ev.OutOfRoom())
-    assert not world.do(ev.OutOfRoom())
+    assert HealthChanged(1, (FULL,)) in world.do(ev.DiskFull())
+    assert not world.do(ev.DiskFull())
     assert not any(isinstance(each, Checkpoint) for each in world.launch())
     ended = world.do(ev.Exited(key, exit_code=3))
     assert any(isinstance(each, Checkpoint) for each in ended)
@@ -208,7 +210,7 @@ def test_the_master_knows_what_the_agent_knows_whatever_happens(
             case "trouble":
                 effects = world.check(GONE, after=rng.choice((0.5, 200.0)))
             case "room":
-                effects = world.do(ev.OutOfRoom())
+                effects = world.do(ev.DiskFull())
             case "fail" if world.is_healthy:
                 effects = world.fail(f"F{rng.randrange(3)}")
             case "launch":

@@ -13,9 +13,9 @@ from croupier.agent.core.effects import (
     Checkpoint,
     Effect,
     Force,
-    Introduce,
     Moved,
     Outdated,
+    SendRegister,
     Signal,
     Spawn,
 )
@@ -64,7 +64,7 @@ class World:
             (AGENT, *records), TOTAL, boot_id=boot_id, life="2", incomplete=incomplete
         )
         self.state.check()
-        self.begun = self.do(ev.Begun())
+        self.begun = self.do(ev.AgentStarted())
 
     def do(self, *events: Event) -> list[Effect]:
         done: list[Effect] = []
@@ -94,7 +94,7 @@ class TestATaskThatIsFound:
         assert str(world.state.free) == "cpus:3;mem:1GB"
         assert world.do(ev.Connected(1)) == [], "nobody is told before it is known"
         effects = world.do(ev.Adopted(KEY, 7))
-        assert effects == [Introduce(1)]
+        assert effects == [SendRegister(1)]
         assert world.status() == RUNNING.status
 
     def test_started_unknown_to_the_records_is_told_to_run(self) -> None:
@@ -140,7 +140,7 @@ class TestATaskThatIsFound:
     def test_to_be_killed_is_asked_again_and_then_made_to(self) -> None:
         killing = UpdateRecord(TaskStatus(F, T, A, TaskState.KILLING, sequence=3, pid=7))
         world = World(LAUNCHED, RUNNING, KILL, killing)
-        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.ASK)]
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.TERMINATE)]
         assert world.state.next_deadline() == 100.5
 
     def test_to_be_killed_and_not_told_so_is_told(self) -> None:
@@ -160,10 +160,10 @@ class TestATaskThatIsFound:
         world = World(LAUNCHED, RUNNING, VoidRecord(F, T))
         assert world.begun == [Adopt(KEY, "1-1")]
         assert world.do(ev.Connected(1)) == []
-        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.KILL)]
         effects = world.do(ev.Exited(KEY, signal=9))
         assert records(effects) == [ForgetTask(F, T)]
-        assert effects[-1] == Introduce(1)
+        assert effects[-1] == SendRegister(1)
 
 
 class TestAMachineThatWasStartedAnew:
@@ -211,7 +211,7 @@ class TestRecordsThatAreLost:
         for wall_ms in (1_700_000_000_000, 1_700_000_005_000):
             state = recovered([AGENT, LAUNCHED, RUNNING], TOTAL, life="2", incomplete=True)
             now = Now(100.0, wall_ms)
-            step(state, ev.Begun(), now)
+            step(state, ev.AgentStarted(), now)
             effects = step(state, ev.Exited(KEY, exit_code=3), now)
             told += [number for _, number in moves(effects)]
         assert len(told) == 2
@@ -249,7 +249,7 @@ class TestRecordsThatAreLost:
         assert (world.state.agent_id, world.state.tasks) == ("A2", {})
         assert records(world.begun)[1:] == [ForgetTask(F, TaskId("t2")), VoidRecord(F, T)]
         effects = world.do(ev.Connected(1), ev.Adopted(KEY, 7), ev.Exited(KEY, signal=9))
-        assert effects[-1] == Introduce(1), "as soon as nothing is left of it"
+        assert effects[-1] == SendRegister(1), "as soon as nothing is left of it"
 
     def test_of_a_kill_do_not_end_it(self) -> None:
         killing = TaskStatus(
@@ -257,7 +257,7 @@ class TestRecordsThatAreLost:
         )
         world = World(LAUNCHED, RUNNING, UpdateRecord(killing), incomplete=True)
         effects = world.do(ev.Adopted(KEY, 7), ev.Exited(KEY, signal=15))
-        assert Signal(KEY, 7, Force.ASK) in effects
+        assert Signal(KEY, 7, Force.TERMINATE) in effects
         assert world.status().reason is Reason.KILLED_BY_OPERATOR
 
 
@@ -282,9 +282,9 @@ class TestRunsOfFrameworks:
 
     def test_are_counted_anew_by_an_older_store_that_was_gone_on_with(self) -> None:
         world = World(FrameworkRecord(F, 5), FrameworkRecord(FrameworkId("X"), 3))
-        world.do(ev.Connected(1), ev.Heard(4, "c", StorePosition(0, 4, "t", 7)))
+        world.do(ev.Connected(1), ev.MasterSeen(4, "c", StorePosition(0, 4, "t", 7)))
         older = StorePosition(1, 5, "u", 3)
-        assert records(world.do(ev.Heard(5, "c", older))) == [
+        assert records(world.do(ev.MasterSeen(5, "c", older))) == [
             PositionRecord(older),
             ForgetFramework(F),
             ForgetFramework(FrameworkId("X")),

@@ -11,12 +11,12 @@ from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
     Acknowledged,
     Checkpoint,
-    Dismiss,
     Effect,
     Force,
     Forget,
-    Introduce,
+    ForgetRun,
     Moved,
+    SendRegister,
     SendUpdates,
     Signal,
     Spawn,
@@ -69,7 +69,7 @@ class World:
             done += step(self.state, event, Now(self.now, 5000))
             self.state.check()
         self.effects += done
-        return [e for e in done if not isinstance(e, Moved | Acknowledged | Checkpoint | Dismiss)]
+        return [e for e in done if not isinstance(e, Moved | Acknowledged | Checkpoint | ForgetRun)]
 
     def sleep(self, seconds: float) -> list[Effect]:
         """Let time pass, with every deadline kept."""
@@ -77,7 +77,7 @@ class World:
         done: list[Effect] = []
         while (at := self.state.next_deadline()) is not None and at <= until:
             self.now = max(self.now, at)
-            done += self.do(ev.Due())
+            done += self.do(ev.DeadlinePassed())
         self.now = until
         return done
 
@@ -219,9 +219,9 @@ class TestAKill:
         world = World().running()
         effects = world.do(kill(grace_ms=2000))
         assert sent(effects) == [("KILLING", 3)]
-        assert effects[-1] == Signal(KEY, 7, Force.ASK)
+        assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
         assert world.sleep(1.99) == []
-        assert world.sleep(0.02) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.sleep(0.02) == [Signal(KEY, 7, Force.KILL)]
 
     def test_ends_in_killed_however_the_process_ended(self) -> None:
         for exited in (ev.Exited(KEY, signal=15), ev.Exited(KEY, exit_code=0)):
@@ -234,14 +234,14 @@ class TestAKill:
     def test_without_a_grace_of_its_own_uses_the_tasks(self) -> None:
         world = World().running(grace_ms=500)
         world.do(kill())
-        assert world.sleep(0.51) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.sleep(0.51) == [Signal(KEY, 7, Force.KILL)]
 
     def test_a_second_one_may_shorten_the_grace_but_not_lengthen_it(self) -> None:
         world = World().running()
         world.do(kill(grace_ms=5000))
         assert world.do(kill(grace_ms=60_000)) == []
         assert world.do(kill(grace_ms=1000)) == []
-        assert world.sleep(1.01) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.sleep(1.01) == [Signal(KEY, 7, Force.KILL)]
         world.do(ev.Exited(KEY, signal=9))
         assert world.sleep(5) == []
 
@@ -258,14 +258,14 @@ class TestAKill:
         world.do(ev.Launch(F, task()), kill(grace_ms=2000))
         effects = world.do(ev.Started(KEY, 7))
         assert sent(effects) == [("RUNNING", 2), ("KILLING", 3)]
-        assert effects[-1] == Signal(KEY, 7, Force.ASK)
-        assert world.sleep(2) == [Signal(KEY, 7, Force.MAKE)]
+        assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
+        assert world.sleep(2) == [Signal(KEY, 7, Force.KILL)]
 
     def test_is_forced_on_a_task_that_is_never_said_to_have_started(self) -> None:
         world = World()
         world.do(ev.Launch(F, task()), kill(grace_ms=2000))
         assert world.sleep(1.99) == []
-        assert world.sleep(0.02) == [Signal(KEY, 0, Force.MAKE)]
+        assert world.sleep(0.02) == [Signal(KEY, 0, Force.KILL)]
 
     def test_of_an_unknown_task_is_answered_with_gone_until_that_is_known(self) -> None:
         world = World()
@@ -329,7 +329,7 @@ class TestUpdates:
         world.do(ev.Disconnected(1))
         assert world.do(ev.Exited(KEY, exit_code=0)) == []
         assert world.sleep(1000) == []
-        assert world.do(ev.Connected(2)) == [Introduce(2)]
+        assert world.do(ev.Connected(2)) == [SendRegister(2)]
         assert len(world.state.tasks[KEY].updates.waiting) == 3
         assert len(sent(world.sleep(10))) == 3
 
@@ -348,10 +348,10 @@ class TestUpdates:
 class TestTheAgentItself:
     def test_names_itself_durably_before_any_master_hears_of_it(self) -> None:
         world = World(registered=False)
-        world.do(ev.Begun(), ev.Connected(1))
+        world.do(ev.AgentStarted(), ev.Connected(1))
         named, introduced = world.effects
         assert named == Checkpoint(AgentRecord(AgentId("A0"), "", 0))
-        assert introduced == Introduce(1)
+        assert introduced == SendRegister(1)
         world.effects.clear()
         world.do(ev.Registered(AgentId("A0")))
         assert world.effects == []
@@ -365,17 +365,17 @@ class TestTheAgentItself:
             TaskStatus(F, T, AgentId("A1"), state, Source.EXECUTOR, sequence=n, pid=pid)
             for n, state, pid in ((1, TaskState.STARTING, 0), (2, TaskState.RUNNING, 7))
         )
-        headless = replace(running, task_id=TaskId("t2"))
+        to_forget = replace(running, task_id=TaskId("t2"))
         records: list[Record] = [
             AgentRecord(AgentId("A1"), "", 3),
             TaskRecord(task(), Role("*"), "r-1", starting),
             UpdateRecord(running),
-            UpdateRecord(headless),
+            UpdateRecord(to_forget),
         ]
         with pytest.raises(Conflict, match="t2"):
             recovered(records, TOTAL)
         state = recovered(records, TOTAL, life="2", incomplete=True)
-        effects = step(state, ev.Begun(), Now(1.0, 0))
+        effects = step(state, ev.AgentStarted(), Now(1.0, 0))
         again = UpdateRecord(replace(running, sequence=1002))
         assert [e.record for e in effects if isinstance(e, Checkpoint)] == [
             AgentRecord(AgentId("A1"), "", 3, incomplete=True),
@@ -396,7 +396,7 @@ class TestTheAgentItself:
         state = recovered(records, TOTAL, life="2", incomplete=True)
         assert list(state.tasks) == [(F, "new")]
         assert list(state.voided) == [(F, "old")]
-        effects = step(state, ev.Begun(), Now(1.0, 0))
+        effects = step(state, ev.AgentStarted(), Now(1.0, 0))
         assert Checkpoint(VoidRecord(F, TaskId("old"))) in effects
         state.check()
         made = [e.record for e in effects if isinstance(e, Checkpoint)]
@@ -404,7 +404,7 @@ class TestTheAgentItself:
 
     def test_keeps_the_id_that_it_is_given(self) -> None:
         world = World(registered=False)
-        assert world.do(ev.Connected(1)) == [Introduce(1)]
+        assert world.do(ev.Connected(1)) == [SendRegister(1)]
         world.do(ev.Registered(AgentId("A1")))
         kept = Checkpoint(AgentRecord(AgentId("A1"), "", 0))
         assert world.effects[-1] == kept
@@ -414,22 +414,22 @@ class TestTheAgentItself:
     def test_once_removed_kills_everything_and_comes_back_as_new_when_that_is_done(self) -> None:
         world = World().running()
         world.do(ev.Launch(F, task("t2")))
-        assert world.do(ev.Removed()) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.do(ev.Removed()) == [Signal(KEY, 7, Force.KILL)]
         assert not world.state.wants_process((F, TaskId("t2")))
         assert world.do(ev.Disconnected(1), ev.Connected(2)) == []
         assert world.do(ev.NotStarted((F, TaskId("t2")))) == [Forget((F, TaskId("t2")))]
         assert list(world.state.voided) == [KEY]
-        assert world.do(ev.Exited(KEY, signal=9)) == [Forget(KEY), Introduce(2)]
+        assert world.do(ev.Exited(KEY, signal=9)) == [Forget(KEY), SendRegister(2)]
         assert world.state.is_idle
         assert world.state.free == TOTAL
 
     def test_when_stopping_ends_all_with_at_most_5_s_of_grace_and_starts_no_more(self) -> None:
         world = World().running(grace_ms=60_000)
         world.do(ev.Launch(F, task("t2")))
-        effects = world.do(ev.StopAsked())
+        effects = world.do(ev.StopRequested())
         assert sent(effects) == [("KILLING", 3)]
         assert sent(world.do(ev.NotStarted((F, TaskId("t2"))))) == [("KILLED", 2)]
-        assert world.sleep(5) == [Signal(KEY, 7, Force.MAKE)]
+        assert world.sleep(5) == [Signal(KEY, 7, Force.KILL)]
         assert sent(world.do(ev.Launch(F, task("t3")))) == [("DROPPED", 1)]
         world.do(ev.Exited(KEY, signal=9))
         assert world.status().reason is Reason.AGENT_STOPPED
@@ -437,5 +437,5 @@ class TestTheAgentItself:
 
     def test_when_stopping_keeps_the_reason_of_an_earlier_kill(self) -> None:
         world = World().running()
-        world.do(kill(), ev.StopAsked(), ev.Exited(KEY, signal=15))
+        world.do(kill(), ev.StopRequested(), ev.Exited(KEY, signal=15))
         assert world.status().reason is Reason.KILLED_BY_FRAMEWORK

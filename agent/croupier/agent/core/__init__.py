@@ -2,8 +2,8 @@
 
 `step(state, event, now)` takes what happened and returns what must be done:
 
-    the agent itself           Begun StopAsked Due OutOfRoom HealthChecked
-    orders of the master       Launch Kill Acknowledge Resend Heard Registered Removed
+    the agent itself           AgentStarted StopRequested DeadlinePassed DiskFull HealthChecked
+    orders of the master       Launch Kill Acknowledge Resend MasterSeen Registered Removed
     news of the connection     Connected Disconnected
     answers to `Spawn`         Started LaunchFailed NotStarted
     answers to `Adopt`         Adopted Exited LaunchFailed Vanished
@@ -16,8 +16,8 @@ until the master says its framework has it; a task is forgotten when the last of
 What the shell owes it:
 
 - A new agent is `AgentState.of(total, life=...)`; one that was there before is
-  `recovered(records, total, boot_id=..., life=..., incomplete=...)`. Either way `Begun` is the
-  first event. `life` is different in each life of each agent, and part of an id: it makes
+  `recovered(records, total, boot_id=..., life=..., incomplete=...)`. Either way `AgentStarted` is
+  the first event. `life` is different in each life of each agent, and part of an id: it makes
   names of runs, and the agent's own.
 - The records of all `Checkpoint` effects of a batch (one `step`, or several) are durable, in
   order, before any other effect of that batch is performed. Those that are `lazy` need not
@@ -31,11 +31,11 @@ What the shell owes it:
   with one, unless another `CheckHealth` replaces it.
 - `RefuseLaunch` is not recorded. If it cannot be sent, the session must end: REGISTER in the
   next one does not list the task, and the master orders it again.
-- `Dismiss(key, run)` lets go of what is kept about a run that was spawned; not before.
-- There is one session at a time: `Connected`, then `Disconnected`. `Introduce(session)` asks
+- `ForgetRun(key, run)` lets go of what is kept about a run that was spawned; not before.
+- There is one session at a time: `Connected`, then `Disconnected`. `SendRegister(session)` asks
   for REGISTER, made of the state at that moment with `state.master_epoch` and
   `state.incomplete`; it comes once nothing is left to be adopted. The link hears no master
-  whose epoch is lower than the highest that any has had, which `Heard` tells the core before
+  whose epoch is lower than the highest that any has had, which `MasterSeen` tells the core before
   anything else of that message.
 - Nothing comes back from a batch that could not be made durable: the agent ends, and the next
   one is `recovered`.

@@ -14,8 +14,8 @@ from croupier.model.task import TaskStatus
 class Force(Enum):
     """How a task's processes are told to end."""
 
-    ASK = "SIGTERM"
-    MAKE = "SIGKILL"
+    TERMINATE = "SIGTERM"
+    KILL = "SIGKILL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Introduce:
+class SendRegister:
     """Open the session with REGISTER: everything the state holds, as it is now."""
 
     session: int
@@ -147,7 +147,7 @@ class Signal:
 
 
 @dataclass(frozen=True, slots=True)
-class Dismiss:
+class ForgetRun:
     """What is kept of the run need not be kept: its end is durable, or of no interest."""
 
     key: Key
@@ -163,7 +163,7 @@ class Forget:
 
 Effect = (
     Checkpoint
-    | Introduce
+    | SendRegister
     | SendUpdates
     | RefuseLaunch
     | HealthChanged
@@ -174,6 +174,6 @@ Effect = (
     | Spawn
     | Adopt
     | Signal
-    | Dismiss
+    | ForgetRun
     | Forget
 )

@@ -25,12 +25,12 @@ class Now(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Begun:
+class AgentStarted:
     """The agent's life begins: the first event of all, on a new state and on a recovered one."""
 
 
 @dataclass(frozen=True, slots=True)
-class OutOfRoom:
+class DiskFull:
     """The disk has no room for records of new tasks."""
 
 
@@ -62,7 +62,7 @@ class Disconnected:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class MasterSeen:
     """A master spoke: of which epoch and cluster. It comes before what that master says.
 
     Attributes:
@@ -209,22 +209,22 @@ class Exited:
 
 
 @dataclass(frozen=True, slots=True)
-class StopAsked:
+class StopRequested:
     """The daemon is to end, and its tasks before it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Due:
+class DeadlinePassed:
     """The earliest deadline has come."""
 
 
 Event = (
-    Begun
-    | OutOfRoom
+    AgentStarted
+    | DiskFull
     | HealthChecked
     | Connected
     | Disconnected
-    | Heard
+    | MasterSeen
     | Registered
     | Removed
     | Launch
@@ -237,6 +237,6 @@ Event = (
     | Adopted
     | Vanished
     | Exited
-    | StopAsked
-    | Due
+    | StopRequested
+    | DeadlinePassed
 )

@@ -16,7 +16,9 @@ from croupier.model.ids import FrameworkId
 MOST_FRAMEWORKS = 10_000
 
 
-def hear_framework(state: AgentState, framework_id: FrameworkId, epoch: int) -> Iterator[Effect]:
+def note_framework_epoch(
+    state: AgentState, framework_id: FrameworkId, epoch: int
+) -> Iterator[Effect]:
     """An order of this run of a framework's program came in."""
     if epoch <= state.epochs.get(framework_id, 0):
         return

@@ -14,7 +14,7 @@ from croupier.model.ids import FrameworkId
 DISK_FULL = "the disk of the agent's work dir is full"
 
 
-def on_out_of_room(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_disk_full(state: AgentState, now: Now) -> Iterator[Effect]:
     """The disk has no room for records of new tasks."""
     yield from _fail(state, Problem(DISK, DISK_FULL), now)
 

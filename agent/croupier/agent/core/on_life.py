@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from croupier.agent.core.effects import Adopt, Checkpoint, Effect, Force, Signal, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
-from croupier.agent.core.on_session import settle, take_name
+from croupier.agent.core.on_session import choose_agent_id, settle
 from croupier.agent.core.on_task import end_void, on_exited, on_not_started, press
 from croupier.agent.core.records import ForgetTask, UpdateRecord, VoidRecord
 from croupier.agent.core.state import AgentState
@@ -19,18 +19,18 @@ from croupier.model.task import Reason, Source, TaskState
 LOST_NUMBERS = 1_000
 
 
-def on_begun(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
     """The first thing: have a name, and look for what an earlier life has left."""
     if not state.agent_id:
-        yield from take_name(state)
+        yield from choose_agent_id(state)
     if state.incomplete:
         yield from _make_good(state, now)
-    for key in sorted(state.headless):
+    for key in sorted(state.to_forget):
         yield Checkpoint(ForgetTask(*key))
-    for key in state.untenable:
+    for key in state.to_void:
         yield Checkpoint(VoidRecord(*key))
-    state.headless.clear()
-    state.untenable.clear()
+    state.to_forget.clear()
+    state.to_void.clear()
     yield from settle(state, now)
     for key in state.tasks:
         if key in state.adopting:
@@ -61,7 +61,7 @@ def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
     void = state.voided.get(key)
     if void is not None:
         void.pid = pid
-        yield Signal(key, pid, Force.MAKE)
+        yield Signal(key, pid, Force.KILL)
         return
     task = state.tasks[key]
     task.pid = pid

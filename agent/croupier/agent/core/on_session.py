@@ -9,17 +9,17 @@ from croupier.agent.core.effects import (
     Effect,
     Force,
     Forget,
-    Introduce,
+    SendRegister,
     Signal,
 )
-from croupier.agent.core.events import Heard, Now, Registered
+from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Void
 from croupier.model.ids import AgentId
 
 
-def take_name(state: AgentState) -> Iterator[Effect]:
+def choose_agent_id(state: AgentState) -> Iterator[Effect]:
     """Be somebody whom no master has heard of, and remember it before any does.
 
     If a master gave the name, and its word were lost, the master would deal an agent of
@@ -56,7 +56,7 @@ def settle(state: AgentState, now: Now) -> Iterator[Effect]:
         # REGISTER carries what waits, so this is the first time it is sent here.
         if task.updates.waiting:
             state.deadlines.set(("resend", task.key), now.at + task.updates.restart_resending())
-    yield Introduce(state.session)
+    yield SendRegister(state.session)
 
 
 def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
@@ -70,7 +70,7 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
     yield from ()
 
 
-def on_heard(state: AgentState, event: Heard) -> Iterator[Effect]:
+def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
     """A master spoke that is to be obeyed: from now on an older one is not.
 
     A store that an operator has gone on with although it was older has counted fewer runs of the
@@ -104,7 +104,7 @@ def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
 def on_removed(state: AgentState) -> Iterator[Effect]:
     """Everything is void: end all tasks, forget them, and come back as somebody new."""
     state.incomplete = False
-    yield from take_name(state)
+    yield from choose_agent_id(state)
     tasks = list(state.tasks.values())
     state.tasks.clear()
     state.live, state.free = 0, state.total
@@ -116,7 +116,7 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
             state.voided[task.key] = Void(task.run, task.pid)
             yield Checkpoint(VoidRecord(*task.key))
             if task.pid and task.key not in state.adopting:
-                yield Signal(task.key, task.pid, Force.MAKE)
+                yield Signal(task.key, task.pid, Force.KILL)
         else:
             yield Checkpoint(ForgetTask(*task.key))
             yield Forget(task.key)

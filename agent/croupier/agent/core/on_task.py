@@ -12,23 +12,23 @@ from signal import Signals
 
 from croupier.agent.core.effects import (
     Checkpoint,
-    Dismiss,
     Effect,
     Force,
     Forget,
+    ForgetRun,
     Outdated,
     RefuseLaunch,
     Signal,
     Spawn,
 )
 from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
-from croupier.agent.core.on_framework import hear_framework
+from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch, on_started_well
 from croupier.agent.core.on_session import settle
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.status_updates import end, say
-from croupier.agent.core.tasks import Key, Task, Wish
+from croupier.agent.core.tasks import Key, KillOrder, Task
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
 from croupier.model.ids import check_id
@@ -67,7 +67,7 @@ def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
         task = state.tasks[key] = Task(framework_id, refused, order.role)
         yield from say(state, task, TaskState.DROPPED, now, reason=reason, message=objection)
         return
-    yield from hear_framework(state, framework_id, order.framework_epoch)
+    yield from note_framework_epoch(state, framework_id, order.framework_epoch)
     state.runs += 1
     task = Task(framework_id, info, order.role, f"{state.life}-{state.runs}")
     state.tasks[key] = task
@@ -82,7 +82,7 @@ def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
     void = state.voided.get(key)
     if void is not None:
         void.pid = pid
-        yield Signal(key, pid, Force.MAKE)
+        yield Signal(key, pid, Force.KILL)
         return
     task = state.tasks[key]
     assert task.is_live
@@ -166,11 +166,11 @@ def on_kill(state: AgentState, event: Kill, now: Now) -> Iterator[Effect]:
     if state.is_outdated(event.framework_id, event.framework_epoch):
         yield Outdated(key, event.framework_epoch)
         return
-    yield from hear_framework(state, event.framework_id, event.framework_epoch)
+    yield from note_framework_epoch(state, event.framework_id, event.framework_epoch)
     task = state.tasks.get(key)
     if task is not None:
         grace_ms = task.info.grace_ms if event.grace_ms is None else event.grace_ms
-        yield from _kill(state, task, Wish(event.reason, grace_ms), now)
+        yield from _kill(state, task, KillOrder(event.reason, grace_ms), now)
     elif key not in state.voided:
         # Whoever asks must be told that there is nothing to end, until they know it.
         nothing = TaskInfo(event.task_id, Command(), NOTHING)
@@ -180,12 +180,12 @@ def on_kill(state: AgentState, event: Kill, now: Now) -> Iterator[Effect]:
         yield from say(state, task, TaskState.GONE, now, reason=reason, message=message)
 
 
-def on_stop_asked(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
     """End every task, and start no more."""
     state.stopping = True
     for task in list(state.tasks.values()):
         grace_ms = min(task.info.grace_ms, STOP_GRACE_MS)
-        yield from _kill(state, task, Wish(Reason.AGENT_STOPPED, grace_ms), now)
+        yield from _kill(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
 
 
 def press(state: AgentState, task: Task, now: Now) -> Iterator[Effect]:
@@ -194,7 +194,7 @@ def press(state: AgentState, task: Task, now: Now) -> Iterator[Effect]:
     if task.state is not TaskState.KILLING:
         yield from say(state, task, TaskState.KILLING, now, reason=task.kill.reason)
     state.deadlines.set_at_most(("kill", task.key), now.at + task.kill.grace_ms / 1000)
-    yield Signal(task.key, task.pid, Force.ASK)
+    yield Signal(task.key, task.pid, Force.TERMINATE)
 
 
 def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
@@ -202,18 +202,18 @@ def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     void = state.voided.pop(key)
     state.adopting.discard(key)
     yield Checkpoint(ForgetTask(*key))
-    yield Dismiss(key, void.run)
+    yield ForgetRun(key, void.run)
     yield Forget(key)
     yield from settle(state, now)
 
 
-def _kill(state: AgentState, task: Task, wish: Wish, now: Now) -> Iterator[Effect]:
+def _kill(state: AgentState, task: Task, wish: KillOrder, now: Now) -> Iterator[Effect]:
     if not task.is_live:
         return
     before = task.kill
     if before is not None and before.grace_ms <= wish.grace_ms:
         return
-    task.kill = wish if before is None else Wish(before.reason, wish.grace_ms)
+    task.kill = wish if before is None else KillOrder(before.reason, wish.grace_ms)
     yield Checkpoint(KillRecord(*task.key, task.kill.grace_ms, task.kill.reason))
     if task.key in state.adopting:
         return

@@ -52,12 +52,12 @@ def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterato
             yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
 
 
-def on_due(state: AgentState, now: Now) -> Iterator[Effect]:
+def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
     """Do what has come due: force an end, or say again what nobody has acknowledged."""
     for kind, key in state.deadlines.due(now.at):
         task = state.tasks[key]
         if kind == "kill":
-            yield Signal(key, task.pid, Force.MAKE)
+            yield Signal(key, task.pid, Force.KILL)
         else:
             assert state.session is not None
             at = now.at + task.updates.put_off_resending()

@@ -14,7 +14,7 @@ FIRST_RESEND_S = 10.0
 LAST_RESEND_S = 600.0
 
 
-class Updates:
+class PendingUpdates:
     """What one task has told its framework, as far as the agent cannot be sure that it knows."""
 
     __slots__ = ("_resend_s", "sequence", "waiting")

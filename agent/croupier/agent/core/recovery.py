@@ -20,7 +20,7 @@ from croupier.agent.core.records import (
     VoidRecord,
 )
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.tasks import Key, Task, Void, Wish
+from croupier.agent.core.tasks import Key, KillOrder, Task, Void
 from croupier.model.errors import Conflict
 from croupier.model.resources import Resources
 from croupier.model.store_position import MAX_EPOCH
@@ -36,7 +36,7 @@ def recovered(
     incomplete: bool = False,
     lenient: bool = False,
 ) -> AgentState:
-    """What the records say, in the order in which they were made; then comes `Begun`.
+    """What the records say, in the order in which they were made; then comes `AgentStarted`.
 
     Args:
         records: all that were made durable, less those that were replaced.
@@ -70,20 +70,20 @@ def recovered(
             case ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
             case _ if _apply(state, record) or isinstance(record, ForgetTask):
-                state.headless.discard(record.key)
+                state.to_forget.discard(record.key)
             case _:
-                state.headless.add(record.key)
+                state.to_forget.add(record.key)
     state.incomplete |= incomplete
     if state.position is not None:
         # The record of the agent itself may be among what is lost.
         state.master_epoch = max(state.master_epoch, state.position.epoch)
-    if state.headless and not (state.incomplete or lenient):
-        framework_id, task_id = min(state.headless)
+    if state.to_forget and not (state.incomplete or lenient):
+        framework_id, task_id = min(state.to_forget)
         raise Conflict(
             f"the first record of task {task_id} of {framework_id} is lost; --recover=best-effort"
             " goes on without the task, --recover=cleanup ends all tasks"
         )
-    state.incomplete |= bool(state.headless)
+    state.incomplete |= bool(state.to_forget)
     _settle(state)
     return state
 
@@ -116,7 +116,7 @@ def _apply(state: AgentState, record: TaskFact) -> bool:
         case UpdateRecord(status):
             _restore(task, status)
         case KillRecord(_, _, grace_ms, reason):
-            task.kill = Wish(reason, grace_ms)
+            task.kill = KillOrder(reason, grace_ms)
         case AcknowledgedRecord(_, _, sequence):
             task.updates.acknowledge(sequence)
         case VoidRecord():
@@ -130,7 +130,7 @@ def _restore(task: Task, status: TaskStatus) -> None:
     task.status, task.state, task.pid = status, status.state, status.pid
     if status.state is TaskState.KILLING and task.kill is None:
         # The wish itself is among what is lost, but it was obeyed.
-        task.kill = Wish(status.reason, task.info.grace_ms)
+        task.kill = KillOrder(status.reason, task.info.grace_ms)
 
 
 def _settle(state: AgentState) -> None:
@@ -167,9 +167,9 @@ def _void_strangers(state: AgentState) -> None:
         del state.tasks[key]
         if task.is_live:
             state.voided[key] = Void(task.run)
-            state.untenable.append(key)
+            state.to_void.append(key)
         else:
-            state.headless.add(key)
+            state.to_forget.add(key)
 
 
 def _void_overfull(state: AgentState) -> None:
@@ -183,4 +183,4 @@ def _void_overfull(state: AgentState) -> None:
             continue
         del state.tasks[key]
         state.voided[key] = Void(task.run)
-        state.untenable.append(key)
+        state.to_void.append(key)

@@ -35,9 +35,9 @@ class AgentState:
         position: how far its store was, at the latest; None: no master has said that.
         is_position_new: whether it is not yet among the records.
         incomplete: records were lost, and no master was told yet.
-        headless: tasks of which the first record is lost, or whose agent was removed; what else
+        to_forget: tasks of which the first record is lost, or whose agent was removed; what else
             there is of them is to be forgotten.
-        untenable: tasks that cannot have lived on, by what the records tell; now void.
+        to_void: tasks that cannot have lived on, by what the records tell; now void.
         epochs: of each framework that was heard, its program's newest run, oldest news first.
         session: the session that has had REGISTER; updates go there. None: nobody listens.
         joining: a session that is open and waits for REGISTER.
@@ -63,8 +63,8 @@ class AgentState:
     position: StorePosition | None = None
     is_position_new: bool = False
     incomplete: bool = False
-    headless: set[Key] = field(default_factory=set)
-    untenable: list[Key] = field(default_factory=list)
+    to_forget: set[Key] = field(default_factory=set)
+    to_void: list[Key] = field(default_factory=list)
     epochs: dict[FrameworkId, int] = field(default_factory=dict)
     session: int | None = None
     joining: int | None = None
@@ -125,7 +125,7 @@ class AgentState:
         return sum(len(task.updates.waiting) for task in self.tasks.values())
 
     def next_deadline(self) -> float | None:
-        """When `Due` is to happen, on the agent's monotonic clock; None: not before else does."""
+        """Return when `DeadlinePassed` is due, on the agent's monotonic clock; None: never."""
         return self.deadlines.next()
 
     def check(self) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.agent.core.effects import Checkpoint, Dismiss, Effect, Moved, SendUpdates
+from croupier.agent.core.effects import Checkpoint, Effect, ForgetRun, Moved, SendUpdates
 from croupier.agent.core.events import Now
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
@@ -43,7 +43,7 @@ def end(
         exit_code=exit_code,
         signal=signal,
     )
-    yield Dismiss(task.key, task.run)
+    yield ForgetRun(task.key, task.run)
 
 
 def say(

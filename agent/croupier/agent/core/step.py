@@ -8,12 +8,12 @@ from typing import assert_never
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Event, Now
-from croupier.agent.core.on_health import on_health_checked, on_out_of_room
-from croupier.agent.core.on_life import on_adopted, on_begun, on_vanished
+from croupier.agent.core.on_health import on_disk_full, on_health_checked
+from croupier.agent.core.on_life import on_adopted, on_agent_started, on_vanished
 from croupier.agent.core.on_session import (
     on_connected,
     on_disconnected,
-    on_heard,
+    on_master_seen,
     on_registered,
     on_removed,
 )
@@ -24,9 +24,9 @@ from croupier.agent.core.on_task import (
     on_launch_failed,
     on_not_started,
     on_started,
-    on_stop_asked,
+    on_stop_requested,
 )
-from croupier.agent.core.on_update import on_acknowledge, on_due, on_resend
+from croupier.agent.core.on_update import on_acknowledge, on_deadline_passed, on_resend
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
 
@@ -59,8 +59,8 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_not_started(state, key, now)
         case ev.Kill():
             return on_kill(state, event, now)
-        case ev.Due():
-            return on_due(state, now)
+        case ev.DeadlinePassed():
+            return on_deadline_passed(state, now)
         case ev.Resend(framework_id):
             return on_resend(state, framework_id, now)
         case _:
@@ -69,17 +69,17 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
 
 def _handle_rare(
     state: AgentState,
-    event: ev.Begun
-    | ev.OutOfRoom
+    event: ev.AgentStarted
+    | ev.DiskFull
     | ev.HealthChecked
     | ev.Connected
     | ev.Disconnected
-    | ev.Heard
+    | ev.MasterSeen
     | ev.Registered
     | ev.Removed
     | ev.Adopted
     | ev.Vanished
-    | ev.StopAsked,
+    | ev.StopRequested,
     now: Now,
 ) -> Iterator[Effect]:
     match event:
@@ -87,23 +87,23 @@ def _handle_rare(
             return on_connected(state, session, now)
         case ev.Disconnected(session):
             return on_disconnected(state, session)
-        case ev.Heard():
-            return on_heard(state, event)
+        case ev.MasterSeen():
+            return on_master_seen(state, event)
         case ev.Registered():
             return on_registered(state, event)
         case ev.Removed():
             return on_removed(state)
-        case ev.Begun():
-            return on_begun(state, now)
+        case ev.AgentStarted():
+            return on_agent_started(state, now)
         case ev.Adopted(key, pid):
             return on_adopted(state, key, pid, now)
         case ev.Vanished():
             return on_vanished(state, event, now)
-        case ev.OutOfRoom():
-            return on_out_of_room(state, now)
+        case ev.DiskFull():
+            return on_disk_full(state, now)
         case ev.HealthChecked():
             return on_health_checked(state, event, now)
-        case ev.StopAsked():
-            return on_stop_asked(state, now)
+        case ev.StopRequested():
+            return on_stop_requested(state, now)
         case _:
             assert_never(event)

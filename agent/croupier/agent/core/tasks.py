@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.agent.core.pending_updates import Updates
+from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
@@ -13,7 +13,7 @@ Key = tuple[FrameworkId, TaskId]
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class KillOrder:
     """That a task ends: why, and how long it may take to do so by itself."""
 
     reason: Reason
@@ -39,8 +39,8 @@ class Task:
     state: TaskState = TaskState.STAGING
     status: TaskStatus | None = None
     pid: int = 0
-    kill: Wish | None = None
-    updates: Updates = field(default_factory=Updates)
+    kill: KillOrder | None = None
+    updates: PendingUpdates = field(default_factory=PendingUpdates)
 
     @property
     def key(self) -> Key:

@@ -137,7 +137,7 @@ def disk_full(world: World, fault: Fault) -> bool:
     agent = world.agent(fault)
     agent.is_full = True
     if agent.is_up:
-        agent.put(ev.OutOfRoom())
+        agent.put(ev.DiskFull())
 
     def heal() -> None:
         agent.is_full = False
