@@ -15,8 +15,8 @@ from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.policies import Unrotated
 from croupier.sim.solvers.filling import Machines
 from croupier.sim.solvers.pools import Forest
-from croupier.sim.solvers.preemption import Preemption
 from tests.harness.guards import Checked, assert_guarded
+from tests.reference.preemption import Preemption
 
 TOLERANCE = Fraction(4, 5)
 Machine = tuple[Fraction, ...]

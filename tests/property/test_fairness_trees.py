@@ -18,12 +18,13 @@ from croupier.model.roles import RoleSettings
 from croupier.sim.churn import Plan, random_plan
 from croupier.sim.engine_rule import EngineRule
 from croupier.sim.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
-from croupier.sim.solvers import rules as reference
 from croupier.sim.solvers.filling import demand_of
+from croupier.sim.solvers.hdrf import Rule
 from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.solvers.rules import MinSatisfactionByUse, Rule
 from tests.harness.fairness import NAMES
 from tests.harness.guards import Checked, assert_guarded
+from tests.reference import rules as reference
+from tests.reference.rules import MinSatisfactionByUse
 
 PAIRS: list[tuple[Callable[[], Policy], Callable[[], Rule]]] = [
     (Unrotated, reference.MinSatisfactionByUse),

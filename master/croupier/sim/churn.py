@@ -15,8 +15,8 @@ from fractions import Fraction
 from croupier.sim.engine_rule import EngineRule
 from croupier.sim.policies import Collapsed, MinSatWeights, NaiveHdrf, Unrotated
 from croupier.sim.solvers.filling import Filling, Machines, demand_of
+from croupier.sim.solvers.hdrf import HDRF, Rule
 from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.solvers.rules import HDRF, MinSatisfaction, MinSatisfactionByUse, Rule
 
 MakeRule = Callable[[Filling], Rule]
 
@@ -66,10 +66,10 @@ class Tally:
     worst_e: float = 1.0
     names: list[str] = field(default_factory=list)
 
-    def add(self, forest: Forest) -> None:
-        """Look at every node of a forest in which all clients still want more."""
-        by_weight = MinSatisfaction().entitlements(forest)
-        by_use = MinSatisfactionByUse(resolution=None, trusts_declared=True).entitlements(forest)
+    def add(self, plan: Plan, forest: Forest) -> None:
+        """Count the nodes of a plan's forest, in which all clients still want more."""
+        by_demand = EngineRule(plan.grow().forest, Unrotated()).entitlements()
+        by_weight = forest.parts_by_weight(lambda _: True)
         clients = forest.root.clients()
         slack = 2 * sum((forest.dominant(c, demand_of(c)) for c in clients), Fraction(0))
         for node in forest.root.nodes():
@@ -78,11 +78,11 @@ class Tally:
             share = forest.dominant(node)
             self.nodes += 1
             self.below_w += share + slack < by_weight[node]
-            self.below_e += share + slack < by_use[node]
+            self.below_e += share + slack < by_demand[node.path]
             if share + slack < by_weight[node]:
                 self.names.append(node.path)
             self.worst_w = min(self.worst_w, float(share / by_weight[node]))
-            self.worst_e = min(self.worst_e, float(share / by_use[node]))
+            self.worst_e = min(self.worst_e, float(share / by_demand[node.path]))
 
 
 class Churn:
@@ -164,6 +164,6 @@ def churned(
         for _ in range(3):
             churn.drain()
             churn.wear(steps // 3)
-        tally.add(churn.filling.forest)
+        tally.add(plan, churn.filling.forest)
         told()
     return tally

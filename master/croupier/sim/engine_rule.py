@@ -27,13 +27,17 @@ class EngineRule:
         tree: the engine's own.
     """
 
-    def __init__(self, forest: Forest, policy: Policy) -> None:
+    def __init__(self, forest: Forest, policy: Policy, *, trusts_declared: bool = False) -> None:
         """Take over the forest as it is.
+
+        With `trusts_declared` the tree never hears that tasks were launched, so that directions
+        stay those of the declared demand.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts.
         """
         self._forest = forest
+        self._trusts_declared = trusts_declared
         self._terms = terms = Terms(forest)
         totals = Totals()
         totals.add(terms.scalars(forest.totals))
@@ -90,6 +94,7 @@ class EngineRule:
         less = self._terms.scalars([max(-c, Fraction(0)) for c in change])
         if more:
             self.tree.deal(leaf, more)
-            self.tree.launch(leaf, more)
+            if not self._trusts_declared:
+                self.tree.launch(leaf, more)
         if less:
             self.tree.charge(leaf, less, -1)

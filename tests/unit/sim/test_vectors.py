@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,8 @@ import pytest
 
 from croupier.ctl.__main__ import main
 from croupier.master.allocator.policies import Fifo
-from croupier.sim.vectors import check_text
+from croupier.sim.vectors.check import RUNNERS, Runners, check_text
+from tests.reference.modes import REFERENCES
 
 FOLDER = Path(__file__).resolve().parents[2] / "vectors"
 FILES = ("fairness.json", "shapes.json")
@@ -32,13 +35,13 @@ def vector(name: str) -> dict[str, Any]:
     raise AssertionError(f"no vector {name}")
 
 
-def told(*vectors: object, **more: object) -> str:
-    """What is said of a file with these vectors, all failures in one text."""
-    text = json.dumps({"schema": {"version": 1}, "vectors": vectors, **more})
+def failures_of(*vectors: object, runners: Runners = RUNNERS) -> str:
+    """All failures of a file with these vectors, in one text."""
+    text = json.dumps({"schema": {"version": 1}, "vectors": vectors})
     return "\n".join(
-        f"{verdict.name} {f.where} expected {f.expected} got {f.got}"
-        for verdict in check_text(text)
-        for f in verdict.failures
+        f"{result.name} {f.where} expected {f.expected} got {f.got}"
+        for result in check_text(text, runners)
+        for f in result.failures
     )
 
 
@@ -90,7 +93,23 @@ def is_refuted(wrong: dict[str, Any], others: list[dict[str, Any]]) -> bool:
     return not next(check_text(json.dumps({"vectors": [wrong, *others]}))).passed
 
 
-def test_a_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", FILES)
+def test_all_pass_by_definitions_that_share_no_code_with_the_engine(name: str) -> None:
+    text = (FOLDER / name).read_text()
+    results = list(check_text(text, REFERENCES))
+    assert len(results) == len(document(name)["vectors"])
+    assert [result for result in results if not result.passed] == []
+
+
+def test_definitions_import_nothing_of_the_engine() -> None:
+    modules = ("fifo", "offers", "preemption", "rules", "slots")
+    script = "import sys\n" + "".join(f"import tests.reference.{name}\n" for name in modules)
+    script += "sys.exit(any(name.startswith('croupier.master') for name in sys.modules))"
+    done = subprocess.run([sys.executable, "-c", script], cwd=FOLDER.parents[1], check=False)
+    assert done.returncode == 0
+
+
+def test_a_failure_is_failures_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     wrong = vector("drf-4.1-continuous")
     wrong["expected"]["tasks"]["B"] = "9/4"
     path = tmp_path / "wrong.json"
@@ -107,17 +126,17 @@ def test_a_failure_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
 def test_tolerance_is_honoured() -> None:
     near = vector("drf-4.1-continuous")
     near["expected"]["tasks"]["B"] = 2.009
-    assert "tasks.B expected 2009/1000 got 2" in told(near)
+    assert "tasks.B expected 2009/1000 got 2" in failures_of(near)
     near["tolerance"] = 0.01
-    assert told(near) == ""
+    assert failures_of(near) == ""
 
 
 def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
     found = vector("yandex-naive-hdrf-counterexample-h-drf")
     found["expected"] = {"dominant_share": {"A": "1/2", "B/B1": "1/2"}}
-    assert told(found) == ""
+    assert failures_of(found) == ""
     found["expected"]["dominant_share"]["A"] = "52/100"
-    assert "dominant_share.A" in told(found)
+    assert "dominant_share.A" in failures_of(found)
 
 
 @pytest.mark.parametrize(
@@ -164,7 +183,7 @@ def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
     ],
 )
 def test_what_is_not_understood_is_a_failure(change: dict[str, Any], what: str) -> None:
-    assert what in told({**vector("drf-4.1-continuous"), **change})
+    assert what in failures_of({**vector("drf-4.1-continuous"), **change})
 
 
 @pytest.mark.parametrize(
@@ -191,12 +210,12 @@ def test_what_is_not_understood_is_a_failure(change: dict[str, Any], what: str) 
     ],
 )  # fmt: skip
 def test_what_a_mode_cannot_use_is_a_failure(name: str, change: dict[str, Any], what: str) -> None:
-    assert what in told({**vector(name), **change})
+    assert what in failures_of({**vector(name), **change})
 
 
 def test_two_vectors_of_one_name() -> None:
     found = vector("drf-4.1-continuous")
-    assert "another vector has this name" in told(found, found)
+    assert "another vector has this name" in failures_of(found, found)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +249,7 @@ def test_malformed_files(text: str, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 @pytest.mark.parametrize("entry", [None, 1, "x", [], {}, {"name": None}, {"expected": 1}])
 def test_entries_that_are_no_vectors(entry: object) -> None:
-    assert "vector 1" in told(entry)
+    assert "vector 1" in failures_of(entry)
 
 
 def test_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -244,10 +263,10 @@ def test_deep_nesting_is_a_failure_only() -> None:
     for depth in (120, 400):
         found = vector("drf-4.1-continuous")
         found["expected"] = {"tasks": json.loads("[" * depth + "]" * depth)}
-        assert "nested too deeply" in told(found)
+        assert "nested too deeply" in failures_of(found)
     found = vector("drf-4.1-continuous")
     found["demands"] = {"/".join("x" * 40): [1, 1]}
-    assert "no path" in told(found)
+    assert "no path" in failures_of(found)
 
 
 ODD: list[Any] = [None, 0, 1, -1, 0.5, "", "x", "1/3", "0/0", "A/B", True, 10**9]
@@ -290,7 +309,7 @@ def test_mangled_vectors_never_raise() -> None:
     for _ in range(400):
         found = mangled(chance.choice(small), chance)
         text = json.dumps({"schema": {"version": 1}, "vectors": [found]})
-        failed += sum(not verdict.passed for verdict in check_text(text))
+        failed += sum(not result.passed for result in check_text(text))
     assert failed > 200
 
 
@@ -302,15 +321,12 @@ def test_the_live_policy_runs_every_fifo_vector() -> None:
     for name in FIFO:
         found = vector(name)
         found["expected"] = {"tasks": dict.fromkeys(found["demands"], 7)}
-        assert {line.split()[1] for line in told(found).splitlines()} == {
-            "reference:",
-            "allocator:",
-        }
+        assert {line.split()[1] for line in failures_of(found).splitlines()} == {"allocator:"}
 
 
 def test_a_live_policy_that_serves_the_last_first_is_noticed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Fifo, "turn", lambda _, leaf: -leaf.arrival)
-    assert "allocator: " in told(vector("yandex-fifo-first-fit"))
-    assert "reference: " not in told(vector("yandex-fifo-first-fit"))
+    assert "allocator: " in failures_of(vector("yandex-fifo-first-fit"))
+    assert failures_of(vector("yandex-fifo-first-fit"), runners=REFERENCES) == ""

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from fractions import Fraction
 
 from croupier.sim.solvers.continuous import Amounts, Undefined
+from croupier.sim.solvers.hdrf import Rule
 from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.solvers.rules import Rule
 
 MAX_TASKS = 50_000
 

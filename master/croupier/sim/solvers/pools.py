@@ -6,7 +6,7 @@ slow and easy to believe.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 
@@ -126,6 +126,16 @@ class Forest:
         """Charge what is no whole number of tasks."""
         for node in client.path_up():
             node.used = [u + a for u, a in zip(node.used, amounts, strict=True)]
+
+    def parts_by_weight(self, is_counted: Callable[[Pool], bool]) -> dict[Pool, Fraction]:
+        """Return the part of the cluster that weights alone give each counted node."""
+        parts = {self.root: Fraction(1)}
+        for node in self.root.nodes():
+            if node in parts:
+                counted = [child for child in node.children if is_counted(child)]
+                total = sum((child.weight for child in counted), Fraction(0))
+                parts.update({child: parts[node] * child.weight / total for child in counted})
+        return parts
 
     def shares(self, amounts: Sequence[Fraction]) -> list[Fraction]:
         """What part of the cluster `amounts` are; 0 of what the cluster does not have."""

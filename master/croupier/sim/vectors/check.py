@@ -1,4 +1,4 @@
-"""Run vectors and hold what comes out against what they expect."""
+"""Run vectors and compare the outcome with what they expect."""
 
 from __future__ import annotations
 
@@ -7,62 +7,64 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.sim.solvers.continuous import Undefined
-from croupier.sim.vectors import contention, fifo_mode, modes, static_modes
+from croupier.sim.vectors import fifo_mode, modes, offers_mode, preemption_mode, static_modes
 from croupier.sim.vectors.document import name_of, read_document, read_vector
-from croupier.sim.vectors.facts import Mismatch, Outcome, compare, told
+from croupier.sim.vectors.facts import Mismatch, Outcome, compare, text_of
 from croupier.sim.vectors.numbers import Unreadable, shortened
 from croupier.sim.vectors.vector import Vector
 
+Runners = Mapping[str, modes.Run]
 
-@dataclass(frozen=True, slots=True)
-class Mode:
-    """How a mode is run, and which fields say something to it, besides those of all modes."""
-
-    run: modes.Run
-    fields: frozenset[str]
-
-
-def _mode(run: modes.Run, fields: str) -> Mode:
-    return Mode(run, frozenset(fields.split()))
-
-
+RUNNERS: Final[Runners] = {
+    "continuous": modes.run_continuous,
+    "schedule": modes.run_discrete,
+    "discrete": modes.run_discrete,
+    "slots": modes.run_slots,
+    "fifo": fifo_mode.run_fifo,
+    "entitlement": static_modes.run_entitlement,
+    "events": modes.run_events,
+    "preemption": preemption_mode.run_preemption,
+    "order": static_modes.run_order,
+    "offers": offers_mode.run_offers,
+    "hints": modes.run_hints,
+    "envy": modes.run_envy,
+}
 _STATE: Final = "weights backlog guarantee active initial"
-MODES: Final[Mapping[str, Mode]] = {
-    "continuous": _mode(modes.run_continuous, "weights backlog active"),
-    "schedule": _mode(modes.run_discrete, f"{_STATE} placement"),
-    "discrete": _mode(modes.run_discrete, f"{_STATE} placement"),
-    "slots": _mode(modes.run_slots, "weights backlog active"),
-    "fifo": _mode(fifo_mode.run_fifo, "weights backlog active placement"),
-    "entitlement": _mode(
-        static_modes.run_entitlement, "weights backlog active initial usage hints"
-    ),
-    "events": _mode(modes.run_events, f"{_STATE} placement events"),
-    "preemption": _mode(contention.run_preemption, f"{_STATE} events"),
-    "order": _mode(static_modes.run_order, f"{_STATE} usage"),
-    "offers": _mode(contention.run_offers, f"{_STATE} events"),
-    "hints": _mode(modes.run_hints, f"{_STATE} hints"),
-    "envy": _mode(modes.run_envy, "weights"),
+# The fields that a mode uses, besides those that all modes do.
+_FIELDS: Final = {
+    "continuous": "weights backlog active",
+    "schedule": f"{_STATE} placement",
+    "discrete": f"{_STATE} placement",
+    "slots": "weights backlog active",
+    "fifo": "weights backlog active placement",
+    "entitlement": "weights backlog active initial usage hints",
+    "events": f"{_STATE} placement events",
+    "preemption": f"{_STATE} events",
+    "order": f"{_STATE} usage",
+    "offers": f"{_STATE} events",
+    "hints": f"{_STATE} hints",
+    "envy": "weights",
 }
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came of one vector; `failures` is empty if all was as expected."""
+class CheckedVector:
+    """The result of one vector; `failures` is empty if it passed."""
 
     name: str
     failures: tuple[Mismatch, ...]
 
     @property
     def passed(self) -> bool:
-        """Whether all was as expected."""
+        """Whether everything was as expected."""
         return not self.failures
 
 
-def check_text(text: str) -> Iterator[Verdict]:
-    """The verdicts on a file's vectors, one by one.
+def check_text(text: str, runners: Runners = RUNNERS) -> Iterator[CheckedVector]:
+    """Check a file's vectors one by one.
 
     Raises:
-        Malformed: before the first verdict, if the file is not one of the schema.
+        Malformed: before the first result, if the text does not follow the schema.
     """
     found = read_document(text)
     readable: dict[int, Vector] = {}
@@ -72,12 +74,15 @@ def check_text(text: str) -> Iterator[Verdict]:
             readable[index] = read_vector(entry)
         except Unreadable as error:
             wrong[index] = str(error)
-    return _verdicts(found, readable, wrong)
+    return _check_all(found, readable, wrong, runners)
 
 
-def _verdicts(
-    found: Sequence[object], readable: Mapping[int, Vector], wrong: Mapping[int, str]
-) -> Iterator[Verdict]:
+def _check_all(
+    found: Sequence[object],
+    readable: Mapping[int, Vector],
+    wrong: Mapping[int, str],
+    runners: Runners,
+) -> Iterator[CheckedVector]:
     seen: set[str] = set()
     for index, entry in enumerate(found):
         name = name_of(entry, index)
@@ -86,29 +91,31 @@ def _verdicts(
         elif readable[index].name in seen:
             yield _refused(name, "another vector has this name")
         else:
-            yield check_vector(readable[index], list(readable.values()))
+            yield check_vector(readable[index], list(readable.values()), runners)
         if index in readable:
             seen.add(readable[index].name)
 
 
-def check_vector(vector: Vector, others: Sequence[Vector] = ()) -> Verdict:
-    """Run one vector under each of its policies; `others` are all of its file."""
+def check_vector(
+    vector: Vector, others: Sequence[Vector], runners: Runners = RUNNERS
+) -> CheckedVector:
+    """Run one vector under each of its policies; `others` are all vectors of its file."""
     try:
-        failures = tuple(_check(vector, others))
+        failures = tuple(_check(vector, others, runners))
     except (Unreadable, Undefined) as error:
         return _refused(vector.name, str(error))
     except AssertionError as error:
         return _refused(vector.name, f"an invariant of the engine is broken: {error}")
-    return Verdict(vector.name, failures)
+    return CheckedVector(vector.name, failures)
 
 
-def _check(vector: Vector, others: Sequence[Vector]) -> Iterator[Mismatch]:
-    mode = MODES.get(vector.mode)
-    if mode is None:
+def _check(vector: Vector, others: Sequence[Vector], runners: Runners) -> Iterator[Mismatch]:
+    run = runners.get(vector.mode)
+    if run is None:
         raise Unreadable(f"mode {shortened(repr(vector.mode))} is not known")
-    _check_fields(vector, mode)
+    _check_fields(vector)
     for policy in (vector.policy, *vector.also):
-        for label, outcome in mode.run(vector, policy, others):
+        for label, outcome in run(vector, policy, others):
             where = f"{policy}, {label}" if vector.also else label
             yield from _compare(vector, outcome, where)
 
@@ -116,18 +123,18 @@ def _check(vector: Vector, others: Sequence[Vector]) -> Iterator[Mismatch]:
 def _compare(vector: Vector, outcome: Outcome, where: str) -> Iterator[Mismatch]:
     for key, wanted in vector.expected.items():
         if wanted == {}:
-            yield Mismatch(f"{where}: {shortened(key)}", told(wanted), "nothing is expected")
+            yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), "nothing is expected")
             continue
         try:
             got = outcome.fact(key, wanted)
         except (Unreadable, Undefined) as error:
-            yield Mismatch(f"{where}: {shortened(key)}", told(wanted), str(error))
+            yield Mismatch(f"{where}: {shortened(key)}", text_of(wanted), str(error))
         else:
             yield from compare(f"{where}: {shortened(key)}", wanted, got, vector.tolerance)
 
 
-def _check_fields(vector: Vector, mode: Mode) -> None:
-    """A field that says something to no one would be skipped: refuse it."""
+def _check_fields(vector: Vector) -> None:
+    """Refuse a field that the mode would ignore."""
     given = {
         "weights": vector.weights,
         "backlog": vector.backlog,
@@ -139,10 +146,11 @@ def _check_fields(vector: Vector, mode: Mode) -> None:
         "events": vector.events,
         "placement": vector.placement,
     }
-    unused = [name for name, value in given.items() if value and name not in mode.fields]
+    used = _FIELDS[vector.mode].split()
+    unused = [name for name, value in given.items() if value and name not in used]
     if unused:
         raise Unreadable(f"mode {vector.mode} does not know what to do with `{unused[0]}`")
 
 
-def _refused(name: str, why: str) -> Verdict:
-    return Verdict(name, (Mismatch("", "a vector that can be run", why),))
+def _refused(name: str, why: str) -> CheckedVector:
+    return CheckedVector(name, (Mismatch("", "a vector that can be run", why),))

@@ -1,4 +1,4 @@
-"""Expected against got: every key of `expected` is a fact of the outcome, or a failure."""
+"""Compare `expected` with an outcome: every key is a fact of the outcome, or a failure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from croupier.sim.vectors.numbers import Unreadable, number, shortened
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of the cluster, and how much of it one task more of each client below would be."""
+    """A part of the cluster; `step` is the part of one more task of each client below."""
 
     value: Fraction
     step: Fraction
@@ -24,10 +24,10 @@ Fact = tuple[str, Callable[..., Got]]
 
 
 class Outcome(Protocol):
-    """What a run found, by the keys of `expected`."""
+    """The answers of a run, by the keys of `expected`."""
 
     def fact(self, key: str, wanted: object) -> Got:
-        """The value that belongs beside `wanted`, which is what `expected` has under `key`.
+        """Return the value to compare with `wanted`, which `expected` has under `key`.
 
         Raises:
             Unreadable: if there is no such fact.
@@ -45,10 +45,10 @@ class Mismatch:
 
 
 def look_up(facts: Sequence[Fact], key: str, wanted: object) -> Got:
-    """The fact whose pattern matches `key`; its function gets the pattern's groups.
+    """Return the fact whose pattern matches `key`; its function gets the pattern's groups.
 
     Raises:
-        Unreadable: if no pattern matches, or the function cannot tell.
+        Unreadable: if no pattern matches, or the fact cannot be computed.
     """
     for pattern, compute in facts:
         match = re.fullmatch(pattern, key)
@@ -58,18 +58,18 @@ def look_up(facts: Sequence[Fact], key: str, wanted: object) -> Got:
 
 
 def compare(where: str, wanted: object, got: Got, tolerance: Fraction) -> Iterator[Mismatch]:
-    """What differs by more than `tolerance`; of an object, only what is wanted is looked at."""
+    """Yield what differs by more than `tolerance`; of an object, only expected keys count."""
     if isinstance(got, Mapping):
         yield from _compare_objects(where, wanted, got, tolerance)
     elif isinstance(got, Share):
-        # A tolerance of whole tasks is meant in tasks, also where a share is told.
+        # A tolerance of whole tasks is meant in tasks, also for a share.
         allowed = tolerance * got.step if tolerance >= 1 else tolerance
         yield from _compare_numbers(where, wanted, got.value, allowed)
     elif isinstance(got, Fraction | int):
         yield from _compare_numbers(where, wanted, Fraction(got), tolerance)
     elif isinstance(got, str) or got is None:
         if wanted != got:
-            yield Mismatch(where, told(wanted), told(got))
+            yield Mismatch(where, text_of(wanted), text_of(got))
     else:
         yield from _compare_lists(where, wanted, got, tolerance)
 
@@ -78,20 +78,20 @@ def _compare_objects(
     where: str, wanted: object, got: Mapping[str, Got], tolerance: Fraction
 ) -> Iterator[Mismatch]:
     if not isinstance(wanted, dict) or not wanted:
-        yield Mismatch(where, told(wanted), told(got))
+        yield Mismatch(where, text_of(wanted), text_of(got))
         return
     for key, value in cast("dict[str, object]", wanted).items():
         if key in got:
             yield from compare(f"{where}.{key}", value, got[key], tolerance)
         else:
-            yield Mismatch(f"{where}.{shortened(key)}", told(value), "nothing of that name")
+            yield Mismatch(f"{where}.{shortened(key)}", text_of(value), "nothing of that name")
 
 
 def _compare_lists(
     where: str, wanted: object, got: Sequence[Got], tolerance: Fraction
 ) -> Iterator[Mismatch]:
     if not isinstance(wanted, list) or len(wanted) != len(got):
-        yield Mismatch(where, told(wanted), told(got))
+        yield Mismatch(where, text_of(wanted), text_of(got))
         return
     for index, (want, have) in enumerate(zip(wanted, got, strict=True)):
         yield from compare(f"{where}[{index}]", want, have, tolerance)
@@ -103,21 +103,21 @@ def _compare_numbers(
     try:
         expected = number(wanted, where)
     except Unreadable:
-        yield Mismatch(where, told(wanted), told(got))
+        yield Mismatch(where, text_of(wanted), text_of(got))
         return
     if abs(expected - got) > tolerance:
-        within = f" (within {told(tolerance)})" if tolerance else ""
-        yield Mismatch(where, told(expected) + within, told(got))
+        within = f" (within {text_of(tolerance)})" if tolerance else ""
+        yield Mismatch(where, text_of(expected) + within, text_of(got))
 
 
-def told(value: object) -> str:
-    """A value for people: short fractions as they are, long ones as decimals."""
+def text_of(value: object) -> str:
+    """Return a value as text: short fractions as they are, long ones as decimals."""
     if isinstance(value, Share):
-        return told(value.value)
+        return text_of(value.value)
     if isinstance(value, Fraction):
         return str(value) if value.denominator < 10**6 else f"{float(value):.12g}"
     if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {told(item)}" for key, item in value.items()) + "}"
+        return "{" + ", ".join(f"{key}: {text_of(item)}" for key, item in value.items()) + "}"
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return "[" + ", ".join(told(item) for item in value) + "]"
+        return "[" + ", ".join(text_of(item) for item in value) + "]"
     return "null" if value is None else str(value)

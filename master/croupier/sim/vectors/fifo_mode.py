@@ -1,9 +1,9 @@
-"""Mode fifo: first come, first served, by definition and by the live policy.
+"""Mode fifo: first come, first served, by the live policy.
 
-Rule: the live policy is run by the whole allocator, with all clients present from the start.
-`first-fit` is its order `arrival` of agents, `spread` its order `spread`. No order of agents
-finds the `best` placement: there the tasks of all clients but the last are found running where
-the definition puts them, and the allocator deals what is left.
+Rule: the whole allocator runs the policy, with all clients present from the start. Placement
+`first-fit` is its agent order `arrival`, and `spread` its order `spread`. No agent order finds
+the `best` placement: there the tasks of all clients but the last start where the search puts
+them, and the allocator deals what is left.
 """
 
 from __future__ import annotations
@@ -11,99 +11,74 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from croupier.master.allocator import Rules
-from croupier.master.allocator.policies import Fifo
-from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
-from croupier.sim.engine_cluster import EngineCluster
-from croupier.sim.solvers.continuous import User
-from croupier.sim.solvers.fifo import PLACEMENTS, Served, serve_in_order
+from croupier.sim.solvers.best_placement import place_best
 from croupier.sim.solvers.filling import Machines
 from croupier.sim.solvers.pools import Forest, Pool
 from croupier.sim.vectors.facts import Got
-from croupier.sim.vectors.forests import ALLOCATOR, REFERENCE, forest_of
+from croupier.sim.vectors.forests import ALLOCATOR, engine_cluster
 from croupier.sim.vectors.modes import Runs
 from croupier.sim.vectors.numbers import Unreadable, shortened
-from croupier.sim.vectors.outcome import TaskOutcome
+from croupier.sim.vectors.outcome import TaskOutcome, user_of
 from croupier.sim.vectors.vector import Vector
 
-_AGENT_ORDERS = {"first-fit": "arrival", "spread": "spread", "best": "arrival"}
+_AGENT_ORDERS = {"best": "arrival", "first-fit": "arrival", "spread": "spread"}
 
 
 def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
-    """First come, first served; the first of `tie_break`, or of the list, came first."""
+    """Serve clients in order; the first of `tie_break`, or of the list, came first."""
+    placement = placement_of(vector, policy)
+    if not all(any(vector.demands[client]) for client in vector.clients):
+        raise Unreadable("a task takes nothing")
+    cluster = engine_cluster(vector, policy, _AGENT_ORDERS[placement])
+    clients = in_order(cluster.forest)
+    if placement == "best":
+        users = [user_of(vector, client.path) for client in clients]
+        for index, row in enumerate(place_best(Machines(vector.machines()), users).placed):
+            for client, count in zip(clients, row, strict=False):
+                for _ in range(count):
+                    cluster.found(client, AgentId(f"a{index}"))
+                cluster.tell_demand(client)
+    cluster.fill()
+    cluster.allocator.check()
+    counts = [client.tasks for client in clients]
+    yield ALLOCATOR, fifo_outcome(vector, clients, counts, others)
+
+
+def placement_of(vector: Vector, policy: str) -> str:
+    """Return the placement of a vector of mode fifo.
+
+    Raises:
+        Unreadable: if it is unknown, or the vector does not fit the mode.
+    """
     if policy != "fifo" or vector.pools():
         raise Unreadable("mode fifo is for policy fifo, without pools")
     placement = vector.placement or "first-fit"
-    if placement not in PLACEMENTS:
-        raise Unreadable(f"placement {shortened(placement)} is not one of {', '.join(PLACEMENTS)}")
-    forest = forest_of(vector)
-    clients = _in_order(forest)
-    users = [_user(vector, client) for client in clients]
-    served = serve_in_order(Machines(vector.machines()), users, placement)
-    yield REFERENCE, _outcome(vector, clients, served.counts, served.lefts, others)
-    forest = forest_of(vector)
-    clients = _in_order(forest)
-    if _serve_live(vector, forest, clients, placement, served):
-        counts = [client.tasks for client in clients]
-        yield ALLOCATOR, _outcome(vector, clients, counts, _lefts(vector, clients), others)
+    if placement not in _AGENT_ORDERS:
+        known = ", ".join(_AGENT_ORDERS)
+        raise Unreadable(f"placement {shortened(placement)} is not one of {known}")
+    return placement
 
 
-def _in_order(forest: Forest) -> list[Pool]:
+def in_order(forest: Forest) -> list[Pool]:
+    """Return the clients, the first that came first."""
     return sorted(forest.root.clients(), key=forest.rank.__getitem__)
 
 
-def _user(vector: Vector, client: Pool) -> User:
-    backlog = None if client.backlog is None else Fraction(client.backlog)
-    wanted = backlog if vector.is_active(client.path) else Fraction(0)
-    return User(vector.demands[client.path], vector.weight(client.path), wanted)
-
-
-def _serve_live(
-    vector: Vector, forest: Forest, clients: Sequence[Pool], placement: str, served: Served
-) -> bool:
-    """Whether the allocator can hold the vector's numbers; if so, the forest holds its tasks."""
-    if not all(any(vector.demands[client.path]) for client in clients):
-        return False
-    rules = Rules(hold_s=0.0, order=_AGENT_ORDERS[placement], scarce=frozenset())
-    try:
-        cluster = EngineCluster(forest, vector.machines(), Fifo(), rules)
-    except InvalidRequest:
-        return False
-    for index, counts in enumerate(served.placed):
-        for client, count in zip(clients, counts, strict=False):
-            for _ in range(count):
-                cluster.found(client, AgentId(f"a{index}"))
-            cluster.tell_demand(client)
-    cluster.fill()
-    cluster.allocator.check()
-    return True
-
-
-def _lefts(vector: Vector, clients: Sequence[Pool]) -> list[list[Fraction]]:
-    """What the tasks of the first client leave of all machines, of the first two, and so on."""
-    lefts, left = [], Machines(vector.machines()).left()
-    for client in clients:
-        demand = vector.demands[client.path]
-        left = [amount - client.tasks * need for amount, need in zip(left, demand, strict=True)]
-        lefts.append(left)
-    return lefts
-
-
-def _outcome(
-    vector: Vector,
-    clients: Sequence[Pool],
-    counts: Sequence[int],
-    lefts: Sequence[list[Fraction]],
-    others: Sequence[Vector],
+def fifo_outcome(
+    vector: Vector, clients: Sequence[Pool], counts: Sequence[int], others: Sequence[Vector]
 ) -> TaskOutcome:
-    paths = [client.path for client in clients]
-    by_client = dict(zip(paths, lefts, strict=True))
+    """Return the outcome of the number of tasks of each client, in order."""
+    tasks = {client.path: Fraction(n) for client, n in zip(clients, counts, strict=True)}
+    left_after: dict[str, list[Fraction]] = {}
+    left = Machines(vector.machines()).left()
+    for path, count in tasks.items():
+        left = [have - count * need for have, need in zip(left, vector.demands[path], strict=True)]
+        left_after[path] = left
 
-    def left_after(_: object, client: str) -> Got:
-        if client not in by_client:
+    def left_by(_: object, client: str) -> Got:
+        if client not in left_after:
             raise Unreadable(f"expected names {shortened(client)}, which is not a client")
-        return by_client[client]
+        return left_after[client]
 
-    tasks = {path: Fraction(count) for path, count in zip(paths, counts, strict=True)}
-    return TaskOutcome(vector, tasks, others, more=[("left_after_(.+)", left_after)])
+    return TaskOutcome(vector, tasks, others, more=[("left_after_(.+)", left_by)])

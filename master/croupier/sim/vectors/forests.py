@@ -1,42 +1,34 @@
-"""A vector as a forest with machines, and the rules that its policies name."""
+"""The forest, the machines and the rule of a vector."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from fractions import Fraction
 
 from croupier.master.allocator import Rules
-from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.policies import Fifo, Policy
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.sim import policies
 from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.engine_rule import EngineRule
 from croupier.sim.solvers.filling import Filling, Machines, demand_of
+from croupier.sim.solvers.hdrf import HDRF, Rule
 from croupier.sim.solvers.pools import Forest
-from croupier.sim.solvers.rules import (
-    HDRF,
-    Collapsed,
-    MinSatisfaction,
-    MinSatisfactionByUse,
-    Naive,
-    Rule,
-    share_of,
-    sum_of_shares,
-)
 from croupier.sim.vectors.numbers import Unreadable, shortened
 from croupier.sim.vectors.outcome import resource_index
 from croupier.sim.vectors.vector import Vector
 
 FLAT = ("drf", "drf-neverskip", "asset", "single")
 DEEP = ("flat", "naive-hdrf", "min-sat-weights", "min-sat-entitlement", "h-drf")
+# Labels of answers: from a definition outside the engine, from its tree, from its allocator.
 REFERENCE = "reference"
 ENGINE = "engine"
 ALLOCATOR = "allocator"
 
 
 def forest_of(vector: Vector) -> Forest:
-    """The clients and pools of a vector, before anything runs.
+    """Return the clients and pools of a vector, with nothing running.
 
     Raises:
         Unreadable: if there are no clients, or a backlog is not whole.
@@ -63,10 +55,10 @@ def forest_of(vector: Vector) -> Forest:
 
 
 def filling_of(vector: Vector) -> Filling:
-    """The vector's clients on its machines, with what runs before.
+    """Return the vector's clients on its machines, with its `initial` tasks running.
 
     Raises:
-        Unreadable: if that does not fit, or something could be started without end.
+        Unreadable: if these do not fit, or a client could start tasks without end.
     """
     if vector.placement not in (None, "first-fit"):
         raise Unreadable(f"placement {shortened(vector.placement)} is for mode fifo")
@@ -76,76 +68,111 @@ def filling_of(vector: Vector) -> Filling:
             raise Unreadable(f"a task of {shortened(client.path)} takes nothing, and never ends")
     filling = Filling(forest, Machines(vector.machines()))
     for path, count in vector.initial.items():
-        client = forest.by_path[path]
         for _ in range(count):
-            index = filling.machines.first_fit(demand_of(client))
-            if index is None:
-                raise Unreadable(f"`initial`: {count} tasks of {shortened(path)} do not fit")
-            filling.start(client, index)
+            filling.start(forest.by_path[path], initial_machine(vector, filling.machines, path))
     filling.schedule.clear()
     return filling
 
 
-def reference_rule(vector: Vector, policy: str, filling: Filling) -> Rule:
-    """The rule of a policy, by its definition.
+def initial_machine(vector: Vector, machines: Machines, path: str) -> int:
+    """Return the first machine with room for one more `initial` task of a client.
 
     Raises:
-        Unreadable: if it is unknown, or says nothing about a tree such as this.
+        Unreadable: if there is none.
     """
-    name, _, argument = policy.partition(":")
-    _check_policy(vector, policy)
-    if name == "h-drf":
-        return HDRF(filling.machines.left)
-    if name == "asset":
-        return Naive(sum_of_shares)
-    if name == "single":
-        return Naive(share_of(resource_index(vector, argument)))
-    rules: dict[str, Callable[[], Rule]] = {
-        "flat": Collapsed,
-        "min-sat-weights": MinSatisfaction,
-        "min-sat-entitlement": MinSatisfactionByUse,
-    }
-    return rules.get(name, Naive)()
+    index = machines.first_fit(vector.demands[path])
+    if index is None:
+        count = vector.initial[path]
+        raise Unreadable(f"`initial`: {count} tasks of {shortened(path)} do not fit")
+    return index
 
 
-def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule | None:
-    """The engine's tree under a policy; None if it has none such, or cannot hold the numbers."""
+def rule_of(vector: Vector, policy: str, filling: Filling) -> tuple[str, Rule]:
+    """Return the rule of a policy, with its label: the engine's, or the definition of H-DRF.
+
+    Raises:
+        Unreadable: if the policy is unknown or does not apply to such a tree, or the engine
+            cannot represent the vector's weights or amounts.
+    """
+    check_policy(vector, policy)
+    if policy == "h-drf":
+        return REFERENCE, HDRF(filling.machines.left)
+    return ENGINE, engine_rule(vector, policy, filling.forest)
+
+
+def engine_rule(vector: Vector, policy: str, forest: Forest) -> EngineRule:
+    """Return the engine's tree under a policy.
+
+    Raises:
+        Unreadable: see `rule_of`.
+    """
+    try:
+        return EngineRule(forest, _engine_policy(vector, policy))
+    except InvalidRequest as error:
+        raise not_representable(error) from None
+
+
+def engine_cluster(vector: Vector, policy: str, order: str = "arrival") -> EngineCluster:
+    """Return the engine's allocator with the vector's clients and machines; no task runs.
+
+    Raises:
+        Unreadable: see `rule_of`.
+    """
+    rules = Rules(hold_s=0.0, order=order, scarce=frozenset())
     found = _engine_policy(vector, policy)
     try:
-        return None if found is None else EngineRule(forest, found)
-    except InvalidRequest:
-        return None
+        return EngineCluster(forest_of(vector), vector.machines(), found, rules)
+    except InvalidRequest as error:
+        raise not_representable(error) from None
 
 
-def allocator_of(vector: Vector, policy: str) -> EngineCluster | None:
-    """The engine's allocator on a vector of one machine, with what runs before.
+def not_representable(error: InvalidRequest) -> Unreadable:
+    """Return the error of a vector whose weights or amounts the engine refuses."""
+    return Unreadable(f"the engine cannot represent this vector: {error}")
 
-    None as of `engine_rule`, or if there are several machines: it deals one after the other.
+
+def one_machine(vector: Vector, policy: str) -> EngineCluster | None:
+    """Return the engine's allocator with a vector's single machine and its `initial` tasks.
+
+    None for several machines, which the allocator deals one after the other; for H-DRF; and if
+    a task takes nothing.
+
+    Raises:
+        Unreadable: see `rule_of`.
     """
-    machines = vector.machines()
-    if len(machines) != 1 or machines[0] != vector.capacity or policy == "drf-neverskip":
+    if vector.machines() != [vector.capacity] or policy in ("drf-neverskip", "h-drf"):
         return None
     if not all(any(demand) for demand in vector.demands.values()):
         return None
-    found = _engine_policy(vector, policy)
-    if found is None:
-        return None
-    forest = forest_of(vector)
-    try:
-        cluster = EngineCluster(forest, machines, found, Rules(hold_s=0.0, scarce=frozenset()))
-    except InvalidRequest:
-        return None
+    cluster = engine_cluster(vector, policy)
     for path, count in vector.initial.items():
         for _ in range(count):
-            cluster.found(forest.by_path[path], AgentId("a0"))
+            cluster.found(cluster.forest.by_path[path], AgentId("a0"))
     return cluster
 
 
-def _engine_policy(vector: Vector, policy: str) -> Policy | None:
+def check_policy(vector: Vector, policy: str) -> None:
+    """Refuse a policy that is unknown, or does not apply to the vector's tree.
+
+    Raises:
+        Unreadable: if so.
+    """
+    name, colon, _ = policy.partition(":")
+    if name not in (*FLAT, *DEEP) or bool(colon) != (name == "single"):
+        raise Unreadable(f"policy {shortened(policy)} is not known in mode {vector.mode}")
+    if name in FLAT and vector.pools():
+        raise Unreadable(f"policy {name} is flat; it says nothing about pools")
+    if name in ("flat", "h-drf"):
+        if vector.guarantee:
+            raise Unreadable(f"policy {name} knows no guarantees")
+        if _has_weights_by_resource(vector):
+            raise Unreadable(f"policy {name} knows no weights by resource")
+
+
+def _engine_policy(vector: Vector, policy: str) -> Policy:
     name, _, argument = policy.partition(":")
-    by_resource = any(path not in vector.are_scalar for path in vector.weights)
-    if by_resource and name in ("asset", "single", "flat", "min-sat-weights"):
-        return None
+    if name in ("asset", "single", "min-sat-weights") and _has_weights_by_resource(vector):
+        raise Unreadable(f"policy {name} knows no weights by resource")
 
     def single() -> Policy:
         return policies.UnrotatedSingle(f"r{resource_index(vector, argument)}")
@@ -160,33 +187,13 @@ def _engine_policy(vector: Vector, policy: str) -> Policy | None:
         "min-sat-weights": policies.MinSatWeights,
         "min-sat-entitlement": policies.Unrotated,
         "slots": policies.UnrotatedSlots,
+        "fifo": Fifo,
     }
-    return makers[name]() if name in makers else None
+    return makers[name]()
 
 
-def each_way(vector: Vector, policy: str) -> Iterator[tuple[str, Filling, Rule]]:
-    """The vector under a policy: by definition and, where it has the policy, by the engine."""
-    filling = filling_of(vector)
-    yield REFERENCE, filling, reference_rule(vector, policy, filling)
-    filling = filling_of(vector)
-    engine = engine_rule(vector, policy, filling.forest)
-    if engine is not None:
-        yield ENGINE, filling, engine
-        engine.catch_up()
-        engine.tree.check()
-
-
-def _check_policy(vector: Vector, policy: str) -> None:
-    name, colon, _ = policy.partition(":")
-    if name not in (*FLAT, *DEEP) or bool(colon) != (name == "single"):
-        raise Unreadable(f"policy {shortened(policy)} is not known in mode {vector.mode}")
-    if name in FLAT and vector.pools():
-        raise Unreadable(f"policy {name} is flat; it says nothing about pools")
-    if name in ("flat", "h-drf"):
-        if vector.guarantee:
-            raise Unreadable(f"policy {name} knows no guarantees")
-        if any(path not in vector.are_scalar for path in vector.weights):
-            raise Unreadable(f"policy {name} knows no weights by resource")
+def _has_weights_by_resource(vector: Vector) -> bool:
+    return any(path not in vector.are_scalar for path in vector.weights)
 
 
 def _whole(backlog: Fraction | None, client: str) -> int | None:

@@ -165,14 +165,7 @@ def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
     """
     if vector.pools():
         raise Unreadable("tasks that can be cut are shared among clients, not in a tree of pools")
-    users = [
-        User(
-            vector.demands[client],
-            vector.weight(client),
-            vector.backlog.get(client) if vector.is_active(client) else Fraction(0),
-        )
-        for client in vector.clients
-    ]
+    users = users_of(vector)
     name, _, argument = policy.partition(":")
     if name in ("drf", "drf-neverskip"):
         tasks = continuous.drf(vector.capacity, users)
@@ -183,6 +176,17 @@ def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
     else:
         raise Unreadable(f"policy {shortened(policy)} is not known for tasks that can be cut")
     return dict(zip(vector.clients, tasks, strict=True))
+
+
+def users_of(vector: Vector) -> list[User]:
+    """Return the clients as users of a flat policy, in the order listed."""
+    return [user_of(vector, client) for client in vector.clients]
+
+
+def user_of(vector: Vector, client: str) -> User:
+    """Return one client as a user of a flat policy."""
+    backlog = vector.backlog.get(client) if vector.is_active(client) else Fraction(0)
+    return User(vector.demands[client], vector.weight(client), backlog)
 
 
 def resource_index(vector: Vector, argument: str) -> int:

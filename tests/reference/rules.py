@@ -1,31 +1,20 @@
-"""Who comes next: the policies, each from its definition, looking at the whole tree.
+"""Reference rules: each policy from its definition, which looks at the whole tree.
 
-A rule is asked for the least of the clients that may be served. Shares are exact; ties go by
-`Forest.rank`. The definitions are in the DRF paper (flat), the SoCC'13 paper (H-DRF) and, for
-min-satisfaction, below.
+A rule picks the least of the eligible clients. Shares are exact; `Forest.rank` breaks ties. The
+flat definition is in the DRF paper; those of min-satisfaction are below.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from fractions import Fraction
-from typing import Protocol
 
+from croupier.sim.solvers.hdrf import Eligible, Key, descend
 from croupier.sim.solvers.pools import Forest, Pool
 
-Eligible = Callable[[Pool], bool]
 Measure = Callable[[Forest, Pool], Fraction]
-Key = tuple[int, Fraction]
 
 _RESOLUTION = 1 << 16
-
-
-class Rule(Protocol):
-    """A policy."""
-
-    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
-        """The client of those eligible that is to be served next; None if there is none."""
-        ...
 
 
 def dominant_share(forest: Forest, node: Pool) -> Fraction:
@@ -102,7 +91,7 @@ class MinSatisfaction(Naive):
         lifted = (tier, least if tier == 0 else least * self.scale(forest, node))
         return min(self.own(forest, node), lifted)
 
-    def scale(self, forest: Forest, node: Pool) -> Fraction:  # noqa: ARG002 - of a subclass
+    def scale(self, forest: Forest, node: Pool) -> Fraction:
         """S: here the sum of the weights of live children, as if all used the same resource."""
         return sum((child.weight for child in node.children if child.is_alive), Fraction(0))
 
@@ -194,67 +183,6 @@ class Collapsed:
         return parts
 
 
-class HDRF:
-    """Hierarchical DRF of Bhattacharya et al., SoCC 2013, with weights.
-
-    A pool's use is the sum of its children's, after those that can go on have been scaled down
-    to the least share (over weight) among them. Clients that need something that is used up are
-    blocked: they are not scaled and not in the minimum. Shares are of what is not used up.
-    """
-
-    def __init__(self, free: Callable[[], Sequence[Fraction]]) -> None:
-        """`free` tells what is left of each resource."""
-        self._free = free
-
-    def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
-        """See `Rule`."""
-        is_open = [left > 0 for left in self._free()]
-
-        def key(node: Pool) -> Key | None:
-            if not any(is_eligible(client) for client in node.clients()):
-                return None
-            use, is_blocked = self._rescaled(forest, node, is_open)
-            return None if is_blocked else (1, _largest(use, is_open) / node.weight)
-
-        return descend(forest, key)
-
-    def _rescaled(
-        self, forest: Forest, node: Pool, is_open: Sequence[bool]
-    ) -> tuple[list[Fraction], bool]:
-        """The shares that a node counts with, and whether it is blocked."""
-        if node.demand is not None:
-            needs = zip(node.demand, is_open, strict=True)
-            is_blocked = not node.wants or any(need > 0 and not o for need, o in needs)
-            return forest.shares(node.used), is_blocked
-        children = [(child, *self._rescaled(forest, child, is_open)) for child in node.children]
-        least = min(
-            (
-                _largest(use, is_open) / child.weight
-                for child, use, blocked in children
-                if not blocked
-            ),
-            default=Fraction(0),
-        )
-        total = [Fraction(0)] * len(is_open)
-        for child, use, blocked in children:
-            share = _largest(use, is_open)
-            scale = least * child.weight / share if share and not blocked else Fraction(1)
-            total = [t + scale * u for t, u in zip(total, use, strict=True)]
-        return total, all(blocked for _, _, blocked in children)
-
-
-def descend(forest: Forest, key: Callable[[Pool], Key | None]) -> Pool | None:
-    """From the root, the child of least key again and again, until a client."""
-    node = forest.root
-    while not node.is_client:
-        keys = [(key(child), forest.rank[child], child) for child in node.children]
-        ranked = [(found, rank, child) for found, rank, child in keys if found is not None]
-        if not ranked:
-            return None
-        node = min(ranked, key=lambda item: item[:2])[2]
-    return node
-
-
 def weighed(need: Key, node: Pool) -> Key:
     """A need as siblings compare it: shares over weights, guarantees as they are."""
     tier, amount = need
@@ -271,7 +199,3 @@ def met_guarantee(node: Pool) -> Fraction | None:
     if not reached and any(node.used):
         return None
     return reached if reached < 1 else None
-
-
-def _largest(shares: Sequence[Fraction], is_open: Sequence[bool]) -> Fraction:
-    return max((s for s, o in zip(shares, is_open, strict=True) if o), default=Fraction(0))

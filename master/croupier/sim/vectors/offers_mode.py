@@ -1,0 +1,161 @@
+"""Mode offers: one client that accepts, among clients that decline every offer.
+
+Rule: a naive master's filters end after a number of cycles alone, as in Mesos (MESOS-6111); the
+recommended answer is the allocator's, which also waits until every client was offered the agent.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from itertools import product
+
+from croupier.model.errors import InvalidRequest
+from croupier.sim.engine_offers import EngineDecliners
+from croupier.sim.engine_rule import EngineRule
+from croupier.sim.policies import Unrotated
+from croupier.sim.solvers.filling import Machines, demand_of
+from croupier.sim.solvers.hdrf import Eligible
+from croupier.sim.solvers.pools import Forest, Pool
+from croupier.sim.vectors.facts import Fact, Got
+from croupier.sim.vectors.forests import ENGINE, forest_of, not_representable
+from croupier.sim.vectors.modes import FactsOnly, Runs
+from croupier.sim.vectors.numbers import Unreadable, shortened
+from croupier.sim.vectors.preemption_mode import check_words
+from croupier.sim.vectors.vector import Vector
+
+DEFAULT_REFUSE = Fraction(5)
+NAIVE = "naive_first_offer_to_(.+)"
+RECOMMENDED = "recommended_first_offer_to_(.+)_cycle"
+_CYCLES = 300
+_REFUSE = re.compile(r"refuse (\d{1,6}(?:\.\d{1,6})?) ?s\b")
+
+
+def run_offers(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
+    """Find the cycle of the first offer to the client that the expected keys name."""
+    check_offers(vector, policy)
+
+    def naive(_: object, client: str) -> Got:
+        return _first_naive_offer(vector, known_client(vector, client))
+
+    def recommended(_: object, client: str) -> Got:
+        return _first_offer(vector, known_client(vector, client))
+
+    facts: list[Fact] = [(NAIVE, naive), (RECOMMENDED, recommended)]
+    yield ENGINE, FactsOnly(facts)
+
+
+def check_offers(vector: Vector, policy: str) -> None:
+    """Refuse a vector that mode offers does not understand.
+
+    Raises:
+        Unreadable: if so.
+    """
+    if policy != "offers":
+        raise Unreadable(f"policy {shortened(policy)} is not known in mode offers")
+    check_words(vector, _REFUSE)
+
+
+def known_client(vector: Vector, client: str) -> str:
+    """Return `client`.
+
+    Raises:
+        Unreadable: if it is not one of the vector's.
+    """
+    if client not in vector.clients:
+        raise Unreadable(f"expected names {shortened(client)}, which is not a client")
+    return client
+
+
+def _first_naive_offer(vector: Vector, accepting: str) -> int | None:
+    forest, machines = cluster_of(vector, accepting)
+    try:
+        rule = EngineRule(forest, Unrotated())
+    except InvalidRequest as error:
+        raise not_representable(error) from None
+    agents = [agent for agent, free in enumerate(machines.free) if any(free)]
+    filtered_until: dict[tuple[Pool, int], Fraction] = {}
+    for cycle, agent in product(range(cycles_of(vector)), agents):
+        filtered = {c for (c, on), until in filtered_until.items() if on == agent and until > cycle}
+        client = rule.pick(forest, _not_in(filtered))
+        if client is not None and client.path == accepting:
+            return cycle
+        if client is not None:
+            filtered_until[client, agent] = cycle + refusal_of(vector)
+    return None
+
+
+def _not_in(filtered: set[Pool]) -> Eligible:
+    return lambda client: client.wants and client not in filtered
+
+
+def _first_offer(vector: Vector, accepting: str) -> int | None:
+    forest = forest_of(vector)
+    before = initial_tasks(vector, forest, Machines(vector.machines()), accepting)
+    try:
+        decliners = EngineDecliners(forest, vector.machines(), vector.capacity)
+        for path, count in before.items():
+            decliners.charge_elsewhere(forest.by_path[path], count)
+    except InvalidRequest as error:
+        raise not_representable(error) from None
+    return decliners.run(forest.by_path[accepting], cycles_of(vector), refusal_of(vector))
+
+
+def cycles_of(vector: Vector) -> int:
+    """Return how many cycles to wait for the first offer."""
+    return max(_CYCLES, 20 * len(vector.clients))
+
+
+def cluster_of(vector: Vector, accepting: str) -> tuple[Forest, Machines]:
+    """Return the clients with the tasks that run at first, and the machines that are offered."""
+    forest, machines = forest_of(vector), Machines(vector.machines())
+    for path, count in initial_tasks(vector, forest, machines, accepting).items():
+        forest.start(forest.by_path[path], count)
+    return forest, machines
+
+
+def initial_tasks(
+    vector: Vector, forest: Forest, machines: Machines, accepting: str
+) -> dict[str, int]:
+    """Return the tasks that run at first, by client.
+
+    They are `initial`, or tasks of the accepting client that use the part of `capacity` that no
+    machine has.
+
+    Raises:
+        Unreadable: if that part is not a whole number of tasks.
+    """
+    if vector.initial:
+        return dict(vector.initial)
+    lacking = [total - left for total, left in zip(vector.capacity, machines.left(), strict=True)]
+    if not any(lacking):
+        return {}
+    client = forest.by_path[accepting]
+    count = _whole_tasks(client, lacking) if min(lacking) >= 0 else None
+    if count is None:
+        raise Unreadable(
+            f"`capacity` is more than all machines by {[str(a) for a in lacking]}, which is no"
+            f" number of tasks of {shortened(accepting)},"
+            f" {[str(a) for a in demand_of(client)]} each"
+        )
+    return {accepting: count}
+
+
+def _whole_tasks(client: Pool, amounts: Sequence[Fraction]) -> int | None:
+    """Return how many tasks of `client` are exactly `amounts`; None if no whole number is."""
+    demand = demand_of(client)
+    counts = {a / d for a, d in zip(amounts, demand, strict=True) if d > 0}
+    if len(counts) != 1 or any(a and not d for a, d in zip(amounts, demand, strict=True)):
+        return None
+    count = counts.pop()
+    return count.numerator if count.denominator == 1 else None
+
+
+def refusal_of(vector: Vector) -> Fraction:
+    """Return the cycles that a filter lasts, from the texts ("refuse 5 s"); 5 by default."""
+    for text in (*vector.events, vector.note, vector.source):
+        match = _REFUSE.search(text)
+        if match:
+            return Fraction(match[1])
+    return DEFAULT_REFUSE
