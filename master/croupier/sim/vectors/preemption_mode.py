@@ -25,17 +25,23 @@ class PreemptionRun(Protocol):
     """The outcome of preemption: clients with what they hold, and the killed tasks."""
 
     @property
-    def forest(self) -> Forest: ...
+    def forest(self) -> Forest:
+        """The clients, with what they hold."""
+        ...
 
     @property
-    def killed(self) -> Sequence[Killed]: ...
+    def killed(self) -> Sequence[Killed]:
+        """The killed tasks, in order."""
+        ...
 
 
 class Killed(Protocol):
-    """A preempted task; `started` numbers tasks in the order in which they began."""
+    """A preempted task."""
 
     @property
-    def started(self) -> int: ...
+    def started(self) -> int:
+        """Its number in the order in which tasks began."""
+        ...
 
 
 def run_preemption(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
