@@ -147,7 +147,7 @@ class MasterConfig:
     """Weights of roles, such as 'ads=2,web=0.5', where no operator has set any; else 1."""
 
     policy: PolicyName = "drf"
-    """Whose turn it is: see master/README.md."""
+    """Whose turn it is: see docs/fairness.md."""
 
     agent_order: AgentOrder = "arrival"
     """Which agent is dealt first: as it came to have room, by lot, the fullest, the emptiest."""

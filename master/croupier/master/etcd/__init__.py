@@ -1,4 +1,4 @@
 """A small client of etcd v3 over grpc.aio, and the election of a leader with it.
 
-Why not one of the packages there are: see "Several masters" in master/README.md.
+Why not one of the packages there are: see docs/decisions/.
 """
