@@ -103,7 +103,7 @@ class Look:
             spent = limits.exhausted(leaf)
             if spent is not None:
                 self._barred[leaf] = False
-                return Cause.LIMIT, refusals.AtLimit(*spent)
+                return Cause.LIMIT, refusals.AtLimit.of(*spent)
             whole, room = room, limits.trimmed(room, limits.headroom(leaf))
             if room is not whole:
                 self._barred[leaf] = True
@@ -146,7 +146,7 @@ class Look:
                 needed = {name: milli * least for name, milli in unit.scalars.items()}
                 bound = limits.binding(leaf, needed)
                 assert bound is not None
-                return Cause.LIMIT, refusals.AtLimit(*bound)
+                return Cause.LIMIT, refusals.AtLimit.of(*bound)
             if units < whole and self._agent.filters:
                 self._barred[leaf] = True
         if dealt is None and self._agent.filters:

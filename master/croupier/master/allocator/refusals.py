@@ -110,20 +110,22 @@ class Unmet:
 
 @dataclass(frozen=True, slots=True)
 class AtLimit:
-    """A role's limit leaves no room."""
+    """A role's limit leaves no room, with the amounts at that moment: the limit may change."""
 
-    pool: Pool
+    role: str
     resource: str
+    held: int
+    limit: int
 
-    @property
-    def role(self) -> str:
-        """The role whose limit it is."""
-        return self.pool.role
+    @classmethod
+    def of(cls, pool: Pool, resource: str) -> AtLimit:
+        """The limit of `pool` as it is now."""
+        held, limit = pool.held.get(resource, 0), pool.settings.limit[resource]
+        return cls(pool.role, resource, held, limit)
 
     def __str__(self) -> str:
-        most = format_scalar(self.resource, self.pool.settings.limit[self.resource])
-        held = format_scalar(self.resource, self.pool.held.get(self.resource, 0))
-        return f"role {self.role} holds {self.resource}:{held} of its limit of {most}"
+        held, limit = (format_scalar(self.resource, each) for each in (self.held, self.limit))
+        return f"role {self.role} holds {self.resource}:{held} of its limit of {limit}"
 
 
 @dataclass(frozen=True, slots=True)

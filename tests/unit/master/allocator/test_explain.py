@@ -360,3 +360,13 @@ def test_the_guarantee_that_came_first_is_named_with_its_role() -> None:
     dealing.agent("m", "cpus:4")
     dealing.deal()
     assert (told(dealing).cause, told(dealing).about) == (Cause.GUARANTEE, "top")
+
+
+def test_a_limit_is_named_after_it_was_removed() -> None:
+    dealing = Dealing(roles={"f": role_of(limit="mem:1GB")})
+    dealing.framework("f", want("mem:2GB"))
+    dealing.agent("m", "mem:4GB")
+    dealing.deal()
+    dealing.set_role("f", role_of())
+    details = {each.detail for each in dealing.allocator.explain(FrameworkId("f"))}
+    assert "agent m: role f holds mem:0MB of its limit of 1GB" in details
