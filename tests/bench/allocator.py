@@ -142,7 +142,7 @@ def add_frameworks(allocator: Allocator, frameworks: int, *, one_role: bool = Fa
 
 def deal(allocator: Allocator) -> list[Grant]:
     grants: list[Grant] = []
-    while allocator.is_unsettled:
+    while allocator.has_dirty_agents:
         grants += allocator.run(0.0, 10**9)
     return grants
 

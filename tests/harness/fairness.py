@@ -91,7 +91,7 @@ def by_policy(make: Callable[[], Policy | None]) -> Deal:
         for machine, capacity in enumerate(case.machines):
             allocator.add_agent(AgentId(str(machine)), resources(capacity))
         found = []
-        while allocator.is_unsettled:
+        while allocator.has_dirty_agents:
             for grant in allocator.run(0.0, budget=1):
                 place = (int(grant.framework_id), int(grant.agent_id))
                 found += [(number, *place) for number in grant.deals]

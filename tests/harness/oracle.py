@@ -206,7 +206,8 @@ class Books:
     def is_kept(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
         """Whether the agent is kept for somebody else for the time being."""
         return any(
-            leaf.holds.is_kept(place[2], self.now) and (leaf.framework_id, leaf.role) != place[:2]
+            leaf.reservations.is_kept(place[2], self.now)
+            and (leaf.framework_id, leaf.role) != place[:2]
             for leaf in self.allocator.tree.leaves.values()
         )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
-from croupier.master.allocator.pool import Earmark
+from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand
@@ -277,7 +277,7 @@ class Tossing(Books):
 
     def settle(self) -> None:
         """Deal until nothing is left to look at."""
-        while self.allocator.is_unsettled:
+        while self.allocator.has_dirty_agents:
             self.deal()
             self.allocator.check()
 
@@ -299,7 +299,7 @@ class Tossing(Books):
         assert not tree.leaves
         assert not tree.roles
         assert not tree.root.held
-        assert not tree.root.pulls
+        assert not tree.root.direction_sum
         assert not any(tree.askers.values())
         assert self.allocator.filter_count() == 0
         assert not self.allocator.pool.earmarked

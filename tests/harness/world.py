@@ -86,7 +86,7 @@ class World:
     def do(self, event: Event, allocate: bool = True) -> list[Effect]:
         """One step, and then passes until every agent is settled."""
         effects = self._step(event)
-        while allocate and self.state.allocator.is_unsettled:
+        while allocate and self.state.allocator.has_dirty_agents:
             effects += self._step(AllocationDue())
         return effects
 

@@ -73,7 +73,7 @@ def dealt(case: Case) -> list[tuple[str, int]]:
     for number, total in enumerate(case.agents):
         allocator.add_agent(AgentId(str(number)), resources(total))
     deals = []
-    while allocator.is_unsettled:
+    while allocator.has_dirty_agents:
         for grant in allocator.run(0.0, budget=3):
             deals += [(n, grant.framework_id, int(grant.agent_id)) for n in grant.deals]
         allocator.check()

@@ -13,8 +13,8 @@ import pytest
 
 from croupier.master.allocator import limit_waiters, policies
 from croupier.master.allocator.agent_allocation import Visit
+from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.filters import Filters
-from croupier.master.allocator.pool import AgentPool
 from croupier.master.allocator.queue import ORDERS
 from tests.harness.random_driver import Tossing
 
@@ -62,9 +62,9 @@ def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -
     ("what", "name", "broken"),
     [
         (limit_waiters, "_admit", lambda _leaf, _tree: False),
-        (AgentPool, "let_go", is_settled_at_once),
-        (AgentPool, "ask_less", is_settled_at_once),
-        (AgentPool, "unsettle_all", lambda _pool, _leaf=None: None),
+        (AgentPool, "release_reservations", is_settled_at_once),
+        (AgentPool, "recheck_scarce", is_settled_at_once),
+        (AgentPool, "mark_all_dirty", lambda _pool, _leaf=None: None),
         (Filters, "add", forgets),
         (Visit, "_unmet", lambda _visit, _want: None),
     ],

@@ -140,7 +140,7 @@ class Dealt:
 
     def fill(self) -> None:
         """Deal until nobody fits; every unit becomes a task at once."""
-        while self.allocator.is_unsettled:
+        while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(0.0, budget=1):
                 task = self._resources(self.plan.demands[grant.role])
                 for _ in grant.deals:

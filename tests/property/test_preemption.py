@@ -42,7 +42,7 @@ class Cluster:
 
     def deal(self, now: float) -> None:
         """Everything that is dealt runs at once."""
-        while self.allocator.is_unsettled:
+        while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(now):
                 leaf = self.allocator.tree.leaves[grant.framework_id, grant.role]
                 place = (grant.framework_id, grant.role, grant.agent_id)

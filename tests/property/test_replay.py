@@ -80,7 +80,7 @@ class RecordedMachine(CoreMachine):
         state = self.world.state
         stand(state)
         list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
-        assert state.allocator.unsettled_agents >= 0
+        assert state.allocator.dirty_agents >= 0
         state.next_deadline()
         for framework_id in state.frameworks:
             state.allocator.share(framework_id)

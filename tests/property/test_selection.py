@@ -15,7 +15,7 @@ import pytest
 
 from croupier.master.allocator import policies
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
 from croupier.model.demand import Demand
@@ -147,8 +147,8 @@ class Twins:
         node = self.pairs[leaf]
         units = [self.amount() for _ in range(self.random.randint(0, 2))]
         node.units = units if self.random.random() < 0.8 else None
-        known = None if node.units is None else [Want(Demand(Resources(u))) for u in units]
-        self.tree.set_wants(leaf, known)
+        known = None if node.units is None else [PendingDemand(Demand(Resources(u))) for u in units]
+        self.tree.set_pending(leaf, known)
         # Who wants nothing in the role is not willing.
         node.is_willing = leaf.is_willing
         self.tree.relist(leaf)
@@ -188,7 +188,7 @@ class Twins:
             *[lambda: self.give_back(leaf)] * 4,
             lambda: self.charge(leaf),
             lambda: self.wish(leaf),
-            lambda: self.turn(leaf, willing=not leaf.is_listed and leaf.wants_anything),
+            lambda: self.turn(leaf, willing=not leaf.is_listed and leaf.has_pending),
             lambda: self.leave(leaf),
             self.set_role,
             self.grow,

@@ -59,7 +59,7 @@ class Batch:
             yield from self._step(event, now)
 
     def allocate(self, now: float) -> Iterator[None]:
-        """Allocate a slice of the unsettled agents; yields as `decide` does."""
+        """Allocate a slice of the dirty agents; yields as `decide` does."""
         return self._step(AllocationDue(PASS_BUDGET), now)
 
     def records(self) -> list[Record]:

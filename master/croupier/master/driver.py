@@ -42,7 +42,7 @@ class Observer(Protocol):
         """Note that a batch was decided; other tasks may have run meanwhile."""
 
     def allocated(self, seconds: float, waited_s: float) -> None:
-        """Note a slice of an allocation pass, `waited_s` after agents became unsettled."""
+        """Note a slice of an allocation pass, `waited_s` after agents became dirty."""
 
     def committed(self, seconds: float) -> None:
         """Note that records were made durable."""
@@ -95,7 +95,7 @@ class Driver:
         self._closed: CroupierError | None = None
         self._requests = count(1)
         self._answers: dict[int, asyncio.Future[object]] = {}
-        self._unsettled_at: float | None = None
+        self._dirty_at: float | None = None
         self._stall_guard = StallGuard()
         self._read_at = clock.now()
 
@@ -159,12 +159,12 @@ class Driver:
             self._recorder.flush(self.state)
 
     async def _wait(self) -> None:
-        """Wait for an event or a deadline; do not wait while agents are unsettled."""
+        """Wait for an event or a deadline; do not wait while agents are dirty."""
         started = self._clock.now()
         # Work, a slow disk or a SIGSTOP may have taken the time since the last wait.
         self._stall_guard.add_gap(started - self._read_at, started)
         until = self._stall_guard.grace_until
-        if self.state.allocator.is_unsettled:
+        if self.state.allocator.has_dirty_agents:
             until = started
         elif until is None:
             until = self.state.next_deadline()
@@ -192,21 +192,21 @@ class Driver:
                 await self._slice.give_way()
 
     def _allocation_is_due(self) -> bool:
-        if not self.state.allocator.is_unsettled:
-            self._unsettled_at = None
+        if not self.state.allocator.has_dirty_agents:
+            self._dirty_at = None
             return False
         now = self._clock.now()
-        if self._unsettled_at is None:
-            self._unsettled_at = now
-        return not len(self.inbox) or now - self._unsettled_at >= COALESCE_S
+        if self._dirty_at is None:
+            self._dirty_at = now
+        return not len(self.inbox) or now - self._dirty_at >= COALESCE_S
 
     async def _allocate(self, batch: Batch) -> None:
-        assert self._unsettled_at is not None
+        assert self._dirty_at is not None
         started = self._clock.now()
         await self._run(batch.allocate(started))
         ended = self._clock.now()
-        self._observer.allocated(ended - started, started - self._unsettled_at)
-        self._unsettled_at = ended if self.state.allocator.is_unsettled else None
+        self._observer.allocated(ended - started, started - self._dirty_at)
+        self._dirty_at = ended if self.state.allocator.has_dirty_agents else None
 
     async def _commit(self, records: list[Record]) -> None:
         if records:

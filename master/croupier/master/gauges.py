@@ -80,7 +80,7 @@ def _of_state(state: State) -> Iterator[Metric]:
     yield _gauge(
         "allocator_unsettled_agents",
         "Agents that wait to be dealt.",
-        state.allocator.unsettled_agents,
+        state.allocator.dirty_agents,
     )
     yield _gauge(
         "offer_filters", "Agents refused by some framework.", state.allocator.filter_count()

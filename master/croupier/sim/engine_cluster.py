@@ -89,7 +89,7 @@ class EngineCluster:
 
     def fill(self) -> None:
         """Deal until nobody can use what is left; every unit becomes a task."""
-        while self.allocator.is_unsettled:
+        while self.allocator.has_dirty_agents:
             grants = self.allocator.run(float(self._clock))
             dealt = [(number, grant) for grant in grants for number in grant.deals]
             for _, grant in sorted(dealt, key=lambda each: each[0]):

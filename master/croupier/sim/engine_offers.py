@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from fractions import Fraction
 
 from croupier.master.allocator import Allocator, Rules
-from croupier.master.allocator.pool import Useful
+from croupier.master.allocator.agent_pool import Useful
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources
@@ -74,7 +74,7 @@ class EngineDecliners:
         for cycle in range(cycles):
             self._allocator.wake(float(cycle))
             grants = []
-            while self._allocator.is_unsettled:
+            while self._allocator.has_dirty_agents:
                 grants += self._allocator.run(float(cycle))
             self._allocator.check()
             if any(grant.framework_id == self._ids[willing] for grant in grants):

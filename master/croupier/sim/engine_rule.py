@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from fractions import Fraction
 
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -50,7 +50,7 @@ class EngineRule:
             leaf.is_connected = True
             leaf.is_suppressed = True
             unit = terms.resources(client.declared or client.demand or ())
-            self.tree.set_wants(leaf, [Want(Demand(unit))])
+            self.tree.set_pending(leaf, [PendingDemand(Demand(unit))])
             self._leaves[client], self._clients[leaf] = leaf, client
             self._told[client] = [Fraction(0)] * len(forest.totals)
 

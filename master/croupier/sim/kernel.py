@@ -187,7 +187,7 @@ class Kernel:
                 speaking, self._speaking = self._speaking, {}
                 for peer in speaking:
                     peer.speak()
-            elif self.state.allocator.is_unsettled:
+            elif self.state.allocator.has_dirty_agents:
                 self.tell(AllocationDue())
             else:
                 return

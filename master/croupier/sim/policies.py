@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from fractions import Fraction
 
-from croupier.master.allocator.node import Leaf, Level, Node, Pool
+from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies import Asset, Drf, Key, SingleResource, Slots
 from croupier.master.allocator.policies.level import least
 from croupier.master.allocator.share import Totals
@@ -32,7 +32,7 @@ class NaiveHdrf(Unrotated):
 
     name = "naive-hdrf"
 
-    def join(self, pool: Pool, _child: Node, _level: Level) -> Level:
+    def join(self, pool: RoleNode, _child: Node, _level: Level) -> Level:
         """The pool's own level, whoever is below it."""
         return pool.own
 
@@ -45,7 +45,7 @@ class MinSatWeights(Unrotated):
 
     name = "min-sat-weights"
 
-    def join(self, pool: Pool, child: Node, level: Level) -> Level:
+    def join(self, pool: RoleNode, child: Node, level: Level) -> Level:
         """The least of the pool's own level and its neediest child's, by the sum of weights."""
         tier, number, over = level
         if not tier:
@@ -75,12 +75,12 @@ class Collapsed:
 
     def own(self, node: Node) -> Level:
         """A leaf's share over its part of the whole; a role has none of its own."""
-        if isinstance(node, Pool):
+        if isinstance(node, RoleNode):
             return (2, 0, 1)
         share = self._totals.share(node.held) / part_of_whole(node)
         return (1, share.numerator, share.denominator)
 
-    def join(self, pool: Pool, _child: Node, level: Level) -> Level:
+    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
         """The least share below it."""
         return least(pool.own, level)
 

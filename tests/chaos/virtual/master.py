@@ -297,7 +297,7 @@ class MasterProcess(Process):
             event = self._event_of(term, end, message)
             if event is not None:
                 effects += self._step(term, event)
-        if term.state.allocator.is_unsettled:
+        if term.state.allocator.has_dirty_agents:
             effects += self._step(term, AllocationDue(PASS_BUDGET))
         if any(isinstance(effect, Deposed) for effect in effects):
             self._overtaken_by = term.lineage.overtaken_by
@@ -405,7 +405,7 @@ class MasterProcess(Process):
                 case Happened() | Deposed():
                     pass
         wait = term.state.next_deadline()
-        self.wake(self.kernel.now if term.state.allocator.is_unsettled else wait)
+        self.wake(self.kernel.now if term.state.allocator.has_dirty_agents else wait)
 
     def _tell(self, term: Term, session: SessionId, message: ToAgent | ToFramework) -> None:
         end = term.sessions.get(session)

@@ -50,7 +50,7 @@ async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() ->
         # Heartbeats come and go; agents and filters stay as they are.
         await eventually(all_were_heard_again, 20)
         assert await master.driver.read(lambda state: state.allocator.passes) == passes
-        assert not await master.driver.read(lambda state: state.allocator.is_unsettled)
+        assert not await master.driver.read(lambda state: state.allocator.has_dirty_agents)
         for decliner in decliners:
             await decliner.stop()
         await asyncio.wait_for(asyncio.gather(*running), 30)

@@ -109,7 +109,7 @@ class TestDealing:
         for number in range(10):
             allocator.add_agent(AgentId(str(number)), Resources.parse("cpus:1"))
         assert len(allocator.run(0.0, budget=4)) == 2
-        assert allocator.is_unsettled
+        assert allocator.has_dirty_agents
         assert len(allocator.run(0.0)) == 8
         assert allocator.passes == 1
 
@@ -157,7 +157,7 @@ class TestDealing:
             allocator.set_demand(framework_id, (Demand(Resources.parse("cpus:0.001")),))
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         slices = []
-        while allocator.is_unsettled:
+        while allocator.has_dirty_agents:
             slices.append(sum(numbers(grant) for grant in allocator.run(0.0, budget=100)))
             allocator.check()
         assert max(slices) <= 500
@@ -210,7 +210,7 @@ class TestFilters:
         passes = allocator.passes
         for second in range(1000):
             allocator.wake(float(second))
-            assert not allocator.is_unsettled
+            assert not allocator.has_dirty_agents
             assert allocator.run(float(second)) == []
         assert allocator.passes == passes
 

@@ -187,7 +187,7 @@ def test_many_ranges_and_many_waiting_do_not_make_a_long_visit() -> None:
         world.framework(f"r{number}", demand="gpus:1", allocate=False)
     world.framework("p", demand="ports:1", allocate=False)
     slices = []
-    while world.state.allocator.is_unsettled:
+    while world.state.allocator.has_dirty_agents:
         slices.append(
             sum(n for grant in world.state.allocator.run(0.0, 1000) for _, n in grant.units)
         )
@@ -220,7 +220,7 @@ def test_costly_patterns_do_not_make_a_long_pass() -> None:
 def grants_of_passes(world: World) -> list[int]:
     """How many grants each slice makes until all is settled."""
     slices = []
-    while world.state.allocator.is_unsettled:
+    while world.state.allocator.has_dirty_agents:
         slices.append(len(world.state.allocator.run(0.0, 1000)))
     return slices
 

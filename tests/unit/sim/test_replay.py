@@ -76,7 +76,7 @@ def nosy(rng: Random) -> Spy:
             return
         stand(state)
         list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
-        assert state.allocator.unsettled_agents >= 0
+        assert state.allocator.dirty_agents >= 0
         for framework_id in state.frameworks:
             state.allocator.entitlement(framework_id)
             state.allocator.explain(framework_id, None, now)

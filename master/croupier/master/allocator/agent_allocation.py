@@ -19,10 +19,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from croupier.master.allocator import limit_waiters, limits, refusals
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.eligibility import Choice, Dealt, Look
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
@@ -89,7 +89,7 @@ class Visit(Look):
         agent.is_dealt = agent.is_dealt or bool(grants)
         agent.is_waited_for = self._waits_for_round
         if again or (self._is_kept and grants):
-            self._pool.unsettle(agent)
+            self._pool.mark_dirty(agent)
         return grants
 
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
@@ -99,14 +99,14 @@ class Visit(Look):
 
     def _note(self) -> None:
         """Have those wait whom limits left nothing or too little, or who are not for this agent."""
-        if self._is_saved:
-            self._pool.save(self._agent)
+        if self._is_withheld:
+            self._pool.withhold(self._agent)
         for leaf, is_cut in self._barred.items():
             if not limit_waiters.bar(leaf, self._tree, is_cut=is_cut):
                 # What it was dealt takes the place of offers that it wanted no more.
-                self._pool.unsettle_all(leaf)
+                self._pool.mark_all_dirty(leaf)
             if not leaf.is_listed:
-                self._pool.let_go(leaf)
+                self._pool.release_reservations(leaf)
 
     def _deal_all(self, out: set[Leaf]) -> bool:
         """Deal to all but `out`; whether there was so much work that the agent must come again."""
@@ -213,15 +213,15 @@ class Visit(Look):
         self._tree.relist(leaf)
         if dealt.least and any(0 < want.least < before for want, before in dealt.least.items()):
             # What is left of it is less than an offer must have: smaller rooms will do.
-            self._pool.unsettle_all(leaf)
+            self._pool.mark_all_dirty(leaf)
         if leaf.limited:
             if self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
                 for waiting in limit_waiters.admitted(leaf, self._tree):
-                    self._pool.unsettle_all(waiting)
+                    self._pool.mark_all_dirty(waiting)
             # Who asked for what is scarce may be at the limit now.
-            self._pool.unsettle_saved()
-        leaf.holds.let_go(self._agent.agent_id)
-        self._pool.let_go(leaf)
+            self._pool.mark_withheld_dirty()
+        leaf.reservations.let_go(self._agent.agent_id)
+        self._pool.release_reservations(leaf)
         return Grant(
             leaf.framework_id,
             leaf.role,

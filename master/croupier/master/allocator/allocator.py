@@ -12,12 +12,12 @@ from collections.abc import Mapping, Sequence
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_allocation import Visit
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import carried, count_down, give_back, shapes
 from croupier.master.allocator.policies import Policy
-from croupier.master.allocator.pool import PooledAgent
 from croupier.master.allocator.rules import Rules
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
@@ -55,7 +55,7 @@ class Allocator(Charges):
     ) -> None:
         """Add an agent with everything free; it is absent no more.
 
-        What its tasks were charged while it was absent is for `settle_absent` or
+        What its tasks were charged while it was absent is for `charge_returned` or
         `release_absent`, task by task.
         """
         self.absent.remove(agent_id)
@@ -68,8 +68,8 @@ class Allocator(Charges):
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
         for leaf in self.tree.leaves.values():
-            leaf.holds.forget(agent_id)
-            for want in leaf.wants or ():
+            leaf.reservations.forget(agent_id)
+            for want in leaf.pending or ():
                 want.unmet.pop(agent_id, None)
 
     def change_agent(
@@ -86,7 +86,7 @@ class Allocator(Charges):
         self._totals.add(total.scalars)
         agent.total, agent.facts = total, facts_of(hostname, attributes)
         self.pool.set_free(agent, free)
-        self.pool.unsettle(agent)
+        self.pool.mark_dirty(agent)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
         """Have the agent dealt, or not while it is disconnected."""
@@ -104,7 +104,7 @@ class Allocator(Charges):
         for node in self.tree.roles[role].nodes() if role in self.tree.roles else ():
             if isinstance(node, Leaf):
                 self._bound(node)
-        self.pool.unsettle_all()
+        self.pool.mark_all_dirty()
 
     # Frameworks.
 
@@ -178,7 +178,7 @@ class Allocator(Charges):
             leaf.reasons.clear()
             self._relist(leaf)
             if leaf.is_listed:
-                self.pool.unsettle_all(leaf)
+                self.pool.mark_all_dirty(leaf)
 
     # Ending offers.
 
@@ -220,21 +220,21 @@ class Allocator(Charges):
             self._make_room(leaf)
         slots = sum(number for _, number in units) if units else offers
         self.tree.count_slots(leaf, len(launched) - slots)
-        if leaf.wants is not None:
+        if leaf.pending is not None:
             self._count(leaf, units, launched, agent.facts)
         self._forget_if_left(leaf)
 
     # Deciding.
 
     @property
-    def is_unsettled(self) -> bool:
+    def has_dirty_agents(self) -> bool:
         """Whether a pass has anything to look at."""
-        return self.pool.is_unsettled
+        return self.pool.has_dirty_agents
 
     @property
-    def unsettled_agents(self) -> int:
+    def dirty_agents(self) -> int:
         """How many agents wait to be looked at."""
-        return self.pool.unsettled
+        return self.pool.dirty_count
 
     def next_wakeup(self) -> float | None:
         """When time alone will unsettle an agent; None if it will not."""
@@ -247,25 +247,25 @@ class Allocator(Charges):
     def run(self, now: float, budget: int = 2000) -> list[Grant]:
         """Deal unsettled agents until none is left, or about `budget` frameworks were looked at.
 
-        The rest waits for the next call; `is_unsettled` tells. O(looks x log n).
+        The rest waits for the next call; `has_dirty_agents` tells. O(looks x log n).
         """
         if not self._in_pass:
             if not self.tree.has_willing:
-                self.pool.settle_all()
+                self.pool.mark_all_clean()
             if not self.pool.line_up():
                 return []
             self.passes += 1
         self.tree.refresh()
         grants: list[Grant] = []
         while budget > 0:
-            found = self.pool.next_unsettled()
+            found = self.pool.take_dirty()
             if found is None:
                 break
             agent, leaves = found
             visit = Visit(agent, self.tree, self.pool, self._rules, self.passes, now)
             grants += visit.run(leaves)
             budget -= visit.looks + visit.work + 1
-        self._in_pass = self.is_unsettled
+        self._in_pass = self.has_dirty_agents
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 
     def check(self) -> None:
@@ -279,8 +279,8 @@ class Allocator(Charges):
             add_amounts(free, agent.free.scalars, 1)
         for (framework_id, role), leaf in self.tree.leaves.items():
             assert self._frameworks[framework_id][role] is leaf
-            assert all(want.outstanding >= 0 for want in leaf.wants or ())
-            assert all(agent_id in self.pool.agents for agent_id in leaf.holds)
+            assert all(want.outstanding >= 0 for want in leaf.pending or ())
+            assert all(agent_id in self.pool.agents for agent_id in leaf.reservations)
             assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
             add_amounts(held, leaf.held, 1)
         for name in {*self._totals.amounts, *free, *held}:
@@ -300,31 +300,31 @@ class Allocator(Charges):
             self._want(leaf, mine if demands else None)
 
     def _want(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
-        wants = None if demands is None else carried(leaf.wants or (), demands)
+        wants = None if demands is None else carried(leaf.pending or (), demands)
         # Who waits for a limit is looked at for all that it wants, to wait anew.
-        is_new = bool(leaf.waits_at) or shapes(wants) != shapes(leaf.wants)
+        is_new = bool(leaf.waits_at) or shapes(wants) != shapes(leaf.pending)
         self.tree.unpark(leaf)
-        self.tree.set_wants(leaf, wants)
+        self.tree.set_pending(leaf, wants)
         leaf.reasons.clear()
         self._bound(leaf)
         self._look_again(leaf, is_new=is_new)
         if is_new:
-            self.pool.let_go(leaf)
-            self.pool.unsettle_saved()
+            self.pool.release_reservations(leaf)
+            self.pool.mark_withheld_dirty()
 
     def _count(
         self, leaf: Leaf, units: Units, launched: Sequence[Resources], facts: Mapping[str, str]
     ) -> None:
         """Count what is on offer and what is wanted down."""
-        assert leaf.wants is not None
-        before = shapes(leaf.wants)
+        assert leaf.pending is not None
+        before = shapes(leaf.pending)
         for unit, number in units:
-            give_back(leaf.wants, unit, number, facts)
+            give_back(leaf.pending, unit, number, facts)
         for task in launched:
-            count_down(leaf.wants, task, facts)
+            count_down(leaf.pending, task, facts)
         self._bound(leaf)
-        self._look_again(leaf, is_new=shapes(leaf.wants) != before)
-        self.pool.ask_less(leaf)
+        self._look_again(leaf, is_new=shapes(leaf.pending) != before)
+        self.pool.recheck_scarce(leaf)
 
     def _look_again(self, leaf: Leaf, *, is_new: bool) -> None:
         """Have agents looked at for a leaf whose wants changed; `is_new`: that others may do."""
@@ -332,10 +332,10 @@ class Allocator(Charges):
             self.tree.unpark(leaf)
             is_new = True
         if not self._relist(leaf) and leaf.is_listed and is_new:
-            self.pool.unsettle_all(leaf)
+            self.pool.mark_all_dirty(leaf)
 
     def _is_one_offer(self, grant: Grant) -> bool:
-        wants = self.tree.leaves[grant.framework_id, grant.role].wants
+        wants = self.tree.leaves[grant.framework_id, grant.role].pending
         if wants is None:
             return False
         most = {want.demand.unit: want.demand.max_per_offer for want in wants}
@@ -345,7 +345,7 @@ class Allocator(Charges):
     def _relist(self, leaf: Leaf) -> bool:
         newly = self.tree.relist(leaf)
         if newly:
-            self.pool.unsettle_all(leaf)
+            self.pool.mark_all_dirty(leaf)
         elif not leaf.is_listed:
-            self.pool.let_go(leaf)
+            self.pool.release_reservations(leaf)
         return newly

@@ -55,7 +55,7 @@ class Charges(Account):
             add_amounts(scalars, amount.scalars, 1)
         self._charge(framework_id, role, scalars, len(held))
 
-    def settle_absent(self, agent_id: AgentId, amounts: Sequence[Resources]) -> None:
+    def charge_returned(self, agent_id: AgentId, amounts: Sequence[Resources]) -> None:
         """Let what tasks were charged while their agent was absent be held on it. O(tasks).
 
         Nothing changes for their roles and frameworks.
@@ -98,10 +98,10 @@ class Charges(Account):
         self.tree.launch(leaf, amount.scalars)
         agent.is_dealt = False
         if agent.is_waited_for or any(
-            want.demand.max_per_offer is not None for want in leaf.wants or ()
+            want.demand.max_per_offer is not None for want in leaf.pending or ()
         ):
             # The round of the agent may be over; or the offer was smaller than the room.
-            self.pool.unsettle(agent)
+            self.pool.mark_dirty(agent)
 
     def release(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
@@ -132,7 +132,7 @@ class Charges(Account):
             self._frameworks[framework_id][role] = leaf
         self.tree.charge(leaf, scalars, tasks=tasks)
         if leaf.limited:
-            self.pool.unsettle_saved()
+            self.pool.mark_withheld_dirty()
 
     def _release(self, leaf: Leaf, scalars: Mapping[str, int], tasks: int = 1) -> None:
         self.tree.charge(leaf, scalars, -1, tasks)
@@ -148,7 +148,7 @@ class Charges(Account):
         agent = self.pool.agents[agent_id]
         agent.is_dealt = False
         self.pool.set_free(agent, agent.free + amount)
-        self.pool.unsettle(agent)
+        self.pool.mark_dirty(agent)
 
     def _make_room(self, leaf: Leaf) -> None:
         """The leaf gave something back."""
@@ -158,7 +158,7 @@ class Charges(Account):
     def _admit(self, leaf: Leaf) -> None:
         """Have agents looked at for those who waited for room under the leaf's limits."""
         for waiting in limit_waiters.admitted(leaf, self.tree):
-            self.pool.unsettle_all(waiting)
+            self.pool.mark_all_dirty(waiting)
 
     def _forget_if_left(self, leaf: Leaf) -> None:
         """Drop a leaf of a role that the framework left, once it holds nothing there.
@@ -173,7 +173,7 @@ class Charges(Account):
         self.pool.forget_filters(leaf)
         self.pool.forget_earmarks(leaf)
         self.tree.remove(leaf)
-        self.pool.let_go(leaf)
+        self.pool.release_reservations(leaf)
 
 
 def _by_leaf(charges: Iterable[Charge]) -> dict[tuple[FrameworkId, Role], list[Resources]]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.master.allocator.node import Amounts, Leaf, Node, Pool, Taker, add_amounts
+from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode, Taker, add_amounts
 from croupier.master.allocator.share import Totals
 from croupier.model.roles import RoleSettings, format_amounts
 from croupier.model.scalar import MILLI, format_milli
@@ -130,10 +130,10 @@ def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
     return f"{who}, below the guarantee of {guaranteed.role} ({promised})"
 
 
-def guaranteed_node(leaf: Leaf) -> Pool | None:
+def guaranteed_node(leaf: Leaf) -> RoleNode | None:
     """The nearest role at or above it that has a guarantee."""
     for node in leaf.path:
-        if isinstance(node, Pool) and any(node.settings.guarantee.values()):
+        if isinstance(node, RoleNode) and any(node.settings.guarantee.values()):
             return node
     return None
 
@@ -147,7 +147,7 @@ def _parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
 
 
 def _name(node: Node) -> str:
-    return f"role {node.role}" if isinstance(node, Pool) else node.name
+    return f"role {node.role}" if isinstance(node, RoleNode) else node.name
 
 
 def _weight(side: Side) -> str:

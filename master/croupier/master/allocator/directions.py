@@ -10,21 +10,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from croupier.master.allocator.node import Amounts, Leaf, Node, Pool
+from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode
 from croupier.master.allocator.share import Totals
 
 Q = 1 << 16
 
 
-def lift_of(pool: Pool) -> tuple[int, int]:
+def lift_of(pool: RoleNode) -> tuple[int, int]:
     """The fraction that brings a child's level over its weight to the pool's scale."""
     weights = pool.settings.resource_weights
-    if not pool.pulls:
+    if not pool.direction_sum:
         return 1, 1
     if not weights:
-        return max(pool.pulls.values()), Q
+        return max(pool.direction_sum.values()), Q
     best, over = 0, 1
-    for name, pull in pool.pulls.items():
+    for name, pull in pool.direction_sum.items():
         weight = weights.get(name, 1000)
         if pull * 1000 * over > best * weight:
             best, over = pull * 1000, weight
@@ -35,20 +35,20 @@ def direction_of(node: Node, totals: Totals) -> Amounts:
     """The direction of a node that is alive."""
     if isinstance(node, Leaf):
         return _of_leaf(node, totals)
-    assert isinstance(node, Pool)
+    assert isinstance(node, RoleNode)
     up, over = lift_of(node)
     # Scaled so that the largest part, after the weights by resource, is Q; rounded up.
-    return {name: -(-pull * over // up) for name, pull in node.pulls.items()}
+    return {name: -(-pull * over // up) for name, pull in node.direction_sum.items()}
 
 
 def _of_leaf(leaf: Leaf, totals: Totals) -> Amounts:
     if leaf.used:
         return _scaled(leaf.used, totals, leaf.settings.resource_weights)
-    if leaf.wants is None or not leaf.wants:
+    if leaf.pending is None or not leaf.pending:
         return _everywhere(totals)
     return _widest(
         _scaled(want.demand.unit.scalars, totals, leaf.settings.resource_weights)
-        for want in leaf.wants
+        for want in leaf.pending
     )
 
 

@@ -10,10 +10,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits, refusals
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.comparison import taken_by
 from croupier.master.allocator.node import Leaf, Taker
-from croupier.master.allocator.pending_demand import MANY, Want
-from croupier.master.allocator.pool import AgentPool, PooledAgent
+from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.precedence import is_ahead
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
@@ -25,7 +25,7 @@ STEPS_PER_WORK = 5_000
 
 Refusal = tuple[Cause, object]
 # A want, None for the whole remainder; how many units of it; and of what room.
-Choice = tuple[Want | None, int, Resources]
+Choice = tuple[PendingDemand | None, int, Resources]
 
 
 @dataclass(slots=True)
@@ -39,8 +39,8 @@ class Dealt:
 
     resources: Resources = NOTHING
     numbers: list[int] = field(default_factory=list)
-    units: dict[Want, int] = field(default_factory=dict)
-    least: dict[Want, int] = field(default_factory=dict)
+    units: dict[PendingDemand, int] = field(default_factory=dict)
+    least: dict[PendingDemand, int] = field(default_factory=dict)
 
 
 class Look:
@@ -70,15 +70,15 @@ class Look:
         # Whether anybody was refused for the sake of another who may be dealt to yet, and
         # whether for what is scarce.
         self._is_kept = False
-        self._is_saved = False
+        self._is_withheld = False
         self.work = 0
 
     def refusal(self, leaf: Leaf) -> Refusal | None:
         """Why `leaf` cannot use what is left of the agent; None if it can."""
-        if leaf.wants is None:
+        if leaf.pending is None:
             return self._refuse_whole(leaf)
         refusal: Refusal | None = None
-        for want in leaf.wants:
+        for want in leaf.pending:
             why = self._refuse(leaf, want)
             if why is None:
                 return None
@@ -115,12 +115,12 @@ class Look:
                 return refusal
         kept = self._scarce_for_others(NOTHING)
         if kept:
-            self._is_saved = self._is_kept = True
+            self._is_withheld = self._is_kept = True
             return Cause.SCARCE, refusals.ScarceHere(kept)
         self._choice = (None, 1, room)
         return None
 
-    def _refuse(self, leaf: Leaf, want: Want) -> Refusal | None:
+    def _refuse(self, leaf: Leaf, want: PendingDemand) -> Refusal | None:
         """Why no unit of this shape is dealt."""
         if not want.left:
             return Cause.NO_DEMAND, "all units are offered"
@@ -157,12 +157,12 @@ class Look:
                 return refusal
         kept = self._scarce_for_others(unit)
         if kept:
-            self._is_saved = self._is_kept = True
+            self._is_withheld = self._is_kept = True
             return Cause.SCARCE, refusals.ScarceHere(kept)
         self._choice = (want, least, room)
         return None
 
-    def _unmet(self, want: Want) -> refusals.Unmet | None:
+    def _unmet(self, want: PendingDemand) -> refusals.Unmet | None:
         """The first constraint of the shape that the agent does not pass."""
         constraints = want.demand.constraints
         if not constraints:
@@ -178,7 +178,7 @@ class Look:
         return None if unmet is None else refusals.Unmet(unmet)
 
     def _does_not_fit(
-        self, leaf: Leaf, want: Want, units: int, least: int, room: Resources
+        self, leaf: Leaf, want: PendingDemand, units: int, least: int, room: Resources
     ) -> Refusal:
         unit = want.demand.unit
         could_fit = unit.units_within(self._agent.total, least) >= least
@@ -190,7 +190,7 @@ class Look:
         shortage = refusals.Shortage(unit, least, room, self._agent.total)
         return self._misfit(leaf, shortage, cause, unit)
 
-    def _could_be_dealt(self, leaf: Leaf, want: Want, least: int) -> bool:
+    def _could_be_dealt(self, leaf: Leaf, want: PendingDemand, least: int) -> bool:
         """Whether the leaf would be dealt the units that do not fit, if the agent were empty."""
         unit = want.demand.unit
         needed = {name: milli * least for name, milli in unit.scalars.items()}
@@ -265,11 +265,11 @@ class Look:
                 self._asks(leaf, want, name)
                 for leaf in self._tree.askers.get(name, ())
                 if leaf.is_willing
-                for want in leaf.wants or ()
+                for want in leaf.pending or ()
             )
         return self._asked_for[name]
 
-    def _asks(self, leaf: Leaf, want: Want, name: str) -> bool:
+    def _asks(self, leaf: Leaf, want: PendingDemand, name: str) -> bool:
         unit = want.demand.unit
         return bool(
             unit[name]
@@ -291,7 +291,7 @@ class Look:
             if not any(takes[name] for name in short):
                 continue
             # Whoever is far behind has several agents kept for it at once.
-            due = 1 + leaf.holds.besides(self._agent.agent_id)
+            due = 1 + leaf.reservations.besides(self._agent.agent_id)
             if is_ahead(self._tree, taker, leaf, unit.scalars, due):
                 self._hold(leaf)
                 return leaf
@@ -299,8 +299,10 @@ class Look:
 
     def _may_hold(self, leaf: Leaf) -> bool:
         agents = len(self._pool.agents)
-        return leaf.holds.may_keep(self._agent.agent_id, agents, self._now, self._rules.hold_s)
+        return leaf.reservations.may_keep(
+            self._agent.agent_id, agents, self._now, self._rules.hold_s
+        )
 
     def _hold(self, leaf: Leaf) -> None:
-        until = leaf.holds.keep(self._agent.agent_id, self._now, self._rules.hold_s)
+        until = leaf.reservations.keep(self._agent.agent_id, self._now, self._rules.hold_s)
         self._pool.wake_at(self._agent.agent_id, until)

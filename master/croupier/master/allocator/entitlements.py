@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import lcm
 
 from croupier.master.allocator.directions import Q, direction_of, lift_of
-from croupier.master.allocator.node import Amounts, Leaf, Node, Pool, add_amounts
+from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode, add_amounts
 from croupier.master.allocator.tree import Tree
 
 Ratio = tuple[int, int]
@@ -26,7 +26,7 @@ class Standings:
         self._totals = tree.totals
         self._entitlements: dict[Node, Ratio] = {tree.root: (1, 1)}
         self._held: dict[Node, Amounts] = {}
-        self._left: dict[Pool, Ratio] = {}
+        self._left: dict[RoleNode, Ratio] = {}
 
     def imagine(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
         """Let the leaf hold more, or less with `sign` -1. O(depth x resources)."""
@@ -76,7 +76,7 @@ class Standings:
         entitled, over = self.entitlement(node)
         return share * over, whole * entitled
 
-    def left_by_guarantees(self, pool: Pool) -> Ratio:
+    def left_by_guarantees(self, pool: RoleNode) -> Ratio:
         """What part of their entitlements the children of `pool` keep if guarantees are met.
 
         1 unless a guarantee is more than its role would be entitled to without it.
@@ -86,11 +86,11 @@ class Standings:
             known = self._left[pool] = self._left_by_guarantees(pool)
         return known
 
-    def _left_by_guarantees(self, pool: Pool) -> Ratio:
+    def _left_by_guarantees(self, pool: RoleNode) -> Ratio:
         whole = Fraction(*self.entitlement(pool))
         promised = entitled = Fraction(0)
         for node in pool.children.values():
-            if node.pull is None or not node.settings.guarantee:
+            if node.weighted_direction is None or not node.settings.guarantee:
                 continue
             floor = self._promised(node)
             usual = Fraction(*self.entitlement(node))
@@ -101,7 +101,7 @@ class Standings:
         left = (whole - promised) / (whole - entitled)
         return left.numerator, left.denominator
 
-    def _promised(self, node: Pool) -> Fraction:
+    def _promised(self, node: RoleNode) -> Fraction:
         """The dominant share that the node has once it has what it is guaranteed.
 
         That is more than the guarantee itself if its tasks use more of another resource.
@@ -147,6 +147,6 @@ def almost_common(one: Leaf, other: Leaf) -> tuple[list[Node], Node]:
 def may_preempt(node: Node, by_default: bool) -> bool:
     """Whether what operators set allows the node to preempt and be preempted."""
     for each in node.path:
-        if isinstance(each, Pool) and each.settings.preemption is not None:
+        if isinstance(each, RoleNode) and each.settings.preemption is not None:
             return each.settings.preemption
     return by_default

@@ -5,10 +5,10 @@ from __future__ import annotations
 from itertools import takewhile
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.comparison import guaranteed_node, taker_text
 from croupier.master.allocator.eligibility import Look
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pool import AgentPool, PooledAgent
 from croupier.master.allocator.reasons import Cause, PassedOver
 from croupier.master.allocator.refusals import AtLimit, KeptFor
 from croupier.master.allocator.rules import Rules
@@ -49,7 +49,7 @@ def of_agent(leaf: Leaf, agent: PooledAgent, tree: Tree, rules: Rules, now: floa
     holders = [
         other
         for other in tree.leaves.values()
-        if other is not leaf and other.holds.is_kept(agent.agent_id, now)
+        if other is not leaf and other.reservations.is_kept(agent.agent_id, now)
     ]
     keeper = Look(agent, tree, _Still(), rules, now).keeper(leaf, holders)
     if keeper is not None:
@@ -65,8 +65,10 @@ def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
     if leaf.is_suppressed:
         detail = "the framework asked for no offers"
         return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
-    if not leaf.wants_anything:
-        wanted = "; ".join(str(want.demand) for want in leaf.wants or ()) or "nothing in this role"
+    if not leaf.has_pending:
+        wanted = (
+            "; ".join(str(want.demand) for want in leaf.pending or ()) or "nothing in this role"
+        )
         return PassedOver(Cause.NO_DEMAND, 0, f"it wants {wanted}", leaf.role)
     if leaf.parked_by is not None:
         bound = next((each for _, each in limits.barriers(leaf) if each is not None), None)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.master.allocator.node import Amounts, Leaf, Pool
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.node import Amounts, Leaf, RoleNode
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 
 # A role whose limit leaves no room, and of which resource.
-Bound = tuple[Pool, str]
+Bound = tuple[RoleNode, str]
 
 
 def headroom(leaf: Leaf) -> Amounts:
@@ -28,7 +28,7 @@ def headroom(leaf: Leaf) -> Amounts:
     return room
 
 
-def counted(pool: Pool, name: str) -> int:
+def counted(pool: RoleNode, name: str) -> int:
     """Thousandths of a resource that count toward the pool's limit."""
     return pool.held.get(name, 0) - pool.surplus.get(name, 0)
 
@@ -74,10 +74,10 @@ def trimmed(free: Resources, room: Amounts) -> Resources:
 
 def surplus_of(leaf: Leaf) -> Amounts:
     """What is on offer to the leaf beyond all that it wants."""
-    if leaf.wants is None or any(want.demand.count is None for want in leaf.wants):
+    if leaf.pending is None or any(want.demand.count is None for want in leaf.pending):
         return {}
     wanted: Amounts = {}
-    for want in leaf.wants:
+    for want in leaf.pending:
         for name, milli in want.demand.unit.scalars.items():
             wanted[name] = wanted.get(name, 0) + milli * (want.demand.count or 0)
     surplus = {
@@ -92,14 +92,14 @@ def is_blocked(leaf: Leaf) -> bool:
     return all(bound is not None for _, bound in barriers(leaf))
 
 
-def barriers(leaf: Leaf) -> list[tuple[Want | None, Bound | None]]:
+def barriers(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]]:
     """For each want that is not met, what bars it; None is nothing.
 
     Whole remainders are one want, None.
     """
-    if leaf.wants is None:
+    if leaf.pending is None:
         return [(None, exhausted(leaf))]
-    return [(want, binding(leaf, want.needed)) for want in leaf.wants if want.left]
+    return [(want, binding(leaf, want.needed)) for want in leaf.pending if want.left]
 
 
 def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from sortedcontainers import SortedList
 
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.reasons import Reasons
-from croupier.master.allocator.soft_reservations import Holds
+from croupier.master.allocator.soft_reservations import SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
@@ -68,16 +68,16 @@ class Node:
         "own",
         "parent",
         "path",
-        "pull",
         "settings",
         "slots",
         "surplus",
         "used",
         "weight",
+        "weighted_direction",
         "willing",
     )
 
-    def __init__(self, name: str, parent: Pool | None, arrival: int) -> None:
+    def __init__(self, name: str, parent: RoleNode | None, arrival: int) -> None:
         """A node that holds nothing and weighs 1."""
         self.name = name
         self.parent = parent
@@ -93,7 +93,7 @@ class Node:
         self.level: Level = (1, 0, 1)
         self.entry: tuple[Any, ...] | None = None
         self.willing = 0
-        self.pull: Amounts | None = None
+        self.weighted_direction: Amounts | None = None
         # From here to just below the root: what a charge touches.
         self.path: tuple[Node, ...] = (self, *parent.path) if parent is not None else ()
 
@@ -106,28 +106,37 @@ class Node:
         return f"<{type(self).__name__} {self.name}>"
 
 
-class Pool(Node):
+class RoleNode(Node):
     """A role, with the roles and frameworks right below it.
 
     Attributes:
         role: its path; empty at the root.
         order: entries of the children that have willing leaves, the neediest first.
-        pulls: the sum of its children's pulls, by resource.
+        direction_sum: the sum of its children's direction_sum, by resource.
         alive: how many of its children are alive.
         waiting: leaves some of whose wants wait until the limit here has room; see `barriers`.
     """
 
-    __slots__ = ("alive", "children", "depth", "leaves", "order", "pulls", "role", "waiting")
+    __slots__ = (
+        "alive",
+        "children",
+        "depth",
+        "direction_sum",
+        "leaves",
+        "order",
+        "role",
+        "waiting",
+    )
 
-    def __init__(self, role: Role, parent: Pool | None, arrival: int) -> None:
+    def __init__(self, role: Role, parent: RoleNode | None, arrival: int) -> None:
         """A role without anything below it."""
         super().__init__(role, parent, arrival)
         self.role = role
         self.depth: int = 0 if parent is None else parent.depth + 1
-        self.children: dict[str, Pool] = {}
+        self.children: dict[str, RoleNode] = {}
         self.leaves: dict[FrameworkId, Leaf] = {}
         self.order: SortedList[tuple[Any, ...]] = SortedList()
-        self.pulls: Amounts = {}
+        self.direction_sum: Amounts = {}
         self.alive = 0
         self.waiting: dict[Leaf, None] = {}
 
@@ -142,7 +151,7 @@ class Pool(Node):
         while waiting:
             node = waiting.pop()
             yield node
-            if isinstance(node, Pool):
+            if isinstance(node, RoleNode):
                 waiting += node.below()
 
 
@@ -168,43 +177,43 @@ class Leaf(Node):
         "barred",
         "filters",
         "framework_id",
-        "holds",
         "is_connected",
         "is_listed",
         "is_member",
         "is_suppressed",
         "limited",
         "parked_by",
-        "pool",
+        "pending",
         "reasons",
+        "reservations",
+        "role_node",
         "ticket",
         "waits_at",
-        "wants",
     )
 
-    def __init__(self, framework_id: FrameworkId, pool: Pool, arrival: int) -> None:
+    def __init__(self, framework_id: FrameworkId, pool: RoleNode, arrival: int) -> None:
         """A framework that is not connected and holds nothing."""
         super().__init__(framework_id, pool, arrival)
         self.framework_id = framework_id
-        self.pool = pool
-        self.wants: list[Want] | None = None
+        self.role_node = pool
+        self.pending: list[PendingDemand] | None = None
         self.is_member = True
         self.is_connected = False
         self.is_suppressed = False
         self.is_listed = False
-        self.parked_by: Pool | None = None
-        self.barred: tuple[Want | None, ...] = ()
-        self.waits_at: tuple[Pool, ...] = ()
-        self.limited: tuple[Pool, ...] = ()
+        self.parked_by: RoleNode | None = None
+        self.barred: tuple[PendingDemand | None, ...] = ()
+        self.waits_at: tuple[RoleNode, ...] = ()
+        self.limited: tuple[RoleNode, ...] = ()
         self.reasons = Reasons()
-        self.holds = Holds()
+        self.reservations = SoftReservations()
         self.filters = 0
         self.ticket = 0
 
     @property
     def role(self) -> Role:
         """The role that it is charged to."""
-        return self.pool.role
+        return self.role_node.role
 
     @property
     def is_needy(self) -> bool:
@@ -212,9 +221,9 @@ class Leaf(Node):
         return any(not node.own[0] for node in self.path)
 
     @property
-    def wants_anything(self) -> bool:
+    def has_pending(self) -> bool:
         """Whether it would take more, if it is asked at all."""
-        return self.wants is None or any(want.left != 0 for want in self.wants)
+        return self.pending is None or any(want.left != 0 for want in self.pending)
 
     @property
     def is_willing(self) -> bool:
@@ -224,10 +233,10 @@ class Leaf(Node):
             and self.is_member
             and not self.is_suppressed
             and self.parked_by is None
-            and self.wants_anything
+            and self.has_pending
         )
 
-    def wait_at(self, pools: Iterable[Pool], barred: Iterable[Want | None]) -> None:
+    def wait_at(self, pools: Iterable[RoleNode], barred: Iterable[PendingDemand | None]) -> None:
         """Wait for room for the wants `barred` at these roles, and nowhere else."""
         for pool in self.waits_at:
             del pool.waiting[self]
@@ -235,9 +244,9 @@ class Leaf(Node):
         for pool in self.waits_at:
             pool.waiting[self] = None
 
-    def want_of(self, demand: Demand) -> Want | None:
+    def want_of(self, demand: Demand) -> PendingDemand | None:
         """Its want of this shape; None if it has none."""
-        for want in self.wants or ():
+        for want in self.pending or ():
             if want.demand == demand:
                 return want
         return None

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from croupier.master.allocator.directions import direction_of
-from croupier.master.allocator.node import Amounts, Leaf, Level, Node, Pool
+from croupier.master.allocator.node import Amounts, Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.share import Totals
 
@@ -45,10 +45,10 @@ class Ordering:
                 break
 
     def turn(self, node: Node) -> bool:
-        """Bring the parent's pulls in line with the node's direction; whether they changed."""
+        """Update the parent's direction sum by the node; return whether it changed."""
         pool = node.parent
         assert pool is not None
-        before = node.pull
+        before = node.weighted_direction
         after: Amounts | None = None
         if node.is_alive:
             weight = node.weight
@@ -56,17 +56,17 @@ class Ordering:
         if after == before:
             return False
         pool.alive += (after is not None) - (before is not None)
-        node.pull = after
-        pulls = pool.pulls
+        node.weighted_direction = after
+        direction_sum = pool.direction_sum
         if before is not None:
             for name, part in before.items():
-                pulls[name] -= part
-                if not pulls[name]:
-                    del pulls[name]
+                direction_sum[name] -= part
+                if not direction_sum[name]:
+                    del direction_sum[name]
         if after is not None:
             for name, part in after.items():
                 if part:
-                    pulls[name] = pulls.get(name, 0) + part
+                    direction_sum[name] = direction_sum.get(name, 0) + part
         return True
 
     def reseat(self, node: Node) -> None:
@@ -89,20 +89,20 @@ class Ordering:
     def entry(self, node: Node) -> Entry:
         """The node's entry as it should be; its level is worked out on the way."""
         level = node.own
-        if isinstance(node, Pool):
+        if isinstance(node, RoleNode):
             child: Node = node.order[0][-1]
             level = self._policy.join(node, child, child.level)
         node.level = level
         return (*self._policy.key(node, level), node)
 
-    def rebuild(self, pool: Pool) -> None:
+    def rebuild(self, pool: RoleNode) -> None:
         """Key everything below `pool` anew. O(n log n)."""
-        pool.pulls, pool.alive = {}, 0
+        pool.direction_sum, pool.alive = {}, 0
         entries = []
         for node in pool.below():
-            node.pull = None
+            node.weighted_direction = None
             node.own = self._policy.own(node)
-            if isinstance(node, Pool):
+            if isinstance(node, RoleNode):
                 self.rebuild(node)
             self.turn(node)
             node.level, node.entry = node.own, None
@@ -113,7 +113,7 @@ class Ordering:
         pool.order.update(entries)
 
     def least(
-        self, pool: Pool, is_eligible: Callable[[Leaf], bool]
+        self, pool: RoleNode, is_eligible: Callable[[Leaf], bool]
     ) -> tuple[Leaf, Node, Level, bool] | None:
         """The neediest eligible leaf below `pool`, and how it was found.
 

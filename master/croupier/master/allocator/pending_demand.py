@@ -12,7 +12,7 @@ from croupier.model.resources import Resources
 MANY = 10**9
 
 
-class Want:
+class PendingDemand:
     """A demand, counted down.
 
     Attributes:
@@ -25,7 +25,7 @@ class Want:
     __slots__ = ("demand", "outstanding", "unmet")
 
     def __init__(self, demand: Demand, outstanding: int = 0) -> None:
-        """Want what `demand` says."""
+        """PendingDemand what `demand` says."""
         self.demand = demand
         self.outstanding = outstanding
         self.unmet: dict[AgentId, Constraint | None] = {}
@@ -48,9 +48,9 @@ class Want:
         return {name: milli * self.least for name, milli in self.demand.unit.scalars.items()}
 
 
-def carried(before: Sequence[Want], demands: Sequence[Demand]) -> list[Want]:
+def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:
     """New wants; what stands in offers of the same shape, or else of the same unit, does still."""
-    wants = [Want(demand) for demand in demands]
+    wants = [PendingDemand(demand) for demand in demands]
     for known in before:
         same_unit = [want for want in wants if want.demand.unit == known.demand.unit]
         asked = set(known.demand.constraints)
@@ -60,7 +60,7 @@ def carried(before: Sequence[Want], demands: Sequence[Demand]) -> list[Want]:
     return wants
 
 
-def shapes(wants: Sequence[Want] | None) -> object:
+def shapes(wants: Sequence[PendingDemand] | None) -> object:
     """What agents are of use, whatever number of units is wanted."""
     if wants is None:
         return None
@@ -68,7 +68,7 @@ def shapes(wants: Sequence[Want] | None) -> object:
 
 
 def give_back(
-    wants: Sequence[Want], unit: Resources, number: int, facts: Mapping[str, str]
+    wants: Sequence[PendingDemand], unit: Resources, number: int, facts: Mapping[str, str]
 ) -> None:
     """So many units stand no more in an offer, of an agent with these attributes."""
     for want in _fitting(wants, facts):
@@ -78,14 +78,14 @@ def give_back(
             number -= ended
 
 
-def count_down(wants: Sequence[Want], task: Resources, facts: Mapping[str, str]) -> None:
+def count_down(wants: Sequence[PendingDemand], task: Resources, facts: Mapping[str, str]) -> None:
     """A task was launched on an agent with these attributes."""
     place = counted_for([want.demand for want in wants], task, facts)
     if place is not None:
         wants[place].demand = wants[place].demand.counted_down()
 
 
-def _fitting(wants: Sequence[Want], facts: Mapping[str, str]) -> list[Want]:
+def _fitting(wants: Sequence[PendingDemand], facts: Mapping[str, str]) -> list[PendingDemand]:
     """Those first whose constraints an agent with these attributes passes."""
     return (
         sorted(wants, key=lambda want: not want.demand.suits(facts))

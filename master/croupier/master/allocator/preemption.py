@@ -24,10 +24,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.entitlements import Standings, almost_common, below, may_preempt
-from croupier.master.allocator.node import Leaf, Node, Pool
-from croupier.master.allocator.pending_demand import Want
-from croupier.master.allocator.pool import PooledAgent
+from croupier.master.allocator.node import Leaf, Node, RoleNode
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.starvation import Starving
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
@@ -130,7 +130,7 @@ def plan(means: Means, starving: Starving) -> Plan | None:
     Offers alone are taken back if that is enough. O(frameworks + what they hold), within the
     effort of `means`: beyond it there is no way either, for now.
     """
-    for want in starving.leaf.wants or ():
+    for want in starving.leaf.pending or ():
         if not want.left:
             continue
         for with_tasks in (False, True):
@@ -143,7 +143,9 @@ def plan(means: Means, starving: Starving) -> Plan | None:
 class _Search:
     """The search for one unit of one shape."""
 
-    def __init__(self, means: Means, starving: Starving, want: Want, with_tasks: bool) -> None:
+    def __init__(
+        self, means: Means, starving: Starving, want: PendingDemand, with_tasks: bool
+    ) -> None:
         self._means, self._starving, self._want = means, starving, want
         self._leaf = starving.leaf
         self._with_tasks = with_tasks
@@ -256,11 +258,15 @@ class _Search:
             if not waiting[leaf]:
                 del waiting[leaf]
 
-    def _in_order(self, pool: Pool, among: set[Node] | None) -> Iterator[Leaf]:
+    def _in_order(self, pool: RoleNode, among: set[Node] | None) -> Iterator[Leaf]:
         """Frameworks that may give something up, the most satisfied first; those `among` only."""
         ranked: list[tuple[float, int, Node]] = []
         for node in pool.below():
-            if node is self._leaf or node.pull is None or (among is not None and node not in among):
+            if (
+                node is self._leaf
+                or node.weighted_direction is None
+                or (among is not None and node not in among)
+            ):
                 continue
             if not self._means.effort.spend():
                 break
@@ -271,7 +277,7 @@ class _Search:
         for _, _, node in sorted(ranked, key=lambda each: each[:2]):
             if isinstance(node, Leaf):
                 yield node
-            elif isinstance(node, Pool):
+            elif isinstance(node, RoleNode):
                 yield from self._in_order(node, among)
 
     def _of(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:

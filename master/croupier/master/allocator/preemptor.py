@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from croupier.master.allocator.agent_pool import Earmark, PooledAgent
 from croupier.master.allocator.allocator import Allocator
 from croupier.master.allocator.entitlements import Standings, may_preempt
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pool import Earmark, PooledAgent
 from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
 from croupier.master.allocator.preemption import Holdings as KnownHoldings
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
@@ -57,7 +57,7 @@ class Preemptor:
     @property
     def is_to_look(self) -> bool:
         """Whether somebody who declared demand waits for more: then time matters."""
-        return self.is_possible and any(leaf.wants for leaf in self._tree.in_order())
+        return self.is_possible and any(leaf.pending for leaf in self._tree.in_order())
 
     def look(self, holdings: Holdings, now: float) -> list[Plan]:
         """Begin what preemptions are due; at most `rules.at_once`.
@@ -160,7 +160,7 @@ class Preemptor:
             for agent in self._pool.earmarked.values()
             if agent.earmark is not None and agent.earmark.leaf is leaf
         )
-        left = sum(want.left for want in leaf.wants or ())
+        left = sum(want.left for want in leaf.pending or ())
         return on_its_way < left and self._starvation.is_below(standings, leaf)
 
     def _standings(self) -> Standings:

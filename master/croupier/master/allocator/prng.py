@@ -1,11 +1,11 @@
-"""Lots: numbers that look random and are the same for the same seed, on every machine."""
+"""SplitMix64: numbers that look random and are the same for the same seed, on every machine."""
 
 from __future__ import annotations
 
 _MASK = (1 << 64) - 1
 
 
-class Lots:
+class SplitMix64:
     """A stream of them: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
 
     __slots__ = ("_state",)

@@ -10,9 +10,9 @@ from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
 from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.node import Amounts, Leaf, Pool, add_amounts
+from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator.node import Amounts, Leaf, RoleNode, add_amounts
 from croupier.master.allocator.policies import Policy
-from croupier.master.allocator.pool import AgentPool
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.share import Totals
@@ -61,8 +61,8 @@ class Account:
             leaf = leaves[demand.role or next(iter(leaves))]
             place = seen.get(leaf.role, 0)
             seen[leaf.role] = place + 1
-            assert leaf.wants is not None
-            told.append(leaf.wants[place].demand)
+            assert leaf.pending is not None
+            told.append(leaf.pending[place].demand)
         return tuple(told)
 
     def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
@@ -108,7 +108,7 @@ class Account:
         leaves = self._frameworks[framework_id].values()
         return sum((self.tree.entitlement(leaf) for leaf in leaves), Fraction(0))
 
-    def pools(self) -> Iterator[Pool]:
+    def pools(self) -> Iterator[RoleNode]:
         """The nodes of all roles that have frameworks, in the order in which they came."""
         yield from self.tree.roles.values()
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import heapq
 from typing import Final, Protocol
 
-from croupier.master.allocator.prng import Lots
+from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
@@ -96,7 +96,7 @@ class RankedQueue:
     def __init__(self, order: str, seed: int, scarce: frozenset[str]) -> None:
         """Begin with none."""
         self._order = order
-        self._lots = Lots(seed)
+        self._prng = SplitMix64(seed)
         self._scarce = scarce
         # Of each resource, the most that any agent was seen to have free.
         self._largest: dict[str, int] = {}
@@ -113,7 +113,7 @@ class RankedQueue:
         self._count += 1
         self._live[agent_id] = self._count, free
         if self._order == "random":
-            heapq.heappush(self._heap, self._entry(agent_id, self._lots.draw()))
+            heapq.heappush(self._heap, self._entry(agent_id, self._prng.draw()))
         else:
             self._note(free)
             heapq.heappush(self._heap, self._entry(agent_id, self._rank(free)))

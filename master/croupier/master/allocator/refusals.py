@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from croupier.master.allocator.node import Leaf, Pool
+from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.policies.level import needy
 from croupier.model.attributes import Constraint
 from croupier.model.resources import Resources
@@ -118,7 +118,7 @@ class AtLimit:
     limit: int
 
     @classmethod
-    def of(cls, pool: Pool, resource: str) -> AtLimit:
+    def of(cls, pool: RoleNode, resource: str) -> AtLimit:
         """The limit of `pool` as it is now."""
         held, limit = pool.held.get(resource, 0), pool.settings.limit[resource]
         return cls(pool.role, resource, held, limit)
@@ -137,12 +137,12 @@ class KeptFor:
     """
 
     leaf: Leaf
-    below: Pool | None = None
+    below: RoleNode | None = None
 
     @classmethod
     def now(cls, leaf: Leaf) -> KeptFor:
         """As it stands now."""
-        below = (node for node in leaf.path if isinstance(node, Pool) and needy(node))
+        below = (node for node in leaf.path if isinstance(node, RoleNode) and needy(node))
         return cls(leaf, next(below, None))
 
     @property

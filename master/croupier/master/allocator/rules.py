@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.master.allocator.pool import Useful
+from croupier.master.allocator.agent_pool import Useful
 
 SCARCE = frozenset({"gpus"})
 

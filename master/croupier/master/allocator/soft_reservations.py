@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from croupier.model.ids import AgentId
 
 
-class Holds:
+class SoftReservations:
     """The agents that are kept for one framework."""
 
     __slots__ = ("_kept", "_resting")

@@ -116,7 +116,7 @@ class Starvation:
 
     def tell(self, standings: Standings, leaf: Leaf, now: float) -> str:
         """Whether and when room is made for the leaf, in words."""
-        if not leaf.wants:
+        if not leaf.pending:
             return "it declares no demand, so no room is made for it"
         excused = self._excused.get(leaf, now) - now
         if excused > 0:
@@ -144,7 +144,7 @@ class Starvation:
         )
 
     def _judge(self, standings: Standings, leaf: Leaf, now: float) -> Starving | None:
-        if not leaf.wants or leaf in self._excused or limits.is_blocked(leaf):
+        if not leaf.pending or leaf in self._excused or limits.is_blocked(leaf):
             return None
         if not may_preempt(leaf, self._rules.is_on) or not self.is_below(standings, leaf):
             return None

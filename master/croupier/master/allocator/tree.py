@@ -17,12 +17,12 @@ from croupier.master.allocator.node import (
     Amounts,
     Leaf,
     Node,
-    Pool,
+    RoleNode,
     Taker,
     add_amounts,
 )
 from croupier.master.allocator.ordering import Entry, Ordering
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf, Policy
 from croupier.master.allocator.share import Totals
 from croupier.model.ids import FrameworkId, Role
@@ -55,8 +55,8 @@ class Tree:
         self.policy: Policy = policy or Drf()
         self._ordering = Ordering(self.policy, totals)
         self.settings = dict(settings or {})
-        self.root = Pool(Role(""), None, 0)
-        self.roles: dict[Role, Pool] = {}
+        self.root = RoleNode(Role(""), None, 0)
+        self.roles: dict[Role, RoleNode] = {}
         self.leaves: dict[tuple[FrameworkId, Role], Leaf] = {}
         self.deals = 0
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
@@ -86,13 +86,13 @@ class Tree:
         assert not leaf.held, f"{leaf.framework_id} still holds {leaf.held}"
         self.unpark(leaf)
         self.count_slots(leaf, -leaf.slots)
-        for name in _names(leaf.wants):
+        for name in _names(leaf.pending):
             del self.askers[name][leaf]
         if leaf.is_listed:
             leaf.is_listed = False
             self._count_willing(leaf, -1)
         del self.leaves[leaf.framework_id, leaf.role]
-        pool = leaf.pool
+        pool = leaf.role_node
         del pool.leaves[leaf.framework_id]
         while pool.parent is not None and not pool.leaves and not pool.children:
             del self.roles[pool.role]
@@ -113,7 +113,7 @@ class Tree:
         self._apply(pool)
         for node in pool.nodes():
             if isinstance(node, Leaf):
-                node.limited = _limited(node.pool)
+                node.limited = _limited(node.role_node)
                 self.unpark(node)
         self._ordering.follow(pool)
 
@@ -133,11 +133,11 @@ class Tree:
         self._count_willing(leaf, 1 if leaf.is_listed else -1)
         return leaf.is_listed
 
-    def set_wants(self, leaf: Leaf, wants: list[Want] | None) -> None:
+    def set_pending(self, leaf: Leaf, wants: list[PendingDemand] | None) -> None:
         """Have the leaf want this; None is whole remainders. It is to be listed anew."""
-        for name in _names(leaf.wants):
+        for name in _names(leaf.pending):
             del self.askers[name][leaf]
-        leaf.wants = wants
+        leaf.pending = wants
         for name in _names(wants):
             self.askers.setdefault(name, {})[leaf] = None
         # An idle leaf points where its wants do.
@@ -151,7 +151,7 @@ class Tree:
         number = self.deals
         self.policy.dealt(leaf)
         own, reseat = self.policy.own, self._ordering.reseat
-        comes_alive = leaf.pull is None
+        comes_alive = leaf.weighted_direction is None
         for node in leaf.path:
             held = node.held
             for name, milli in scalars.items():
@@ -252,7 +252,7 @@ class Tree:
         """What part of the cluster the node is entitled to; 0 if it is not alive. O(depth)."""
         entitled, whole = 1, 1
         while node.parent is not None:
-            if node.pull is None:
+            if node.weighted_direction is None:
                 return Fraction(0)
             up, down = lift_of(node.parent)
             entitled, whole = entitled * node.weight * down, whole * up
@@ -267,21 +267,21 @@ class Tree:
             pool = waiting.pop()
             up, down = lift_of(pool)
             for node in pool.below():
-                if node.pull is not None:
+                if node.weighted_direction is not None:
                     found[node] = found[pool] * Fraction(node.weight * down, up)
-                    if isinstance(node, Pool):
+                    if isinstance(node, RoleNode):
                         waiting.append(node)
         return found
 
     # Inside.
 
-    def _pool(self, role: Role) -> Pool:
+    def _pool(self, role: Role) -> RoleNode:
         pool, path = self.root, ""
         for name in role.split("/"):
             path = f"{path}/{name}" if path else name
             below = pool.children.get(name)
             if below is None:
-                below = Pool(Role(path), pool, self._next_arrival())
+                below = RoleNode(Role(path), pool, self._next_arrival())
                 pool.children[name] = below
                 self.roles[below.role] = below
                 self._apply(below)
@@ -291,7 +291,7 @@ class Tree:
             pool = below
         return pool
 
-    def _apply(self, pool: Pool) -> None:
+    def _apply(self, pool: RoleNode) -> None:
         pool.settings = self.settings.get(pool.role, DEFAULT)
         pool.weight = pool.settings.weight
 
@@ -322,21 +322,21 @@ class Tree:
             assert list(pool.order) == sorted(pool.order)
             assert all(pool in leaf.waits_at for leaf in pool.waiting)
         for key, leaf in self.leaves.items():
-            assert leaf.pool.leaves[key[0]] is leaf
+            assert leaf.role_node.leaves[key[0]] is leaf
             assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
-            assert leaf.limited == _limited(leaf.pool)
+            assert leaf.limited == _limited(leaf.role_node)
             assert all(leaf in each.waiting and each in leaf.limited for each in leaf.waits_at)
             assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
             assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
 
-    def _check_pool(self, pool: Pool) -> None:
+    def _check_pool(self, pool: RoleNode) -> None:
         held: Amounts = {}
         used: Amounts = {}
         surplus: Amounts = {}
         slots = willing = alive = 0
-        pulls: Amounts = {}
+        direction_sum: Amounts = {}
         for node in pool.below():
-            if isinstance(node, Pool):
+            if isinstance(node, RoleNode):
                 assert self.roles[node.role] is node
                 assert node.leaves or node.children
                 self._check_pool(node)
@@ -344,8 +344,8 @@ class Tree:
                 add_amounts(mine, theirs, 1)
             slots, willing = slots + node.slots, willing + node.willing
             alive += node.is_alive
-            assert node.is_alive == (node.pull is not None), node
-            add_amounts(pulls, node.pull or _NOTHING, 1)
+            assert node.is_alive == (node.weighted_direction is not None), node
+            add_amounts(direction_sum, node.weighted_direction or _NOTHING, 1)
             assert (node.entry is not None) == (node.willing > 0)
             if node.entry is not None:
                 assert node.entry in pool.order
@@ -353,15 +353,15 @@ class Tree:
                     assert node.entry == self._ordering.entry(node)
         assert pool.willing == willing
         assert pool.alive == alive
-        assert {n: p for n, p in pool.pulls.items() if p} == pulls
+        assert {n: p for n, p in pool.direction_sum.items() if p} == direction_sum
         if pool is not self.root:
             assert (pool.held, pool.used, pool.slots) == (held, used, slots), pool
             assert pool.surplus == surplus, pool
 
 
-def _names(wants: list[Want] | None) -> set[str]:
+def _names(wants: list[PendingDemand] | None) -> set[str]:
     return {name for want in wants or () for name in want.demand.unit.scalars}
 
 
-def _limited(pool: Pool) -> tuple[Pool, ...]:
-    return tuple(each for each in pool.path if isinstance(each, Pool) and each.settings.limit)
+def _limited(pool: RoleNode) -> tuple[RoleNode, ...]:
+    return tuple(each for each in pool.path if isinstance(each, RoleNode) and each.settings.limit)

@@ -11,7 +11,7 @@ from fractions import Fraction
 from math import gcd
 
 from croupier.master.allocator.directions import direction_of, lift_of
-from croupier.master.allocator.node import Pool, add_amounts
+from croupier.master.allocator.node import RoleNode, add_amounts
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, ancestors
@@ -40,7 +40,7 @@ class WhatIf:
             return Fraction(0)
         entitled, whole = 1, 1
         while pool.parent is not None:
-            if pool.pull is None:
+            if pool.weighted_direction is None:
                 return Fraction(0)
             up, down = lift_of(self._imagined(pool.parent))
             entitled *= self._imagined(pool).weight * down
@@ -50,11 +50,11 @@ class WhatIf:
 
     def moved(self) -> Iterator[Role]:
         """The roles whose entitlement would be another, in no order. O(those)."""
-        waiting: list[tuple[Pool, Ratio]] = [(self._tree.root, _SAME)]
+        waiting: list[tuple[RoleNode, Ratio]] = [(self._tree.root, _SAME)]
         while waiting:
             pool, ratio = waiting.pop()
             for child in pool.children.values():
-                if child.pull is None:
+                if child.weighted_direction is None:
                     # Nobody in it wants or holds anything, and so nobody below.
                     continue
                 its = self._ratio(pool, child, ratio)
@@ -63,7 +63,7 @@ class WhatIf:
                 if its != _SAME or child in self._stand_ins:
                     waiting.append((child, its))
 
-    def _ratio(self, pool: Pool, child: Pool, ratio: Ratio) -> Ratio:
+    def _ratio(self, pool: RoleNode, child: RoleNode, ratio: Ratio) -> Ratio:
         if pool not in self._stand_ins:
             return ratio
         (up, down), (new_up, new_down) = lift_of(pool), lift_of(self._imagined(pool))
@@ -72,30 +72,32 @@ class WhatIf:
         common = gcd(more, less)
         return more // common, less // common
 
-    def _imagined(self, pool: Pool) -> Pool:
+    def _imagined(self, pool: RoleNode) -> RoleNode:
         return self._stand_ins.get(pool, pool)
 
 
-def _stand_ins(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Pool, Pool]:
+def _stand_ins(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[RoleNode, RoleNode]:
     """For each role that is changed, and each above one, how it would be."""
     touched = {tree.root: None} if changes else {}
     for role in changes:
         for each in (role, *ancestors(role)):
             if each in tree.roles:
                 touched[tree.roles[each]] = None
-    found: dict[Pool, Pool] = {}
-    below: dict[Pool, list[Pool]] = {}
+    found: dict[RoleNode, RoleNode] = {}
+    below: dict[RoleNode, list[RoleNode]] = {}
     for pool in sorted(touched, key=lambda pool: pool.depth, reverse=True):
-        stand_in = Pool(pool.role, None, 0)
+        stand_in = RoleNode(pool.role, None, 0)
         stand_in.settings = changes.get(pool.role, pool.settings)
         stand_in.weight = stand_in.settings.weight
-        stand_in.pulls = dict(pool.pulls)
+        stand_in.direction_sum = dict(pool.direction_sum)
         for child in below.get(pool, ()):
-            add_amounts(stand_in.pulls, found[child].pull or {}, 1)
-            add_amounts(stand_in.pulls, child.pull or {}, -1)
-        if pool.pull is not None:
+            add_amounts(stand_in.direction_sum, found[child].weighted_direction or {}, 1)
+            add_amounts(stand_in.direction_sum, child.weighted_direction or {}, -1)
+        if pool.weighted_direction is not None:
             direction = direction_of(stand_in, tree.totals)
-            stand_in.pull = {name: stand_in.weight * part for name, part in direction.items()}
+            stand_in.weighted_direction = {
+                name: stand_in.weight * part for name, part in direction.items()
+            }
         found[pool] = stand_in
         if pool.parent is not None:
             below.setdefault(pool.parent, []).append(pool)

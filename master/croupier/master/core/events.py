@@ -258,7 +258,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class AllocationDue:
-    """Deal what is unsettled, looking at about `budget` frameworks."""
+    """Deal dirty agents, looking at about `budget` frameworks."""
 
     budget: int = 2000
 

@@ -275,7 +275,7 @@ class State:
         """
         amount = task.info.resources
         if task.is_undecided:
-            self.allocator.settle_absent(task.agent_id, [amount])
+            self.allocator.charge_returned(task.agent_id, [amount])
         else:
             self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
         task.is_undecided, task.is_charged = False, True
@@ -290,7 +290,7 @@ class State:
         undecided = [task for task in charged if task.is_undecided]
         found = [task for task in charged if not task.is_undecided]
         if undecided:
-            self.allocator.settle_absent(agent_id, [task.info.resources for task in undecided])
+            self.allocator.charge_returned(agent_id, [task.info.resources for task in undecided])
         if found:
             self.allocator.charge_all(agent_id, map(_charge, found))
         for task in charged:

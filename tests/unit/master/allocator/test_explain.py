@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Cause, PassedOver, Rules
+from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.policies import NAMES, make
-from croupier.master.allocator.pool import Earmark
 from croupier.model.attributes import equals
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.roles import RoleSettings

@@ -45,7 +45,7 @@ def test_to_ask_how_many_wait_draws_no_lots() -> None:
             dealing.agent(f"m{number}", "cpus:1")
         dealing.framework("f")
         if watched:
-            assert dealing.allocator.unsettled_agents == 10
+            assert dealing.allocator.dirty_agents == 10
         dealing.agent("late", "cpus:1")
         return [str(grant.agent_id) for grant in dealing.deal()]
 

@@ -9,7 +9,7 @@ import pytest
 
 from croupier.master.allocator import policies
 from croupier.master.allocator.policies import Drf, SingleResource
-from croupier.master.allocator.prng import Lots
+from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
 from tests.harness.allocator_fixture import Dealing, role_of, want
@@ -257,7 +257,7 @@ class TestRandom:
         assert len({tuple(sorted(self.draws(seed, 50, a=1, b=1).items())) for seed in range(9)}) > 3
 
     def test_lots_are_even(self) -> None:
-        lots = Lots(1)
+        lots = SplitMix64(1)
         drawn = [lots.draw() for _ in range(10_000)]
         assert 0 < min(drawn) < 0.001
         assert 0.999 < max(drawn) < 1

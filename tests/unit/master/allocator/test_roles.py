@@ -184,9 +184,9 @@ class TestSetRole:
         dealing.framework("f", want("cpus:1"), roles=["a/b"])
         dealing.agent("m", "cpus:4")
         assert dealing.deal() == []
-        waits = [dealing.allocator.is_unsettled]
+        waits = [dealing.allocator.has_dirty_agents]
         dealing.set_role("a", role_of(limit="cpus:1"))
-        waits.append(dealing.allocator.is_unsettled)
+        waits.append(dealing.allocator.has_dirty_agents)
         assert waits == [False, True]
         assert dealing.dealt() == ["f m cpus:1"]
 

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.master.allocator import Allocator, Cause, Rules
 from croupier.master.allocator.filters import Filters
-from croupier.master.allocator.node import Leaf, Pool
+from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.model.ids import AgentId, FrameworkId, Role
 from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
@@ -119,21 +119,21 @@ class TestFilters:
         assert dealing.dealt() == ["f m cpus:4;mem:2GB"]
 
     def test_a_smaller_refusal_does_not_shorten_a_larger_one(self) -> None:
-        filters, leaf = Filters(), Leaf(FrameworkId("f"), Pool(Role("r"), None, 0), 1)
+        filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("cpus:4"), 100.0)
         filters.add(leaf, amount("cpus:2"), 10.0)
         assert filters.until(leaf, amount("cpus:2"), 20.0) == 100.0
         assert filters.until(leaf, amount("cpus:3"), 5.0) == 100.0
 
     def test_a_longer_refusal_of_as_much_takes_the_place_of_a_shorter(self) -> None:
-        filters, leaf = Filters(), Leaf(FrameworkId("f"), Pool(Role("r"), None, 0), 1)
+        filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         for until in range(100):
             filters.add(leaf, amount("cpus:4"), float(until))
         assert leaf.filters == len(filters) == 1
         assert filters.until(leaf, amount("cpus:4"), 98.5) == 99.0
 
     def test_refusals_that_are_over_are_dropped_beside_one_that_is_not(self) -> None:
-        filters, leaf = Filters(), Leaf(FrameworkId("f"), Pool(Role("r"), None, 0), 1)
+        filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("mem:1GB"), 1e6)
         for number in range(1000):
             filters.round += 1

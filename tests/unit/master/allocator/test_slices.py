@@ -14,7 +14,7 @@ def test_a_line_of_those_who_do_not_fit_does_not_hold_up_the_loop() -> None:
     dealing.framework("small", want("cpus:0.001"), roles=["r"])
     dealing.agent("m", "cpus:1")
     slices = []
-    while dealing.allocator.is_unsettled:
+    while dealing.allocator.has_dirty_agents:
         slices.append(sum(len(grant.deals) for grant in dealing.allocator.run(0.0, budget=1)))
     dealing.allocator.check()
     assert sum(slices) == 1000
@@ -27,7 +27,7 @@ def test_a_slice_deals_something_however_small_it_is() -> None:
     for number in range(20):
         dealing.agent(f"m{number}", "cpus:1")
     slices = 0
-    while dealing.allocator.is_unsettled:
+    while dealing.allocator.has_dirty_agents:
         assert len(dealing.allocator.run(0.0, budget=1)) == 1
         slices += 1
     assert slices == 20
@@ -44,4 +44,4 @@ def test_a_change_during_a_pass_is_part_of_it() -> None:
     dealing.allocator.suppress(FrameworkId("f"))
     dealing.framework("g", want("cpus:1"))
     assert set(dealing.takers()) == {"g"}
-    assert not dealing.allocator.is_unsettled
+    assert not dealing.allocator.has_dirty_agents

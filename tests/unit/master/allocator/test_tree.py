@@ -9,7 +9,7 @@ import pytest
 from croupier.master.allocator import policies
 from croupier.master.allocator.directions import Q
 from croupier.master.allocator.node import Leaf
-from croupier.master.allocator.pending_demand import Want
+from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf
 from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
@@ -92,7 +92,7 @@ class TestWeightsByResource:
         roles = {"a": role_of(2, cpus=3, mem=0.5)}
         tree = make_tree({"cpus": 900, "mem": 700}, roles)
         leaf = add(tree, "a", cpus=90, mem=20)
-        assert tree.share_of(leaf.pool) == max(Fraction(1, 10) / 3, Fraction(20, 700) * 2)
+        assert tree.share_of(leaf.role_node) == max(Fraction(1, 10) / 3, Fraction(20, 700) * 2)
 
     def test_the_closest_shares_stay_apart(self) -> None:
         """1/3 of a unit and the next fraction above it, of the largest denominators."""
@@ -120,8 +120,8 @@ class TestWeightsByResource:
         tree = make_tree(dict.fromkeys(weights, 1000), {"a": RoleSettings(1000, weights)})
         leaf = add(tree, "a", **dict.fromkeys(weights, 10))
         neediest(tree)
-        assert leaf.pool.entry is not None
-        assert leaf.pool.entry[1].bit_length() < 2000
+        assert leaf.role_node.entry is not None
+        assert leaf.role_node.entry[1].bit_length() < 2000
 
     def test_entitlements_follow_them(self) -> None:
         """A role of three times the weight for cpus may have three times as many."""
@@ -149,23 +149,23 @@ class TestDirections:
     def test_what_is_declared_counts_only_while_nothing_runs(self) -> None:
         tree = make_tree({"cpus": 100, "mem": 100})
         leaf = add(tree, "a")
-        tree.set_wants(leaf, [Want(want("cpus:1;mem:1MB"))])
-        assert leaf.pull == {"cpus": 1000 * Q, "mem": 1000 * Q}
+        tree.set_pending(leaf, [PendingDemand(want("cpus:1;mem:1MB"))])
+        assert leaf.weighted_direction == {"cpus": 1000 * Q, "mem": 1000 * Q}
         tree.deal(leaf, {"cpus": 1})
         tree.launch(leaf, {"cpus": 1})
-        assert leaf.pull == {"cpus": 1000 * Q}
+        assert leaf.weighted_direction == {"cpus": 1000 * Q}
 
     def test_an_offer_is_no_direction(self) -> None:
         tree = make_tree({"cpus": 100, "mem": 100})
         leaf = add(tree, "a")
         tree.deal(leaf, {"cpus": 1})
-        assert leaf.pull == {"cpus": 1000 * Q, "mem": 1000 * Q}
+        assert leaf.weighted_direction == {"cpus": 1000 * Q, "mem": 1000 * Q}
 
     def test_what_the_cluster_has_not_points_nowhere(self) -> None:
         tree = make_tree({"cpus": 100})
         leaf = add(tree, "a", gpus=3)
         assert neediest(tree) is leaf
-        assert leaf.pull == {"cpus": 1000 * Q}
+        assert leaf.weighted_direction == {"cpus": 1000 * Q}
 
     def test_a_leaf_that_wants_nothing_counts_while_it_holds_something(self) -> None:
         tree = make_tree({"cpus": 100})
@@ -184,7 +184,7 @@ class TestDirections:
         tree.refresh()
         tree.deal(sleeper, {"mem": 1})
         tree.check()
-        assert tree.roles[Role("a")].pull == {"cpus": 1000 * Q, "mem": 500 * Q}
+        assert tree.roles[Role("a")].weighted_direction == {"cpus": 1000 * Q, "mem": 500 * Q}
 
 
 class TestTotals:
@@ -256,7 +256,7 @@ class TestShape:
     def test_a_framework_of_a_roles_name_is_another_node(self) -> None:
         tree = make_tree({"cpus": 100})
         leaf = tree.add(FrameworkId("b"), Role("a"))
-        pool = tree.add(FrameworkId("x"), Role("a/b")).pool
+        pool = tree.add(FrameworkId("x"), Role("a/b")).role_node
         tree.remove(leaf)
         assert tree.roles[Role("a/b")] is pool
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from croupier.master.allocator.directions import Q, lift_of
-from croupier.master.allocator.node import Leaf, Level, Node, Pool
+from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -70,7 +70,7 @@ class Drf(Still):
                     share = scaled
         return (1, share, 1)
 
-    def join(self, pool: Pool, child: Node, level: Level) -> Level:
+    def join(self, pool: RoleNode, child: Node, level: Level) -> Level:
         """The least of the pool's own level and its neediest child's, brought to its scale."""
         tier, number, over = level
         if tier:

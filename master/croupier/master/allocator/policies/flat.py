@@ -8,10 +8,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from math import log
 
-from croupier.master.allocator.node import Leaf, Level, Node, Pool
+from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
-from croupier.master.allocator.prng import Lots
+from croupier.master.allocator.prng import SplitMix64
 
 _LAST: Level = (2, 0, 1)
 # Tickets are virtual times in this many parts.
@@ -34,7 +34,7 @@ class Flat(Still, ABC):
             return below
         return (1, self.turn(node), 1) if isinstance(node, Leaf) else _LAST
 
-    def join(self, pool: Pool, _child: Node, level: Level) -> Level:
+    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
         """The earliest turn below it."""
         return least(pool.own, level)
 
@@ -66,7 +66,7 @@ class Random(Flat):
 
     def __init__(self, seed: int = 0) -> None:
         """Draw from `seed`."""
-        self._lots = Lots(seed)
+        self._prng = SplitMix64(seed)
         self._time = 0
 
     def turn(self, leaf: Leaf) -> int:
@@ -83,5 +83,5 @@ class Random(Flat):
         leaf.ticket = self._time + self._draw(leaf)
 
     def _draw(self, leaf: Leaf) -> int:
-        weight = leaf.weight * leaf.pool.weight / 1_000_000
-        return 1 + int(-log(self._lots.draw()) * _PARTS / weight)
+        weight = leaf.weight * leaf.role_node.weight / 1_000_000
+        return 1 + int(-log(self._prng.draw()) * _PARTS / weight)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 
-from croupier.master.allocator.node import Level, Node, Pool
+from croupier.master.allocator.node import Level, Node, RoleNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, needy
 from croupier.master.allocator.policies.protocol import Key
 from croupier.master.allocator.share import Totals
@@ -40,7 +40,7 @@ class Naive(Still, ABC):
         below = needy(node)
         return below if below is not None else (1, self.measure(node), 1)
 
-    def join(self, pool: Pool, _child: Node, level: Level) -> Level:
+    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
         """The pool's own level, except that a needy child makes it needy too."""
         return level if level[0] < pool.own[0] else pool.own
 

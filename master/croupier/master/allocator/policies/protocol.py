@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Protocol
 
-from croupier.master.allocator.node import Leaf, Level, Node, Pool
+from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
 from croupier.master.allocator.share import Totals
 
 Key = tuple[Any, ...]
@@ -32,7 +32,7 @@ class Policy(Protocol):
     def own(self, node: Node) -> Level:
         """How far the node has come by what it holds itself."""
 
-    def join(self, pool: Pool, child: Node, level: Level, /) -> Level:
+    def join(self, pool: RoleNode, child: Node, level: Level, /) -> Level:
         """How far the pool has come, with `level` that of its neediest child."""
 
     def key(self, node: Node, level: Level) -> Key:

@@ -95,7 +95,7 @@ class AgentPool:
         self.earmarked: dict[AgentId, PooledAgent] = {}
         self._scarce = scarce
         # Of which somebody was not dealt what is scarce.
-        self._saved: dict[AgentId, PooledAgent] = {}
+        self._withheld: dict[AgentId, PooledAgent] = {}
         self._open: dict[AgentId, PooledAgent] = {}
         self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
@@ -106,12 +106,12 @@ class AgentPool:
         self._is_all_changed = False
 
     @property
-    def is_unsettled(self) -> bool:
+    def has_dirty_agents(self) -> bool:
         """Whether any agent may have to be looked at."""
         return self._is_all_changed or bool(self._fresh) or len(self._queue) > 0
 
     @property
-    def unsettled(self) -> int:
+    def dirty_count(self) -> int:
         """How many agents wait to be looked at; to ask changes nothing."""
         if self._is_all_changed or self._fresh:
             return max(len(self._open), len(self._queue))
@@ -120,13 +120,13 @@ class AgentPool:
     def line_up(self) -> bool:
         """Have every agent that must be looked at stand in the queue; whether there is any.
 
-        O(agents) after `unsettle_all`.
+        O(agents) after `mark_all_dirty`.
         """
         if self._is_all_changed:
             self._is_all_changed = False
             self._fresh.clear()
             for agent in self._open.values():
-                self.unsettle(agent)
+                self.mark_dirty(agent)
         elif self._fresh:
             if not len(self._queue):
                 self._swept = {}
@@ -141,13 +141,13 @@ class AgentPool:
         assert agent.agent_id not in self.agents
         self.agents[agent.agent_id] = agent
         self.set_free(agent, agent.free)
-        self.unsettle(agent)
+        self.mark_dirty(agent)
 
     def remove(self, agent_id: AgentId) -> PooledAgent:
         """Take out an agent."""
         self._wakeups.cancel(agent_id)
         self._close(agent_id)
-        self._saved.pop(agent_id, None)
+        self._withheld.pop(agent_id, None)
         self.earmarked.pop(agent_id, None)
         agent = self.agents.pop(agent_id)
         agent.filters.clear()
@@ -157,7 +157,7 @@ class AgentPool:
         """Have the agent dealt, or not."""
         agent.is_active = active
         self.set_free(agent, agent.free)
-        self.unsettle(agent)
+        self.mark_dirty(agent)
 
     def set_free(self, agent: PooledAgent, free: Resources) -> None:
         """So much is free on the agent."""
@@ -172,20 +172,20 @@ class AgentPool:
             self._queue.discard(agent_id)
             self._changed.discard(agent_id)
 
-    def unsettle(self, agent: PooledAgent) -> None:
+    def mark_dirty(self, agent: PooledAgent) -> None:
         """Have `agent` looked at in the next pass, if there is anything to deal."""
         if agent.agent_id in self._open:
             self._changed.add(agent.agent_id)
             self._queue.put(agent.agent_id, agent.free)
 
-    def unsettle_all(self, leaf: Leaf | None = None) -> None:
+    def mark_all_dirty(self, leaf: Leaf | None = None) -> None:
         """Have every open agent looked at, for one framework that changed or for all. O(1)."""
         if leaf is None:
             self._is_all_changed = True
         else:
             self._fresh[leaf] = None
 
-    def next_unsettled(self) -> tuple[PooledAgent, Mapping[Leaf, None] | None] | None:
+    def take_dirty(self) -> tuple[PooledAgent, Mapping[Leaf, None] | None] | None:
         """Take the agent that is first in order; None if there is none.
 
         With it comes whom to look at it for; None is everybody.
@@ -198,7 +198,7 @@ class AgentPool:
             return self.agents[agent_id], None
         return self.agents[agent_id], self._swept
 
-    def settle_all(self) -> None:
+    def mark_all_clean(self) -> None:
         """Nobody wants anything: no agent needs to be looked at."""
         self._is_all_changed = False
         self._fresh.clear()
@@ -230,7 +230,7 @@ class AgentPool:
                 if agent.earmark is not None:
                     is_over = agent.earmark.until <= now
                     self.earmark(agent, None if is_over else agent.earmark)
-                self.unsettle(agent)
+                self.mark_dirty(agent)
 
     def earmark(self, agent: PooledAgent, mark: Earmark | None) -> None:
         """Keep room of the agent for one framework, or no longer."""
@@ -245,39 +245,39 @@ class AgentPool:
         """Give up the room that was kept for a framework. O(earmarks)."""
         for agent in self._earmarked_for(leaf):
             self.earmark(agent, None)
-            self.unsettle(agent)
+            self.mark_dirty(agent)
 
-    def save(self, agent: PooledAgent) -> None:
+    def withhold(self, agent: PooledAgent) -> None:
         """Note that somebody was not dealt what is scarce on the agent."""
-        self._saved[agent.agent_id] = agent
+        self._withheld[agent.agent_id] = agent
 
-    def let_go(self, leaf: Leaf) -> None:
+    def release_reservations(self, leaf: Leaf) -> None:
         """Have looked at again what was kept for a leaf that was dealt to, or wants it no more."""
-        for agent_id in leaf.holds:
-            self.unsettle(self.agents[agent_id])
+        for agent_id in leaf.reservations:
+            self.mark_dirty(self.agents[agent_id])
         if not leaf.is_listed:
-            leaf.holds.clear()
+            leaf.reservations.clear()
             for agent in self._earmarked_for(leaf):
-                self.unsettle(agent)
-        self.ask_less(leaf)
+                self.mark_dirty(agent)
+        self.recheck_scarce(leaf)
 
-    def ask_less(self, leaf: Leaf) -> None:
+    def recheck_scarce(self, leaf: Leaf) -> None:
         """Have looked at again what was saved for those who ask, if the leaf may do so no more."""
-        if not self._saved:
+        if not self._withheld:
             return
         asking = [
             want
-            for want in leaf.wants or ()
+            for want in leaf.pending or ()
             if any(want.demand.unit[name] for name in self._scarce)
         ]
         if asking and not (leaf.is_listed and all(want.left for want in asking)):
-            self.unsettle_saved()
+            self.mark_withheld_dirty()
 
-    def unsettle_saved(self) -> None:
+    def mark_withheld_dirty(self) -> None:
         """Have looked at again what was saved for those who ask for it."""
-        saved, self._saved = self._saved, {}
+        saved, self._withheld = self._withheld, {}
         for agent in saved.values():
-            self.unsettle(agent)
+            self.mark_dirty(agent)
 
     def _earmarked_for(self, leaf: Leaf) -> list[PooledAgent]:
         found = self.earmarked.values()
