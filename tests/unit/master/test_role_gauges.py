@@ -1,4 +1,4 @@
-"""The metrics of roles cost what they show, however many roles there are."""
+"""A scrape costs as much as the roles that it exports, however many there are."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pytest
 from croupier.master import gauges
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
+from croupier.process.metric_families import collect_all
 from tests.harness.world import World
 from tests.unit.master.test_what_if import count_calls
 
@@ -21,12 +22,15 @@ def with_roles(number: int) -> World:
     return world
 
 
-def test_roles_that_are_not_shown_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_roles_beyond_the_limit_cost_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gauges, "MAX_ROLES", 5)
     few, many = (with_roles(number).state for number in (10, 400))
-    assert count_calls(lambda: list(gauges._roles(many))) < 2 * count_calls(
-        lambda: list(gauges._roles(few))
+    families = [each for each in gauges.STATE if "role" in each.labels]
+    assert len(families) == 5
+    assert count_calls(lambda: list(collect_all(families, many))) < 2 * count_calls(
+        lambda: list(collect_all(families, few))
     )
-    shares = next(gauges._roles(many))
+    shares = next(collect_all(families, many))
+    assert shares.name == "croupier_role_dominant_share"
     assert len(shares.samples) == 5
     assert shares.samples[0].labels == {"role": "set"}
