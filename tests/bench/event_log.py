@@ -18,10 +18,9 @@ from statistics import median
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Effect
-from croupier.master.core.events import Event
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import Event, step
 from croupier.master.eventlog.recorder import FileRecorder, NoRecorder, Recorder
 from croupier.model.resources import Resources
 from croupier.sim import kernel as kernel_module

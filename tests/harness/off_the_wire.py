@@ -6,7 +6,8 @@ from collections.abc import Coroutine
 from typing import TypeVar
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Event, FrameworkCalled
+from croupier.master.core.events import FrameworkCalled
+from croupier.master.core.step import Event
 from croupier.master.wire import from_agent, from_framework
 from croupier.v1 import agent_pb2, framework_pb2
 

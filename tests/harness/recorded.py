@@ -11,11 +11,10 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.effects import Effect
-from croupier.master.core.events import Event
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import Event, step
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer

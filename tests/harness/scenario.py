@@ -8,10 +8,17 @@ from fractions import Fraction
 
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
-from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
-from croupier.master.core.drains import progress
+from croupier.master.core.agent_commands import (
+    AgentAction,
+    Deactivate,
+    Drain,
+    MarkGone,
+    OperateAgent,
+    Reactivate,
+)
+from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send, SessionId
-from croupier.master.core.events import AgentTask, Heard, OperateAgent, SessionEnded, TimePassed
+from croupier.master.core.events import AgentTask, Heard, SessionEnded, TimePassed
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     AgentFailed,
@@ -233,7 +240,7 @@ class Story:
         if agent is None:
             return
         told = f"{name} is {agent.state.value}" + (", deactivated" * agent.deactivated)
-        drain = progress(self.world.state, agent, self.world.now)
+        drain = drain_progress(self.world.state, agent, self.world.now)
         if drain is not None and drain.is_done:
             told += ", drained"
         elif drain is not None:

@@ -17,7 +17,6 @@ from croupier.master.core.events import (
     AgentReported,
     AgentTask,
     AllocationDue,
-    Event,
     FrameworkCalled,
     Register,
     SessionEnded,
@@ -43,7 +42,7 @@ from croupier.master.core.records import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import Event, step
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError

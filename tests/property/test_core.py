@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, settings
@@ -11,9 +12,17 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initial
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
-from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agent_commands import (
+    AgentAction,
+    Deactivate,
+    Drain,
+    MarkGone,
+    OperateAgent,
+    Reactivate,
+)
+from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.drains import progress
+from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import (
     AgentHealth,
@@ -21,8 +30,6 @@ from croupier.master.core.events import (
     AgentTask,
     FrameworkCalled,
     Heard,
-    OperateAgent,
-    OperatorKill,
     RefusedLaunch,
     TimePassed,
 )
@@ -30,6 +37,7 @@ from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import Offered
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.task_commands import OperatorKill
 from croupier.master.core.tasks import Task
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
@@ -259,7 +267,10 @@ class CoreMachine(RuleBasedStateMachine):
         (answer,) = [each.result for each in effects if isinstance(each, Answer)]
         if known is None:
             return
-        assert answer is known
+        status = agent_status(state, known, self.world.now)
+        # The pass that follows the answer may offer the agent again.
+        assert isinstance(answer, AgentStatus)
+        assert replace(answer, offered=status.offered) == status
         assert known.deactivated or not isinstance(action, Deactivate)
         assert (known.drain is not None) or not isinstance(action, Drain)
         assert (name in state.gone) == isinstance(action, MarkGone)
@@ -379,7 +390,7 @@ class CoreMachine(RuleBasedStateMachine):
             return
         for agent in self.world.state.agents.values():
             live = [task for task in agent.tasks.values() if not task.state.is_terminal]
-            found = progress(self.world.state, agent, self.world.now)
+            found = drain_progress(self.world.state, agent, self.world.now)
             if agent.drain is None:
                 assert found is None
                 continue

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from croupier.master.core import calls
-from croupier.master.core.events import Event, Read
+from croupier.master.core.events import Read
+from croupier.master.core.step import Event
 from croupier.master.eventlog import lines
 from croupier.master.eventlog.lines import CODEC, LOGGED, Entry, Head, Known, as_json, read_line
 from croupier.model.codec import Codec, Undecodable

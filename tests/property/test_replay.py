@@ -13,7 +13,7 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import NAMES
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import WhatIf
-from croupier.master.core.events import UpdateRoles
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings

@@ -9,9 +9,8 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Answer
-from croupier.master.core.events import UpdateRoles
-from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.records import Registry, RoleRecord
+from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.role_status import RoleStanding, stand
 from croupier.master.core.roles import Part, RoleChange, check_settings
 from croupier.master.core.settings import Settings

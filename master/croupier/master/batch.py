@@ -20,10 +20,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from croupier.master.core.effects import Deposed, Effect, Pause, Save
-from croupier.master.core.events import AllocationDue, Event, TimePassed
+from croupier.master.core.events import AllocationDue, TimePassed
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
-from croupier.master.core.step import steps
+from croupier.master.core.step import Event, steps
 from croupier.model.errors import FailedOver
 
 OnDecided = Callable[[Event, float, Sequence[Effect]], None]

@@ -13,10 +13,11 @@ from typing import Protocol, TypeVar, assert_never, cast
 
 from croupier.master.batch import Batch
 from croupier.master.core.effects import Answer, Close, Deposed, Effect, Happened, Save, Send
-from croupier.master.core.events import Event, Question, Read
+from croupier.master.core.events import Question, Read
 from croupier.master.core.facts import Fact
 from croupier.master.core.records import Record
 from croupier.master.core.state import State
+from croupier.master.core.step import Event
 from croupier.master.event_cost import event_cost
 from croupier.master.eventlog.recorder import NoRecorder, Recorder
 from croupier.master.stall_guard import StallGuard

@@ -6,11 +6,11 @@ from croupier.master.core import calls
 from croupier.master.core.events import (
     AgentHealth,
     AgentReported,
-    Event,
     FrameworkCalled,
     Register,
     Subscribe,
 )
+from croupier.master.core.step import Event
 
 
 def event_cost(event: Event) -> int:

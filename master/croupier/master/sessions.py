@@ -12,8 +12,9 @@ from itertools import count
 from typing import Final, cast
 
 from croupier.master.core.effects import Close, Send, SessionId
-from croupier.master.core.events import Event, SessionEnded
+from croupier.master.core.events import SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.core.step import Event
 from croupier.master.session_limits import SessionCount, SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import AgentsTold, event_to_wire

@@ -18,11 +18,11 @@ from itertools import count
 from typing import Protocol
 
 from croupier.master.core.effects import Close, Happened, Send, SessionId
-from croupier.master.core.events import AllocationDue, Event, TimePassed
+from croupier.master.core.events import AllocationDue, TimePassed
 from croupier.master.core.facts import Fact
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import Event, step
 from croupier.model.errors import CroupierError
 
 # Peers that answer each other without end at one instant would keep time from passing.

@@ -13,10 +13,10 @@ from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
 from croupier.agent.core.events import Launch
 from croupier.master.core import calls
-from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
-from croupier.master.core.agents import Agent
+from croupier.master.core.agent_commands import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.effects import Effect, SessionId
-from croupier.master.core.events import Event, Subscribe
+from croupier.master.core.events import Subscribe
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
@@ -37,6 +37,7 @@ from croupier.master.core.records import (
     TaskRecord,
     task_key,
 )
+from croupier.master.core.step import Event
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
@@ -431,10 +432,11 @@ class Judge:
 
     # Operators.
 
-    def on_operated(self, name: str, action: AgentAction, agent: Agent) -> None:
+    def on_operated(self, name: str, action: AgentAction, status: AgentStatus) -> None:
         """An operator was answered: what he wants is durable, or somebody wants otherwise since."""
         self.seen["operations"] += 1
-        records = self.agents.get(agent.agent_id, [])
+        agent_id = status.agent.agent_id
+        records = self.agents.get(agent_id, [])
         match action:
             case Drain():
                 held = any(record.drain is not None for record in records)
@@ -445,7 +447,7 @@ class Judge:
             case MarkGone():
                 held = any(record.gone for record in records)
                 self.gone.add(name)
-                self.gone_ids.add(agent.agent_id)
+                self.gone_ids.add(agent_id)
         held = held or self.is_store_old
         self.must(held, f"{action} of {name} is answered and not durable: {records[-1:]}")
 

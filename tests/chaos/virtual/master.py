@@ -23,19 +23,12 @@ from croupier.master.core.effects import (
     Send,
     SessionId,
 )
-from croupier.master.core.events import (
-    AllocationDue,
-    Claim,
-    Event,
-    Register,
-    SessionEnded,
-    TimePassed,
-)
+from croupier.master.core.events import AllocationDue, Claim, Register, SessionEnded, TimePassed
 from croupier.master.core.messages import AcknowledgeUpdate, Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.core.step import step
+from croupier.master.core.step import Event, step
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import CroupierError, NotLeader

@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from random import Random
 
-from croupier.master.core.actions import AgentAction, MarkGone, Reactivate
-from croupier.master.core.agents import Agent
-from croupier.master.core.events import Event, OperateAgent, OperatorKill
+from croupier.master.core.agent_commands import AgentAction, MarkGone, OperateAgent, Reactivate
+from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.step import Event
+from croupier.master.core.task_commands import OperatorKill
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
@@ -201,7 +202,7 @@ class World:
         """Have an operator do something with an agent."""
 
         def answered(result: object) -> None:
-            if isinstance(result, Agent):
+            if isinstance(result, AgentStatus):
                 self.judge.on_operated(name, action, result)
 
         return self.ask(lambda request: OperateAgent(request, name, action, "chaos"), answered)

@@ -6,14 +6,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from croupier.master.allocator import Cause
-from croupier.master.core.actions import Deactivate, Reactivate
+from croupier.master.core.agent_commands import Deactivate, OperateAgent, Reactivate
+from croupier.master.core.agent_status import agent_status
 from croupier.master.core.agents import AgentState
-from croupier.master.core.events import (
-    AgentHealth,
-    OperateAgent,
-    RefusedLaunch,
-    Register,
-)
+from croupier.master.core.events import AgentHealth, RefusedLaunch, Register
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
 from croupier.master.core.records import TaskRecord
@@ -175,7 +171,7 @@ class TestARefusedLaunch:
 def test_it_is_shown_with_the_agents_words() -> None:
     scene = Sick()
     scene.tell(FULL, GONE)
-    view = view_agent(scene.state, scene.state.agents[scene.host_id], scene.now)
+    view = view_agent(agent_status(scene.state, scene.state.agents[scene.host_id], scene.now))
     shown = [(problem.part, problem.message) for problem in view.problems]
     assert shown == [("disk", "it is full"), ("work-dir", "it was removed")]
     for agent_id in (scene.host_id, AgentId("")):

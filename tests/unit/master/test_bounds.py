@@ -6,8 +6,8 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.actions import Deactivate, MarkGone, Reactivate
-from croupier.master.core.events import AgentTask, Heard, OperateAgent
+from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent, Reactivate
+from croupier.master.core.events import AgentTask, Heard
 from croupier.master.core.messages import KillTask, Updated
 from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings

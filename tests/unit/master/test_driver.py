@@ -10,11 +10,12 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.batch import Batch
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Claim, Event, Heard, Register, TimePassed
+from croupier.master.core.events import Claim, Heard, Register, TimePassed
 from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.records import AgentRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.step import Event
 from croupier.master.driver import Driver
 from croupier.model.errors import FailedOver, NotFound, NotLeader, Unavailable
 from croupier.process.clock import SystemClock

@@ -14,9 +14,10 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.master.core.effects import Close, Effect, Send, SessionId
-from croupier.master.core.events import Event, Heard, Read, Register, Subscribe
+from croupier.master.core.events import Heard, Read, Register, Subscribe
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
+from croupier.master.core.step import Event
 from croupier.master.driver import Driver
 from croupier.master.eventlog import files
 from croupier.master.eventlog.metrics import EventLogCollector

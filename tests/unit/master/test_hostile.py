@@ -5,15 +5,10 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core import calls
-from croupier.master.core.events import (
-    AgentReported,
-    AgentStopped,
-    AgentTask,
-    OperatorKill,
-    SessionEnded,
-)
+from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, SessionEnded
 from croupier.master.core.messages import KillTask, Updated
 from croupier.master.core.settings import Settings
+from croupier.master.core.task_commands import OperatorKill
 from croupier.model.attributes import matches
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed

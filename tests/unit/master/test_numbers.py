@@ -14,10 +14,13 @@ import pytest
 from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import Message
 
-from croupier.master.core.actions import Drain
+from croupier.master.core.agent_commands import Drain, OperateAgent
+from croupier.master.core.agent_status import agent_status
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentReported, Event, OperateAgent, UpdateRoles
+from croupier.master.core.events import AgentReported
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
+from croupier.master.core.step import Event
 from croupier.master.services import agent_views, views
 from croupier.master.sessions import AgentSession, FrameworkSession
 from croupier.master.store.records_json import decode, encode
@@ -124,7 +127,7 @@ def written(world: World) -> None:
         if row.body is not None:
             assert decode(row.kind, row.body) == record
     for agent in world.state.agents.values():
-        agent_views.view_agent(world.state, agent, world.now)
+        agent_views.view_agent(agent_status(world.state, agent, world.now))
     for framework in world.state.frameworks.values():
         views.view_framework(world.state, framework, world.now)
     views.view_master(world.state, world.now)

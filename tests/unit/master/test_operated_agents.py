@@ -6,18 +6,26 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.actions import AgentAction, Deactivate, Drain, MarkGone, Reactivate
+from croupier.master.core.agent_commands import (
+    AgentAction,
+    Deactivate,
+    Drain,
+    MarkGone,
+    OperateAgent,
+    Reactivate,
+)
+from croupier.master.core.agent_status import GONE, AgentStatus, agent_status
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.drains import Progress, progress
+from croupier.master.core.drains import DrainProgress, drain_progress
 from croupier.master.core.effects import Answer, SessionId
-from croupier.master.core.events import AgentStopped, AgentTask, OperateAgent
+from croupier.master.core.events import AgentStopped, AgentTask
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
 from croupier.master.core.messages import AgentFailed, KillTask, LaunchTask, Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
-from croupier.model.ids import AgentId, TaskId
+from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus
 from tests.harness.world import CLUSTER, World, make_task
@@ -60,9 +68,9 @@ class Scene(World):
         return self.state.agents[self.host_id]
 
     @property
-    def drain(self) -> Progress:
+    def drain(self) -> DrainProgress:
         """How far it is."""
-        found = progress(self.state, self.known, self.now)
+        found = drain_progress(self.state, self.known, self.now)
         assert found is not None
         return found
 
@@ -100,7 +108,7 @@ def test_a_drained_agent_is_offered_no_more_and_its_tasks_end() -> None:
     scene.pass_time(6.0)
     (offer,) = scene.offers(scene.session)
     agent = scene.operate(Drain())
-    assert agent is scene.known
+    assert agent == agent_status(scene.state, scene.known, scene.now)
     assert scene.saved[-2:] == [
         AgentRecord(scene.host_id, "host", drain=DrainRequest(), total=Resources.parse(ALL)),
         scene.state.frameworks[scene.owner].tasks[T1].record(),
@@ -109,7 +117,7 @@ def test_a_drained_agent_is_offered_no_more_and_its_tasks_end() -> None:
     assert [m.offer_id for m in rescinded] == [offer.offer_id]
     assert rescinded[0].reason == "its agent is being drained"
     assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
-    assert scene.drain == Progress(None, 1, 3.0, ())
+    assert scene.drain == DrainProgress(None, 1, 3.0, ())
     scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
     assert scene.drain.is_done
     assert scene.drained() == 1
@@ -167,7 +175,7 @@ def test_an_agent_that_is_away_is_told_when_it_returns() -> None:
     assert "disconnected, and is given up in 75 s" in blocker.reason
     scene.agent_back(make_task("t1"))
     assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
-    assert scene.drain == Progress(None, 1, 3.0, ())
+    assert scene.drain == DrainProgress(None, 1, 3.0, ())
 
 
 def test_a_task_that_never_arrived_is_not_launched_on_a_drained_agent() -> None:
@@ -322,8 +330,8 @@ def test_to_want_it_twice_changes_nothing() -> None:
 def test_a_gone_agent_takes_its_tasks_with_it() -> None:
     scene = Scene()
     agent = scene.operate(MarkGone())
-    assert isinstance(agent, Agent)
-    assert (agent.agent_id, agent.tasks) == (scene.host_id, {})
+    assert isinstance(agent, AgentStatus)
+    assert (agent.agent.agent_id, agent.state, agent.tasks) == (scene.host_id, GONE, 0)
     assert isinstance(scene.closed[scene.host], Removed)
     assert AgentRecord(scene.host_id, "host", gone=True) in scene.saved
     (status,) = scene.updates(scene.session)
@@ -380,8 +388,8 @@ def test_to_declare_it_gone_twice_is_fine_and_nothing_else_is() -> None:
     scene = Scene()
     scene.operate(MarkGone())
     again = scene.operate(MarkGone())
-    assert isinstance(again, Agent)
-    assert again.agent_id == scene.host_id
+    assert isinstance(again, AgentStatus)
+    assert again.agent.agent_id == scene.host_id
     for action in (Drain(), Deactivate(), Reactivate()):
         error = scene.refused(action)
         assert isinstance(error, Conflict)
@@ -414,8 +422,8 @@ def test_agents_are_named_by_id_or_by_the_hostname_of_just_one() -> None:
     scene = Scene()
     other = scene.agent_id(scene.agent(ALL, "h2"))
     found = scene.operate(Deactivate(), "h2")
-    assert isinstance(found, Agent)
-    assert found.agent_id == other
+    assert isinstance(found, AgentStatus)
+    assert found.agent.agent_id == other
     third = scene.agent_id(scene.agent(ALL, "h2"))
     error = scene.refused(Drain(), "h2")
     assert isinstance(error, InvalidRequest)
@@ -430,7 +438,8 @@ def test_an_id_comes_before_a_hostname() -> None:
     scene = Scene()
     scene.agent(ALL, scene.host_id)
     found = scene.operate(Deactivate())
-    assert found is scene.state.agents[AgentId(scene.host_id)]
+    assert isinstance(found, AgentStatus)
+    assert found.agent.agent_id == scene.host_id
 
 
 def test_an_agent_that_stops_for_good_takes_its_drain_along() -> None:

@@ -9,10 +9,9 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Answer, Happened, Save
-from croupier.master.core.events import UpdateRoles
 from croupier.master.core.facts import OfferEnded, RoleChanged
-from croupier.master.core.on_roles import RolesMoved
 from croupier.master.core.records import ForgetRole, Registry, RoleRecord
+from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from croupier.master.core.effects import Send
-from croupier.master.core.events import Event, SessionEnded
+from croupier.master.core.events import SessionEnded
 from croupier.master.core.messages import AcknowledgeUpdate, Updated
+from croupier.master.core.step import Event
 from croupier.master.session_limits import SessionLimits
 from croupier.master.sessions import Sessions
 from croupier.model.errors import TooSlow

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 
 from croupier.master.core import calls, drains
-from croupier.master.core.actions import Drain
+from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.agents import AgentState
-from croupier.master.core.events import Heard, OperateAgent
+from croupier.master.core.events import Heard
 from croupier.master.core.messages import AcknowledgeUpdate
 from croupier.master.core.settings import Settings
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
@@ -109,7 +109,7 @@ def test_an_end_that_was_not_acknowledged_outlives_its_agent() -> None:
     scene.end_session(scene.host)
     scene.pass_time(76.0)
     for _ in range(2):
-        progress = drains.progress(scene.state, scene.state.agents[scene.host_id], scene.now)
+        progress = drains.drain_progress(scene.state, scene.state.agents[scene.host_id], scene.now)
         assert progress is not None
         assert progress.is_done
         scene.restart()

@@ -10,9 +10,9 @@ import pytest
 from croupier.master import driver as driver_module
 from croupier.master.core import calls
 from croupier.master.core.effects import Pause, Send, SessionId
-from croupier.master.core.events import AgentTask, Event, FrameworkCalled
+from croupier.master.core.events import AgentTask, FrameworkCalled
 from croupier.master.core.messages import Updated, Verdict
-from croupier.master.core.step import steps
+from croupier.master.core.step import Event, steps
 from croupier.master.event_cost import event_cost
 from croupier.master.wire.from_framework import PART, split
 from croupier.model.ids import AgentId, FrameworkId, TaskId

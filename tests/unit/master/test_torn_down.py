@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.effects import Answer, Close, Save
-from croupier.master.core.events import SessionEnded, TeardownFramework
+from croupier.master.core.events import SessionEnded
 from croupier.master.core.facts import FrameworkTornDown
+from croupier.master.core.framework_commands import TeardownFramework, TornDown
 from croupier.master.core.messages import KillTask
-from croupier.master.core.on_framework import TornDown
 from croupier.master.core.records import FrameworkRecord
 from croupier.master.services.views import view_framework
 from croupier.model.errors import CroupierError, NotFound, Removed

@@ -9,11 +9,12 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
-from croupier.master.core.actions import MarkGone
+from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import Answer, SessionId
-from croupier.master.core.events import AgentTask, OperateAgent, Register, UpdateRoles
+from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.messages import KillTask
 from croupier.master.core.records import AgentRecord, Registry
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings

@@ -16,9 +16,10 @@ from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core import calls
-from croupier.master.core.actions import MarkGone
-from croupier.master.core.events import AgentTask, OperateAgent, TimePassed, UpdateRoles
+from croupier.master.core.agent_commands import MarkGone, OperateAgent
+from croupier.master.core.events import AgentTask, TimePassed
 from croupier.master.core.records import Record, Registry
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings

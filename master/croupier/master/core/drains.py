@@ -32,7 +32,7 @@ class Blocker:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class DrainProgress:
     """How far a drain is.
 
     Attributes:
@@ -68,7 +68,7 @@ def wanted_kill(task: Task, drain: DrainRequest) -> tuple[int | None, Reason] | 
     return (grace_ms, reason) if grace_ms < (own if known is None else known) else None
 
 
-def progress(state: State, agent: Agent, now: float) -> Progress | None:
+def drain_progress(state: State, agent: Agent, now: float) -> DrainProgress | None:
     """How far the drain of an agent is; None if it is not being drained. O(its tasks)."""
     if agent.drain is None:
         return None
@@ -78,7 +78,7 @@ def progress(state: State, agent: Agent, now: float) -> Progress | None:
     if agent.session is not None or not left:
         due = [task.kill_due for task in left if task.kill_due is not None]
         estimate_s = max(0.0, max(due, default=now) - now)
-    return Progress(agent.drain.grace_ms, len(left), estimate_s, tuple(blockers))
+    return DrainProgress(agent.drain.grace_ms, len(left), estimate_s, tuple(blockers))
 
 
 def _first(blockers: Iterator[Blocker]) -> Iterator[Blocker]:

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from croupier.master.core.actions import AgentAction
 from croupier.master.core.calls import Call
 from croupier.master.core.effects import SessionId
-from croupier.master.core.roles import RoleChange
 from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.health import Problem
@@ -19,12 +17,7 @@ from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
 
 if TYPE_CHECKING:
-    # Most are named in strings, as the types of answers.
-    from croupier.master.core.agents import Agent  # noqa: F401
-    from croupier.master.core.on_framework import TornDown  # noqa: F401
-    from croupier.master.core.on_roles import RolesMoved  # noqa: F401
     from croupier.master.core.state import State
-    from croupier.master.core.tasks import Task  # noqa: F401
 
 T_co = TypeVar("T_co", covariant=True)
 
@@ -189,61 +182,6 @@ class SessionEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class OperatorKill(Question["Task"]):
-    """An operator ends a task."""
-
-    request: int
-    task_id: TaskId
-    framework_id: FrameworkId
-    grace_ms: int | None
-
-
-@dataclass(frozen=True, slots=True)
-class OperateAgent(Question["Agent"]):
-    """An operator drains, deactivates, reactivates or removes an agent.
-
-    Attributes:
-        agent: its id, or its hostname if no other agent has that.
-        operator: the operator's address, for the log.
-    """
-
-    request: int
-    agent: str
-    action: AgentAction
-    operator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class TeardownFramework(Question["TornDown"]):
-    """An operator ends a framework for good.
-
-    Attributes:
-        operator: the operator's address, for the log.
-    """
-
-    request: int
-    framework_id: FrameworkId
-    operator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class UpdateRoles(Question["RolesMoved"]):
-    """An operator changes roles.
-
-    Attributes:
-        dry_run: change nothing, and answer what would be.
-        force: whatever the cluster as it stands contradicts.
-        operator: the operator's address, for the log.
-    """
-
-    request: int
-    changes: tuple[RoleChange, ...]
-    dry_run: bool = False
-    force: bool = False
-    operator: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class Read(Question[object]):
     """A question about the state; answered with what `query` returns."""
 
@@ -263,7 +201,7 @@ class AllocationDue:
     budget: int = 2000
 
 
-Event = (
+PeerEvent = (
     Subscribe
     | FrameworkCalled
     | Heard
@@ -272,11 +210,4 @@ Event = (
     | AgentHealth
     | AgentStopped
     | SessionEnded
-    | OperatorKill
-    | OperateAgent
-    | TeardownFramework
-    | UpdateRoles
-    | Read
-    | TimePassed
-    | AllocationDue
 )

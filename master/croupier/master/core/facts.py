@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from croupier.master.core.actions import ActionName
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskState
 
@@ -44,7 +43,7 @@ class AgentOperated:
 
     agent_id: AgentId
     hostname: str
-    action: ActionName
+    action: str
     operator: str
 
 

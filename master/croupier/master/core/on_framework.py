@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
-from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
-from croupier.master.core.events import Subscribe, TeardownFramework
-from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, FrameworkTornDown
+from croupier.master.core.effects import Close, Effect, Happened, Save, Send
+from croupier.master.core.events import Subscribe
+from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
 from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import ResendUpdates, Subscribed
 from croupier.master.core.on_allocation import return_offer
@@ -30,26 +29,15 @@ from croupier.model.errors import (
     CroupierError,
     FailedOver,
     InvalidRequest,
-    NotFound,
     ProtocolViolation,
     Removed,
     Unavailable,
-    shortened,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
 from croupier.model.roles import ancestors
 from croupier.model.task import Reason, TaskState, TaskStatus
 
 MAX_NAME = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class TornDown:
-    """The answer to an operator's teardown: how many tasks have yet to end."""
-
-    framework_id: FrameworkId
-    name: str
-    tasks: int
 
 
 def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]:
@@ -130,31 +118,6 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
             yield from kill(state, task, None, Reason.FRAMEWORK_REMOVED, now)
     yield Happened(FrameworkLeft(framework.framework_id, "removed", message))
     forget_removed(state, framework.framework_id)
-
-
-def on_teardown_framework(state: State, event: TeardownFramework, now: float) -> Iterator[Effect]:
-    """Remove a framework on behalf of an operator. A second teardown changes nothing."""
-    framework_id = event.framework_id
-    framework = state.frameworks.get(framework_id)
-    if framework is None and framework_id not in state.removed:
-        yield Answer(event.request, shortened(NotFound(f"no framework {framework_id!r}")))
-        return
-    if framework is None:
-        yield Answer(event.request, TornDown(framework_id, "", 0))
-        return
-    if framework.state is not FrameworkState.REMOVED:
-        message = "an operator has torn it down"
-        if framework.session is not None:
-            yield Close(framework.session, Removed(f"framework {framework_id}: {message}"))
-        yield from remove(state, framework, message, now)
-        told = FrameworkTornDown(framework_id, framework.name, _left(framework), event.operator)
-        yield Happened(told)
-    yield Answer(event.request, TornDown(framework_id, framework.name, _left(framework)))
-
-
-def _left(framework: Framework) -> int:
-    """Tasks that have not ended."""
-    return sum(not task.state.is_terminal for task in framework.tasks.values())
 
 
 def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:

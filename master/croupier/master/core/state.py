@@ -363,7 +363,7 @@ class State:
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)
-        self.ended.add(task.snapshot())
+        self.ended.add(task.snapshot().slimmed())
 
     def used(self, agent: Agent) -> Resources:
         """What tasks hold of an agent, or held when it was last known."""

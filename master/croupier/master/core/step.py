@@ -7,39 +7,40 @@ from typing import assert_never
 
 from croupier.master.core import (
     on_agent,
-    on_agent_admin,
     on_agent_health,
     on_allocation,
     on_call,
     on_framework,
-    on_operator,
     on_preemption,
-    on_roles,
     on_time,
 )
+from croupier.master.core.agent_commands import AgentCommand
 from croupier.master.core.effects import Answer, Effect, Pause, Step
 from croupier.master.core.events import (
     AgentHealth,
     AgentReported,
     AgentStopped,
     AllocationDue,
-    Event,
     FrameworkCalled,
     Heard,
-    OperateAgent,
-    OperatorKill,
+    PeerEvent,
     Read,
     Register,
     SessionEnded,
     Subscribe,
-    TeardownFramework,
     TimePassed,
-    UpdateRoles,
 )
+from croupier.master.core.framework_commands import FrameworkCommand
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_task import forget_all
+from croupier.master.core.operator_command import OperatorCommand, on_operator_command
+from croupier.master.core.role_commands import RoleCommand
 from croupier.master.core.state import State
+from croupier.master.core.task_commands import TaskCommand
 from croupier.model.errors import CroupierError
+
+Command = TaskCommand | AgentCommand | FrameworkCommand | RoleCommand
+Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
@@ -75,28 +76,12 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_agent.on_agent_stopped(state, event, now)
         case SessionEnded():
             yield from _on_session_ended(state, event, now)
-        case OperatorKill() | OperateAgent() | TeardownFramework() | UpdateRoles():
-            yield from _on_operator(state, event, now)
+        case OperatorCommand():
+            yield from on_operator_command(state, event, now)
         case Read(request, query):
             yield Answer(request, _asked(state, query))
         case _:
             assert_never(event)
-
-
-def _on_operator(
-    state: State,
-    event: OperatorKill | OperateAgent | TeardownFramework | UpdateRoles,
-    now: float,
-) -> Iterator[Effect]:
-    match event:
-        case OperatorKill():
-            yield from on_operator.on_operator_kill(state, event, now)
-        case OperateAgent():
-            yield from on_agent_admin.on_operate_agent(state, event, now)
-        case TeardownFramework():
-            yield from on_framework.on_teardown_framework(state, event, now)
-        case UpdateRoles():
-            yield from on_roles.on_update_roles(state, event, now)
 
 
 def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator[Effect]:

@@ -83,13 +83,8 @@ class Task:
         return self.is_charged or self.is_undecided
 
     def snapshot(self) -> TaskSnapshot:
-        """The task as it stands now, without what only its agent needs."""
-        info, status = self.info.slimmed(), self.status
-        if info.resources.parts > MAX_SLIM_PARTS:
-            info = replace(info, resources=info.resources.everyday())
-        if len(status.message) > MAX_SLIM_MESSAGE:
-            status = replace(status, message=status.message[:MAX_SLIM_MESSAGE])
-        return TaskSnapshot(info, self.framework_id, self.role, status)
+        """Return the task at this moment."""
+        return TaskSnapshot(self.info, self.framework_id, self.role, self.status)
 
     def record(self, done: bool = False) -> TaskRecord:
         """What the ledger says of it; `done`: its end was acknowledged."""
@@ -119,12 +114,18 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A task as it stood at one moment, for people to look at; it never changes.
-
-    What is large is left out: see `Task.snapshot`.
-    """
+    """A task at one moment; it never changes."""
 
     info: TaskInfo
     framework_id: FrameworkId
     role: Role
     status: TaskStatus
+
+    def slimmed(self) -> TaskSnapshot:
+        """Return it without what is large and only its agent needs."""
+        info, status = self.info.slimmed(), self.status
+        if info.resources.parts > MAX_SLIM_PARTS:
+            info = replace(info, resources=info.resources.everyday())
+        if len(status.message) > MAX_SLIM_MESSAGE:
+            status = replace(status, message=status.message[:MAX_SLIM_MESSAGE])
+        return replace(self, info=info, status=status)

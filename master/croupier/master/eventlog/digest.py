@@ -1,9 +1,8 @@
 """A digest of all decisions so far: equal decisions, equal digest.
 
 It is over every effect of every event: what was sent to whom, in which order; what was saved,
-closed and reported. Of an operator's answer only that there was one: the answer may be a piece
-of the state, which goes on changing. What tasks are to run is left out; an illegal command, such
-as the empty one of a slimmed task, is not.
+closed and reported. Of an operator's answer only its kind. What tasks are to run is left out; an
+illegal command, such as the empty one of a slimmed task, is not.
 """
 
 from __future__ import annotations
@@ -11,8 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
+from typing import Final
 
+from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
+from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog.lines import DIGESTED, as_json
 from croupier.model.codec import Encode
 from croupier.model.errors import CroupierError
@@ -41,9 +43,13 @@ class Digest:
         return self._hash.hexdigest()[:_LENGTH]
 
 
+# The kinds that are not named for their class.
+_KINDS: Final[dict[type, str]] = {AgentStatus: "Agent", TaskSnapshot: "Task"}
+
+
 def _kind(result: object) -> str:
     text = f": {result}" if isinstance(result, CroupierError) else ""
-    return type(result).__name__ + text
+    return _KINDS.get(type(result), type(result).__name__) + text
 
 
 @cache

@@ -17,9 +17,10 @@ from operator import or_
 from typing import Any, Final, get_args
 
 from croupier.master.allocator import Rules
-from croupier.master.core.events import Event, Read
+from croupier.master.core.events import Read
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
+from croupier.master.core.step import Event
 from croupier.model.attributes import Attributes
 from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.demand import Demand

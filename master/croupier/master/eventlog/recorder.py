@@ -12,8 +12,9 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from croupier.master.core.effects import Effect
-from croupier.master.core.events import Event, Read
+from croupier.master.core.events import Read
 from croupier.master.core.state import State
+from croupier.master.core.step import Event
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Head, Known, as_json, event_encoder, write_line
 from croupier.master.eventlog.outcome import outcome

@@ -3,41 +3,34 @@
 from __future__ import annotations
 
 from croupier.master.allocator import Cause, PassedOver
+from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.agents import Agent, AgentState
-from croupier.master.core.deadlines import AgentTimeout
-from croupier.master.core.drains import Progress, progress
+from croupier.master.core.drains import DrainProgress
 from croupier.master.core.state import State
 from croupier.master.wire.to_framework import agent_to_wire
 from croupier.model.health import problems_text
 from croupier.model.ids import Role
-from croupier.model.resources import total_of
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.agent_pb2 import HealthProblem
 from croupier.wire.resources import resources_to_wire
 
-# Where an agent stands that was declared gone; all other words are those of `AgentState`.
-GONE = "gone"
 
-
-def view_agent(state: State, agent: Agent, now: float) -> pb.AgentView:
-    """One agent, be it one that has just been declared gone."""
-    is_known = state.agents.get(agent.agent_id) is agent
+def view_agent(status: AgentStatus) -> pb.AgentView:
+    """Convert one agent."""
     wire = pb.AgentView(
-        agent=agent_to_wire(agent.describe()),
-        state=agent.state.value if is_known else GONE,
-        total=resources_to_wire(agent.total),
-        used=resources_to_wire(state.used(agent)),
-        offered=resources_to_wire(total_of(offer.resources for offer in agent.offers.values())),
-        tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
-        deactivated=agent.deactivated,
-        problems=(HealthProblem(part=p.part, message=p.message) for p in agent.problems),
+        agent=agent_to_wire(status.agent),
+        state=status.state,
+        total=resources_to_wire(status.total),
+        used=resources_to_wire(status.used),
+        offered=resources_to_wire(status.offered),
+        tasks=status.tasks,
+        deactivated=status.deactivated,
+        problems=(HealthProblem(part=p.part, message=p.message) for p in status.problems),
     )
-    at = state.deadlines.at(AgentTimeout(agent.agent_id))
-    if is_known and at is not None:
-        wire.decided_in_ms = _ms(at - now)
-    drain = progress(state, agent, now)
-    if drain is not None:
-        wire.drain.CopyFrom(_drain(drain))
+    if status.timeout_in_s is not None:
+        wire.decided_in_ms = _ms(status.timeout_in_s)
+    if status.drain is not None:
+        wire.drain.CopyFrom(_drain(status.drain))
     return wire
 
 
@@ -69,7 +62,7 @@ def all_withheld(state: State, role: Role) -> list[PassedOver]:
     ]
 
 
-def _drain(drain: Progress) -> pb.Drain:
+def _drain(drain: DrainProgress) -> pb.Drain:
     wire = pb.Drain(done=drain.is_done, tasks_left=drain.tasks_left)
     if drain.grace_ms is not None:
         wire.grace_ms = drain.grace_ms

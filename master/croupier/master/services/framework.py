@@ -6,7 +6,8 @@ from collections.abc import AsyncIterator
 from typing import NoReturn
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Event, Heard
+from croupier.master.core.events import Heard
+from croupier.master.core.step import Event
 from croupier.master.leadership import Leadership
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of

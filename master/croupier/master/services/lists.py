@@ -10,10 +10,11 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from croupier.master.core.agent_status import agent_status
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.role_status import known_roles, stand_role, with_those_below
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.services import agent_views, views
 from croupier.master.services.paging import Listed, Read
 from croupier.model.clock import Clock
@@ -31,7 +32,9 @@ def all_agents(clock: Clock) -> Listed[pb.AgentView]:
 
     def view(state: State, key: str) -> pb.AgentView | None:
         agent = state.agents.get(AgentId(key))
-        return None if agent is None else agent_views.view_agent(state, agent, clock.now())
+        if agent is None:
+            return None
+        return agent_views.view_agent(agent_status(state, agent, clock.now()))
 
     return Listed("agents", lambda state: list(state.agents), view)
 
@@ -125,10 +128,10 @@ def _chosen(state: State, framework_id: FrameworkId) -> Iterable[Framework]:
     return () if framework is None else (framework,)
 
 
-def _find_task(state: State, key: str) -> Task | TaskSnapshot | None:
+def _find_task(state: State, key: str) -> TaskSnapshot | None:
     framework, _, task = key.partition("/")
     framework_id, task_id = FrameworkId(framework), TaskId(task)
     known = state.frameworks.get(framework_id)
     if known is not None and task_id in known.tasks:
-        return known.tasks[task_id]
+        return known.tasks[task_id].snapshot()
     return state.ended.get(framework_id, task_id)

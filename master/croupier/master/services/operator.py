@@ -8,15 +8,17 @@ from typing import TypeVar
 
 from grpc import StatusCode
 
-from croupier.master.core.actions import AgentAction, Deactivate, MarkGone, Reactivate
-from croupier.master.core.events import (
+from croupier.master.core.agent_commands import (
+    AgentAction,
+    Deactivate,
+    MarkGone,
     OperateAgent,
-    OperatorKill,
-    TeardownFramework,
-    UpdateRoles,
+    Reactivate,
 )
-from croupier.master.core.on_roles import RolesMoved
+from croupier.master.core.framework_commands import TeardownFramework
+from croupier.master.core.role_commands import RolesMoved, UpdateRoles
 from croupier.master.core.state import State
+from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
 from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
@@ -161,11 +163,10 @@ class OperatorService(OperatorServiceServicer):
         return await _answered(context, self._operated(named, action, context.peer()))
 
     async def _operated(self, named: str, action: AgentAction, peer: str) -> pb.AgentView:
-        agent = await self._leadership.ask(lambda number: OperateAgent(number, named, action, peer))
-        clock = self._clock
-        return await self._leadership.read(
-            lambda state: agent_views.view_agent(state, agent, clock.now())
+        status = await self._leadership.ask(
+            lambda number: OperateAgent(number, named, action, peer)
         )
+        return agent_views.view_agent(status)
 
     async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
         changes = changes_from_wire(request.changes)

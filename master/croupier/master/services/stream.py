@@ -9,7 +9,8 @@ from typing import Any, NoReturn, TypeVar
 import grpc
 import grpc.aio
 
-from croupier.master.core.events import Event, SessionEnded
+from croupier.master.core.events import SessionEnded
+from croupier.master.core.step import Event
 from croupier.master.sessions import Session
 from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.net.errors import STATUS

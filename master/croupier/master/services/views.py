@@ -10,10 +10,10 @@ from croupier.master.core.deadlines import FailoverTimeout
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
-from croupier.master.core.on_roles import RolesMoved
+from croupier.master.core.role_commands import RolesMoved
 from croupier.master.core.role_status import RoleStanding, count_tasks, in_tree_order, stand_role
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.recovery import agents_missing, decided_in_s
 from croupier.master.services.agent_views import all_withheld, withheld
 from croupier.master.wire.to_framework import offer_to_wire
@@ -87,7 +87,7 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
     return pb.OfferView(offer=offer_to_wire(offered), framework_id=offer.framework_id)
 
 
-def view_task(task: Task | TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
+def view_task(task: TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
     """One task; what it runs, and its labels, may be left out."""
     return pb.TaskView(
         framework_id=task.framework_id,

@@ -13,11 +13,11 @@ from croupier.master.core.events import (
     AgentStopped,
     AgentTask,
     Claim,
-    Event,
     Heard,
     RefusedLaunch,
     Register,
 )
+from croupier.master.core.step import Event
 from croupier.master.lineage import Lineage
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem

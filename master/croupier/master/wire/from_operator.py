@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from croupier.master.core.actions import Drain
+from croupier.master.core.agent_commands import Drain
 from croupier.master.core.roles import MAX_CHANGES, Part, RoleChange
 from croupier.model.errors import InvalidRequest, shortened
 from croupier.model.ids import check_role

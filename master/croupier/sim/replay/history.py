@@ -12,7 +12,8 @@ from itertools import islice
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import FrameworkCalled, Register, Subscribe, UpdateRoles
+from croupier.master.core.events import FrameworkCalled, Register, Subscribe
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import changed_settings
 from croupier.master.eventlog.lines import (
     Deed,

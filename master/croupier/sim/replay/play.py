@@ -10,8 +10,9 @@ from itertools import cycle
 from random import Random
 
 from croupier.master.allocator import Allocator, policies
-from croupier.master.core.events import AgentStopped, UpdateRoles
+from croupier.master.core.events import AgentStopped
 from croupier.master.core.facts import Fact, TaskMoved
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 from croupier.model.ids import FrameworkId, TaskId

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from croupier.master.core.events import UpdateRoles
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -16,6 +15,7 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import Part, RoleChange
 from croupier.model.errors import CroupierError
 from croupier.model.roles import RoleSettings

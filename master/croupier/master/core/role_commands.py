@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
 from croupier.master.allocator.limits import counted
 from croupier.master.allocator.what_if import WhatIf
-from croupier.master.core.effects import Answer, Effect, Happened, Save
-from croupier.master.core.events import UpdateRoles
+from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
+from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import ForgetRole, RoleRecord
 from croupier.master.core.role_status import RoleStanding, cluster_of, count_tasks, stand_role
-from croupier.master.core.roles import changed_settings, check_against, check_settings, is_set
+from croupier.master.core.roles import (
+    RoleChange,
+    changed_settings,
+    check_against,
+    check_settings,
+    is_set,
+)
 from croupier.master.core.state import State
-from croupier.model.errors import CroupierError, shortened
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, is_within
 
@@ -39,30 +44,39 @@ class RolesMoved:
     untold: int
 
 
-def on_update_roles(state: State, event: UpdateRoles, now: float) -> Iterator[Effect]:
-    """Make all of the changes or none; answer with how roles moved, or an error."""
-    try:
-        wanted = _judged(state, event)
-    except CroupierError as refusal:
-        yield Answer(event.request, shortened(refusal))
-        return
-    what_if = WhatIf(state.allocator.tree, wanted)
-    others = [role for role in what_if.moved() if role not in wanted]
-    named, told = list(wanted), nsmallest(MAX_OTHERS, others)
-    tasks = count_tasks(state)
-    stood = [stand_role(state, role, tasks[role]) for role in named + told]
-    if event.dry_run:
-        pairs = [(each, _imagined(each, wanted, what_if)) for each in stood]
-    else:
-        for role, settings in wanted.items():
-            yield from _set(state, role, settings, event)
-        for role, settings in wanted.items():
-            yield from _recall(state, role, settings, now)
-        pairs = [(each, stand_role(state, each.role, each.tasks)) for each in stood]
-    yield Answer(
-        event.request,
-        RolesMoved(tuple(pairs[: len(named)]), tuple(pairs[len(named) :]), len(others) - len(told)),
-    )
+@dataclass(frozen=True, slots=True)
+class UpdateRoles(OperatorCommand[RolesMoved]):
+    """Change the settings of roles: all of the changes are made, or none.
+
+    Attributes:
+        dry_run: change nothing, and answer what the changes would do.
+        force: also make changes that the present cluster contradicts.
+        operator: the operator's address, for the log.
+    """
+
+    changes: tuple[RoleChange, ...]
+    dry_run: bool = False
+    force: bool = False
+    operator: str = ""
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
+        """Change the roles and return how they stood before and stand after it."""
+        wanted = _judged(state, self)
+        what_if = WhatIf(state.allocator.tree, wanted)
+        others = [role for role in what_if.moved() if role not in wanted]
+        named, told = list(wanted), nsmallest(MAX_OTHERS, others)
+        tasks = count_tasks(state)
+        stood = [stand_role(state, role, tasks[role]) for role in named + told]
+        if self.dry_run:
+            pairs = [(each, _imagined(each, wanted, what_if)) for each in stood]
+        else:
+            for role, settings in wanted.items():
+                yield from _set(state, role, settings, self)
+            for role, settings in wanted.items():
+                yield from _recall(state, role, settings, now)
+            pairs = [(each, stand_role(state, each.role, each.tasks)) for each in stood]
+        before, after = tuple(pairs[: len(named)]), tuple(pairs[len(named) :])
+        return RolesMoved(before, after, len(others) - len(told))
 
 
 def _imagined(
@@ -112,3 +126,6 @@ def _recall(state: State, role: Role, settings: RoleSettings, now: float) -> Ite
             return
         if not over.isdisjoint(offer.resources.scalars):
             yield from rescind(state, offer, f"the limit of role {role} was lowered", now)
+
+
+RoleCommand = UpdateRoles

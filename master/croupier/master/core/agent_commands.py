@@ -1,0 +1,176 @@
+"""Operator commands for agents: drain, deactivate, reactivate, declare gone.
+
+An action is durable before it is answered, and holds until another action ends it. A disconnected
+agent is affected as soon as it returns. To repeat an action changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
+
+from croupier.master.core.agent_status import AgentStatus, agent_status
+from croupier.master.core.agents import Agent
+from croupier.master.core.drains import may_be_withdrawn, wanted_kill
+from croupier.master.core.effects import Close, Effect, Happened, Save
+from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
+from croupier.master.core.on_agent import announce, disconnect, take_out, withhold
+from croupier.master.core.on_task import kill
+from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
+from croupier.master.core.state import State
+from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
+from croupier.model.ids import AgentId
+from croupier.model.task import Reason, TaskState, check_grace
+
+# The error names at most this many of the agents that share a hostname.
+MAX_NAMED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """End the agent's tasks and withhold it from allocation.
+
+    Attributes:
+        grace_ms: the longest that a task may take to end by itself; None: its own grace.
+    """
+
+    name: ClassVar = "drain"
+    grace_ms: int | None = None
+
+    def apply(self, state: State, agent: Agent, now: float) -> Iterator[Effect]:
+        """Drain the agent, or change the grace of its drain.
+
+        Raises:
+            InvalidRequest: if the grace is out of range.
+        """
+        if self.grace_ms is not None:
+            check_grace(self.grace_ms)
+        drain, is_new = DrainRequest(self.grace_ms), agent.drain is None
+        if agent.drain != drain:
+            agent.drain = drain
+            yield Save(agent.record())
+        yield from withhold(state, agent, "its agent is being drained", now)
+        for task in list(agent.tasks.values()):
+            if not task.state.is_terminal:
+                wanted = wanted_kill(task, drain)
+                if wanted is not None:
+                    yield from kill(state, task, *wanted, now)
+        if is_new and agent.is_empty:
+            yield Happened(AgentDrained(agent.agent_id, agent.hostname))
+
+
+@dataclass(frozen=True, slots=True)
+class Deactivate:
+    """Withhold the agent from allocation; its tasks run on."""
+
+    name: ClassVar = "deactivate"
+
+    def apply(self, state: State, agent: Agent, now: float) -> Iterator[Effect]:
+        """Deactivate the agent."""
+        if not agent.deactivated:
+            agent.deactivated = True
+            yield Save(agent.record())
+        yield from withhold(state, agent, "its agent was deactivated", now)
+
+
+@dataclass(frozen=True, slots=True)
+class Reactivate:
+    """Offer the agent again, and end its drain."""
+
+    name: ClassVar = "reactivate"
+
+    def apply(self, state: State, agent: Agent, _now: float) -> Iterator[Effect]:
+        """Reactivate the agent; kills that it has not received are withdrawn."""
+        was_drained = agent.drain is not None
+        if agent.deactivated or was_drained:
+            agent.deactivated, agent.drain = False, None
+            yield Save(agent.record())
+        if was_drained:
+            for task in agent.tasks.values():
+                if not task.state.is_terminal and may_be_withdrawn(task):
+                    task.kill = None
+                    yield Save(task.record())
+        if agent.in_pool:
+            state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+
+
+@dataclass(frozen=True, slots=True)
+class MarkGone:
+    """Declare the agent and its tasks dead; it never returns under its id."""
+
+    name: ClassVar = "gone"
+
+    def apply(self, state: State, agent: Agent, now: float) -> Iterator[Effect]:
+        """Remove the agent for good."""
+        if agent.agent_id in state.gone:
+            return
+        message = "an operator has declared its agent gone"
+        if agent.session is not None:
+            yield Close(agent.session, Removed(f"agent {agent.agent_id} was declared gone"))
+            yield from disconnect(state, agent, "it was declared gone", now)
+        agent.drain = None
+        reason = Reason.GONE_BY_OPERATOR
+        yield from take_out(state, agent, TaskState.GONE_BY_OPERATOR, reason, message, now)
+        yield Save(AgentRecord(agent.agent_id, agent.hostname, gone=True))
+        forgotten = state.spend_agent_id(agent.agent_id)
+        if forgotten is not None:
+            yield Save(ForgetAgent(forgotten))
+        message = "an operator has declared the agent gone"
+        yield Happened(AgentLeft(agent.agent_id, agent.hostname, "gone", message))
+        yield from announce(state, agent, message)
+
+
+AgentAction = Drain | Deactivate | Reactivate | MarkGone
+
+
+@dataclass(frozen=True, slots=True)
+class OperateAgent(OperatorCommand[AgentStatus]):
+    """Apply an action to an agent.
+
+    Attributes:
+        agent: its id, or its hostname if no other agent has that.
+        operator: the operator's address, for the log.
+    """
+
+    agent: str
+    action: AgentAction
+    operator: str = ""
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, AgentStatus]:
+        """Apply the action and return how the agent stands after it."""
+        agent = self._find(state)
+        before = (agent.record(), agent.agent_id in state.gone)
+        yield from self.action.apply(state, agent, now)
+        if (agent.record(), agent.agent_id in state.gone) != before:
+            name = self.action.name
+            yield Happened(AgentOperated(agent.agent_id, agent.hostname, name, self.operator))
+        return agent_status(state, agent, now)
+
+    def _find(self, state: State) -> Agent:
+        """Return the agent of this id or, if exactly one has it, of this hostname.
+
+        Raises:
+            Conflict: if it was declared gone.
+            NotFound: if there is none.
+            InvalidRequest: if there are several.
+        """
+        agent = state.agents.get(AgentId(self.agent))
+        if agent is not None:
+            return agent
+        if self.agent in state.gone:
+            if isinstance(self.action, MarkGone):
+                return Agent(AgentId(self.agent), "")
+            raise Conflict(f"agent {self.agent} was declared gone, for good")
+        alike = [each for each in state.agents.values() if each.hostname == self.agent]
+        if not alike or not self.agent:
+            raise NotFound(f"no agent has the id or hostname {self.agent!r}")
+        if len(alike) > 1:
+            ids = [f"{each.agent_id} ({each.state.value})" for each in alike[:MAX_NAMED]]
+            more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
+            raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
+        return alike[0]
+
+
+AgentCommand = OperateAgent

@@ -1,0 +1,56 @@
+"""An agent at one moment, for operators. Nothing in it changes later."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from croupier.master.core.agents import Agent
+from croupier.master.core.deadlines import AgentTimeout
+from croupier.master.core.drains import DrainProgress, drain_progress
+from croupier.master.core.messages import AgentDescription
+from croupier.master.core.state import State
+from croupier.model.health import Problem
+from croupier.model.resources import Resources, total_of
+
+# The state of an agent that was declared gone; all others are those of `AgentState`.
+GONE: Final = "gone"
+
+
+@dataclass(frozen=True, slots=True)
+class AgentStatus:
+    """One agent.
+
+    Attributes:
+        tasks: the number of tasks that have not ended.
+        timeout_in_s: seconds until a disconnected agent becomes unreachable; None if it will not.
+        drain: None unless the agent is being drained.
+    """
+
+    agent: AgentDescription
+    state: str
+    total: Resources
+    used: Resources
+    offered: Resources
+    tasks: int
+    deactivated: bool
+    problems: tuple[Problem, ...]
+    timeout_in_s: float | None
+    drain: DrainProgress | None
+
+
+def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
+    """Return the status of an agent, which may just have been declared gone. O(its tasks)."""
+    due = state.deadlines.at(AgentTimeout(agent.agent_id))
+    return AgentStatus(
+        agent=agent.describe(),
+        state=agent.state.value if state.agents.get(agent.agent_id) is agent else GONE,
+        total=agent.total,
+        used=state.used(agent),
+        offered=total_of(offer.resources for offer in agent.offers.values()),
+        tasks=sum(not task.state.is_terminal for task in agent.tasks.values()),
+        deactivated=agent.deactivated,
+        problems=agent.problems,
+        timeout_in_s=None if due is None else max(0.0, due - now),
+        drain=drain_progress(state, agent, now),
+    )

@@ -1,0 +1,64 @@
+"""Operator commands for frameworks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from croupier.master.core.effects import Close, Effect, Happened
+from croupier.master.core.facts import FrameworkTornDown
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.on_framework import remove
+from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.state import State
+from croupier.model.errors import NotFound, Removed
+from croupier.model.ids import FrameworkId
+
+
+@dataclass(frozen=True, slots=True)
+class TornDown:
+    """The answer to a teardown.
+
+    Attributes:
+        tasks: the number of tasks that have yet to end.
+    """
+
+    framework_id: FrameworkId
+    name: str
+    tasks: int
+
+
+@dataclass(frozen=True, slots=True)
+class TeardownFramework(OperatorCommand[TornDown]):
+    """Remove a framework for good. A second teardown changes nothing.
+
+    Attributes:
+        operator: the operator's address, for the log.
+    """
+
+    framework_id: FrameworkId
+    operator: str = ""
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, TornDown]:
+        """Remove the framework; its tasks are killed."""
+        framework_id = self.framework_id
+        framework = state.frameworks.get(framework_id)
+        if framework is None:
+            if framework_id not in state.removed:
+                raise NotFound(f"no framework {framework_id!r}")
+            return TornDown(framework_id, "", 0)
+        if framework.state is not FrameworkState.REMOVED:
+            message = "an operator has torn it down"
+            if framework.session is not None:
+                yield Close(framework.session, Removed(f"framework {framework_id}: {message}"))
+            yield from remove(state, framework, message, now)
+            left = _count_live(framework)
+            yield Happened(FrameworkTornDown(framework_id, framework.name, left, self.operator))
+        return TornDown(framework_id, framework.name, _count_live(framework))
+
+
+def _count_live(framework: Framework) -> int:
+    return sum(not task.state.is_terminal for task in framework.tasks.values())
+
+
+FrameworkCommand = TeardownFramework

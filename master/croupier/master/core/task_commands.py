@@ -1,0 +1,61 @@
+"""Operator commands for tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+
+from croupier.master.core.effects import Effect
+from croupier.master.core.on_task import kill
+from croupier.master.core.operator_command import OperatorCommand
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task, TaskSnapshot
+from croupier.model.errors import Conflict, InvalidRequest, NotFound
+from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.task import Reason, check_grace
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorKill(OperatorCommand[TaskSnapshot]):
+    """Kill a task.
+
+    Attributes:
+        framework_id: may be empty if no other framework has a task of this id.
+        grace_ms: None: the task's own.
+    """
+
+    task_id: TaskId
+    framework_id: FrameworkId
+    grace_ms: int | None
+
+    def execute(self, state: State, now: float) -> Generator[Effect, None, TaskSnapshot]:
+        """Order the kill and return the task."""
+        check_grace(self.grace_ms or 0)
+        task = self._find(state)
+        yield from kill(state, task, self.grace_ms, Reason.KILLED_BY_OPERATOR, now)
+        return task.snapshot()
+
+    def _find(self, state: State) -> Task:
+        """Return the task if exactly one matches and has not ended."""
+        task_id = self.task_id
+        frameworks = (self.framework_id,) if self.framework_id else tuple(state.frameworks)
+        found = [
+            framework.tasks[task_id]
+            for framework in map(state.frameworks.get, frameworks)
+            if framework is not None and task_id in framework.tasks
+        ]
+        if len(found) > 1:
+            raise InvalidRequest(f"several frameworks have a task {task_id!r}; name one")
+        if found and not found[0].state.is_terminal:
+            return found[0]
+        ended = [task.status for task in found] or [
+            task.status
+            for task in state.ended
+            if task.info.task_id == task_id and self.framework_id in ("", task.framework_id)
+        ]
+        if ended:
+            raise Conflict(f"task {task_id} has ended: {ended[-1].state.name}")
+        raise NotFound(f"no task {task_id!r}")
+
+
+TaskCommand = OperatorKill
