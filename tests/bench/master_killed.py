@@ -22,7 +22,7 @@ from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
 from tests.chaos.real.checker import Violation, check_tasks, unsettled
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, KillAnswered, KillAsked
-from tests.chaos.real.ledger import read_ran
+from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.work import ENDLESS_S, Work
 from tests.chaos.real.workload import entry_of
 from tests.harness.eventually import eventually
@@ -132,7 +132,7 @@ async def measure(folder: Path, tasks: int, accepts: int) -> Outcome:
         await eventually(lambda: len(loader.running) == everyone, PATIENCE_S, "all are running")
         await loader.end_all()
         await eventually(lambda: not unsettled(loader.entries), PATIENCE_S, "all have ended")
-        ran = read_ran(folder / "ran")
+        ran = read_ledger(folder / "ran")
         outcome.ran = len(ran.starts)
         outcome.twice = sum(len(pids) > 1 for pids in ran.starts.values())
         outcome.violations = check_tasks(work_of, {"loader": loader.entries}, ran)

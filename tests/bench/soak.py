@@ -34,7 +34,7 @@ from croupier.master.core.settings import Settings
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
 from tests.chaos.real.judge import Judge
-from tests.chaos.real.ledger import read_ran
+from tests.chaos.real.ledger import read_ledger
 
 SEED = 11
 HAS = "cpus:24;mem:4GB;disk:1GB"
@@ -159,7 +159,7 @@ class Soak:
                 daemon = self.cluster.daemons()[next(victims)]
                 daemon.kill()
                 daemon.start()
-            ended = sum(read_ran(self.cluster.folder / "ran").ends.values())
+            ended = sum(read_ledger(self.cluster.folder / "ran").ends.values())
             for name, noise, value in self._looked():
                 series = self.series.setdefault(name, Series(noise))
                 series.points.append(Point(now - self._began, value, ended))

@@ -1,8 +1,8 @@
-"""Chaos: first in virtual time, then with real processes. The last line sums up both.
+"""Run chaos in virtual time, then against real processes. The last line sums up both.
 
     python -m tests.chaos [--seed N] [--seeds N] [--rounds N]
 
-0 seeds or 0 rounds leave that part out. The exit code is 1 if anything was violated.
+0 seeds or 0 rounds skip that part. The exit code is 1 after any violation.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 
 def part(module: str, *arguments: str) -> tuple[int, str]:
-    """Run one part, show what it says, and return its exit code and its last line."""
+    """Run one part, print its output, and return its exit code and last line."""
     command = [sys.executable, "-m", module, *arguments]
     last = ""
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:

@@ -16,7 +16,7 @@ from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.journal import Answered
 from tests.chaos.real.judge import Judge
-from tests.chaos.real.ledger import read_ran
+from tests.chaos.real.ledger import read_ledger
 from tests.harness.eventually import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -67,7 +67,7 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
         cluster.etcd["etcd2"].kill()
         cluster.etcd["etcd3"].kill()
         lost_at = time.time()
-        ended = len(read_ran(cluster.folder / "ran").ends)
+        ended = len(read_ledger(cluster.folder / "ran").ends)
 
         async def nobody_leads() -> bool:
             return await cluster.leader() is None
@@ -76,7 +76,7 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
         # Long enough for tasks to end by themselves, and for ACCEPTs if there were any.
         await asyncio.sleep(2)
         assert accepted(judge, lost_at + PATIENT_LEASE_S, time.time()) == 0
-        assert len(read_ran(cluster.folder / "ran").ends) > ended
+        assert len(read_ledger(cluster.folder / "ran").ends) > ended
 
         cluster.etcd["etcd2"].start()
         cluster.etcd["etcd3"].start()

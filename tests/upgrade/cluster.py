@@ -12,7 +12,7 @@ from pathlib import Path
 
 from croupier.v1 import operator_pb2
 from tests.chaos.real.journal import Entry, Subscribed, Update, read_entries
-from tests.chaos.real.ledger import Ran, read_ran
+from tests.chaos.real.ledger import Ledger, read_ledger
 from tests.harness.cluster import Cluster
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
@@ -42,8 +42,8 @@ class Upgrade(Cluster):
         return read_entries(self.work_dir / "journal")
 
     @property
-    def ran(self) -> Ran:
-        return read_ran(self.work_dir / "ran")
+    def ran(self) -> Ledger:
+        return read_ledger(self.work_dir / "ran")
 
     @property
     def held(self) -> Path:

@@ -1,12 +1,12 @@
-"""Faults against real processes, and a judge after each round.
+"""Inject faults into real processes, and check the cluster after each round.
 
     python -m tests.chaos.real [--seed N] [--rounds N] [--seconds S] [--masters 1|3|both]
         [--only KIND] [--keep FOLDER]
     python -m tests.chaos.real --mutants
 
-The first has one line for each round and one for the sum; half of the rounds are with one
-master on SQLite, half with three on three members of etcd. The second puts bugs in, and tells
-as what they are found. The exit code is 1 if anything was violated, or a bug not found.
+The first prints a line for each round and a summary. Half of the rounds run one master on SQLite,
+half run three masters on three etcd members. The second injects known bugs and prints the
+violations that reveal them. The exit code is 1 after any violation, or if a bug was not found.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from pathlib import Path
 
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
-from tests.chaos.real.fault_catalogue import menu_of
+from tests.chaos.real.fault_catalogue import catalogue_of
 from tests.chaos.real.mutants import MUTANTS
 from tests.chaos.real.mutation_run import kinds_found
 from tests.chaos.real.rounds import Report, Rounds
@@ -37,8 +37,8 @@ class Chaos:
     """All rounds of one command.
 
     Attributes:
-        only: part of the names of the only kinds of faults to have; empty: all.
-        skipped: what cannot be had on this machine, and why.
+        only: part of the names of the kinds of faults to inject; empty for all.
+        skipped: kinds of faults that this machine cannot inject, and why.
     """
 
     folder: Path
@@ -51,11 +51,11 @@ class Chaos:
 
     @property
     def violations(self) -> int:
-        """How many were found so far."""
+        """Return the number of violations so far."""
         return sum(len(report.violations) for report in self.reports)
 
     async def run(self, layout: Layout, rounds: int) -> None:
-        """Do so many rounds, with a fresh cluster after each that found something."""
+        """Run the rounds, with a new cluster after each round that found a violation."""
         until = len(self.reports) + rounds
         while len(self.reports) < until:
             cluster = Cluster(self.folder / f"from-{len(self.reports) + 1}", layout, self.seed)
@@ -65,15 +65,15 @@ class Chaos:
                 await cluster.stop()
 
     async def _series(self, cluster: Cluster, until: int) -> None:
-        """Rounds on one cluster, until there are enough or one finds something."""
+        """Run rounds on one cluster until there are enough, or one finds a violation."""
         try:
             await cluster.start()
         except AssertionError as error:
             self._tell(Report(violations=[Violation("stuck", "start", str(error))]))
             return
-        menu = menu_of(cluster)
-        self.skipped.update(menu.skipped)
-        series = Rounds(cluster, menu.only(self.only), self.seed, self.seconds)
+        catalogue = catalogue_of(cluster)
+        self.skipped.update(catalogue.skipped)
+        series = Rounds(cluster, catalogue.only(self.only), self.seed, self.seconds)
         report = Report()
         while len(self.reports) < until and not report.violations:
             report = await series.round(len(self.reports))
@@ -81,7 +81,7 @@ class Chaos:
         self.tasks += report.tasks
 
     def _tell(self, report: Report) -> None:
-        """One line for a round, and one for each violation."""
+        """Print one line for a round, and one for each violation."""
         self.reports.append(report)
         judged = f"{len(report.violations)} VIOLATIONS" if report.violations else "clean"
         faults = "; ".join(map(str, report.faults))
@@ -94,7 +94,7 @@ class Chaos:
             print(f"    {violation}", flush=True)
 
     def sum_up(self) -> None:
-        """The last line."""
+        """Print the summary line."""
         kinds = Counter(fault.kind for report in self.reports for fault in report.faults)
         left_out = "".join(f"; no {name}: {why}" for name, why in self.skipped.items())
         print(
@@ -110,7 +110,7 @@ def _listed(counts: Counter[str]) -> str:
 
 
 async def chaos(folder: Path, options: argparse.Namespace) -> int:
-    """Do what was asked; how many violations were found."""
+    """Run what the flags ask for; return the number of violations."""
     all_of_it = Chaos(folder, options.seed, options.seconds, options.only)
     several = {"1": 0, "3": options.rounds, "both": options.rounds // 2}[options.masters]
     if several and (why := no_etcd()):
@@ -126,7 +126,7 @@ async def chaos(folder: Path, options: argparse.Namespace) -> int:
 
 
 def no_etcd() -> str:
-    """Why there is no etcd here; empty if there is."""
+    """Return why etcd is not available; empty if it is."""
     try:
         found("etcd") or downloaded("etcd", "etcd-server")
     except NoProgram as reason:
@@ -135,7 +135,7 @@ def no_etcd() -> str:
 
 
 async def hunt(folder: Path) -> int:
-    """Put each bug in and say as what it is found; how many were not."""
+    """Inject each bug and print the violations that reveal it; return the number not found."""
     missed = 0
     for name, mutant in MUTANTS.items():
         kinds = await kinds_found(folder / name, name, mutant)

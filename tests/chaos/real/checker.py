@@ -1,7 +1,7 @@
-"""Whether what frameworks saw and what really ran agree. Pure.
+"""Compare what frameworks observed with the tasks that really ran. Pure.
 
-Rule: a task may be refused, or run once; whoever was told that it was launched is told once, in
-order, how it ended, and that is how it did end. Only what a fault explains may be otherwise.
+Rule: a task is refused, or runs once. The framework of a launched task receives its terminal
+status once, in order, and the status is true. Only an injected fault may excuse a deviation.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from tests.chaos.real.journal import (
     Update,
     Void,
 )
-from tests.chaos.real.ledger import Ran
+from tests.chaos.real.ledger import Ledger
 from tests.chaos.real.work import Work
 
 
 class Excuse(Enum):
-    """Why a task may have ended in another way than it would by itself."""
+    """Why a task may have ended differently than its specification says."""
 
     SHIM_KILLED = "its shim was killed"
     DISK_FULL = "its agent's disk was full"
@@ -34,7 +34,7 @@ class Excuse(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """Something that must never be.
+    """A broken promise.
 
     Attributes:
         kind: one word of a fixed list.
@@ -51,12 +51,12 @@ class Violation:
 
 @dataclass(slots=True)
 class History:
-    """What a framework wrote of one of its tasks.
+    """What a framework recorded about one of its tasks.
 
     Attributes:
         told: each update that needs an acknowledgement, with the run of the program that
-            was told it.
-        forgotten: a KILL was answered by NotFound before the end was told.
+            received it.
+        forgotten: a KILL was answered by NotFound before the terminal status arrived.
     """
 
     answers: list[str] = field(default_factory=list)
@@ -67,26 +67,26 @@ class History:
 
     @property
     def accepted(self) -> bool:
-        """Whether a verdict said that it was launched."""
+        """Return whether a verdict said that the task was launched."""
         return "" in self.answers
 
     @property
     def refused(self) -> bool:
-        """Whether it was said not to be."""
+        """Return whether a verdict refused the task."""
         return self.is_void or any(self.answers)
 
     def ends(self) -> list[Update]:
-        """The terminal updates that were handled."""
+        """Return the terminal updates that were handled."""
         return [update for _, update in self.told if update.handled and _is_end(update)]
 
 
 def check_tasks(
     works: Callable[[str], Work],
     frameworks: Mapping[str, Sequence[Entry]],
-    ran: Ran,
+    ran: Ledger,
     excuses: Mapping[str, Excuse] | None = None,
 ) -> list[Violation]:
-    """All violations, of a workload that has settled; `works` says what each task is."""
+    """Return all violations of a settled workload; `works` specifies the tasks."""
     excused = excuses or {}
     found: list[Violation] = []
     known: set[str] = set()
@@ -100,12 +100,12 @@ def check_tasks(
         if len(pids) > 1:
             found.append(Violation("ran_twice", task_id, f"as {pids}"))
         if task_id not in known:
-            found.append(Violation("ran_unasked", task_id, "nobody asked for it"))
+            found.append(Violation("ran_unasked", task_id, "no framework requested it"))
     return found
 
 
 def histories(entries: Iterable[Entry]) -> dict[str, History]:
-    """What was written, by task."""
+    """Return the journal entries of each task."""
     found: dict[str, History] = {}
     run = 0
     for entry in entries:
@@ -129,7 +129,7 @@ def histories(entries: Iterable[Entry]) -> dict[str, History]:
 
 
 def unsettled(entries: Iterable[Entry]) -> list[str]:
-    """Tasks that were asked for, and are neither refused nor known to have ended."""
+    """Return requested tasks that are neither refused nor known to have ended."""
     return [
         task_id
         for task_id, history in histories(entries).items()
@@ -137,7 +137,7 @@ def unsettled(entries: Iterable[Entry]) -> list[str]:
     ]
 
 
-def _check_verdict(task_id: str, history: History, ran: Ran) -> Iterator[Violation]:
+def _check_verdict(task_id: str, history: History, ran: Ledger) -> Iterator[Violation]:
     if history.accepted and history.refused:
         yield Violation("two_verdicts", task_id, str(history.answers))
     if not history.refused or history.accepted:
@@ -165,7 +165,7 @@ def _check_order(task_id: str, history: History) -> Iterator[Violation]:
 
 
 def _check_end(
-    work: Work, history: History, ran: Ran, excuse: Excuse | None
+    work: Work, history: History, ran: Ledger, excuse: Excuse | None
 ) -> Iterator[Violation]:
     ends = history.ends()
     if history.refused and not history.accepted:
@@ -186,8 +186,8 @@ def _check_end(
         yield Violation("wrong_end", work.task_id, f"{_words(ends[0])}: {problem}")
 
 
-def _untrue(work: Work, end: Update, history: History, ran: Ran, excuse: Excuse | None) -> str:
-    """What is wrong with how the task is said to have ended; empty if nothing is."""
+def _untrue(work: Work, end: Update, history: History, ran: Ledger, excuse: Excuse | None) -> str:
+    """Return what is false in the reported terminal status; empty if nothing is."""
     started, ended = work.task_id in ran.starts, work.task_id in ran.ends
     match TaskState[end.state]:
         case TaskState.FINISHED | TaskState.FAILED if end.exit_code is not None:
@@ -197,7 +197,7 @@ def _untrue(work: Work, end: Update, history: History, ran: Ran, excuse: Excuse 
             return "" if ended else "it did not come to its end"
         case TaskState.KILLED:
             if not history.kill_asked:
-                return "nobody asked for that"
+                return "no framework requested that"
             return "it came to its end" if ended else ""
         case TaskState.FAILED if excuse is Excuse.SHIM_KILLED:
             return "" if end.reason == "EXECUTOR_TERMINATED" else "that is no reason"

@@ -1,7 +1,7 @@
 """The cluster under test: real daemons on loopback, and between any two of them a proxy.
 
-Rule: daemons know each other by the addresses of proxies only, followers and NOT_LEADER
-included, so that a cut is a cut; the checker alone asks masters directly.
+Rule: daemons know only the proxies' addresses of each other, in redirects too, so that a cut
+connection stays cut. Only the checker connects to masters directly.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 from tests.chaos.real.daemon import Daemon
 from tests.chaos.real.disks import SmallDisk
-from tests.chaos.real.preload_faults import Meddler
+from tests.chaos.real.preload_faults import PreloadFaults
 from tests.harness.cluster import processes_with
 from tests.harness.debian import program
 from tests.harness.eventually import eventually
@@ -37,24 +37,24 @@ HEARTBEAT_S = 0.5
 AGENT_TIMEOUT_S = 5.0
 LEASE_S = 2.0
 SMALL = "24m"
-# Asking costs the masters something, too.
+# Queries cost the masters time, too.
 ASK_AGAIN_S = 0.05
 
-# How to start a master: its words up to the flags. Tests start one with a bug.
+# The command of a master, up to its flags. Tests start a master with a bug.
 MASTER = (sys.executable, "-m", "croupier.master")
 AGENT = (sys.executable, "-m", "croupier.agent")
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """How many of each there are.
+    """The size of a cluster.
 
     Attributes:
-        masters: one keeps its records in SQLite, several in etcd.
-        most: tasks that each framework keeps going.
-        lease_s: that a leader has of etcd.
-        has: what each agent has.
-        master, agent: the words that start one.
+        masters: a single one stores records in SQLite, several in etcd.
+        most: tasks that each framework keeps running.
+        lease_s: lifetime of the leader lease in etcd.
+        has: resources of each agent.
+        master, agent: the command that starts one.
     """
 
     masters: int = 1
@@ -72,13 +72,13 @@ class Cluster:
     """Every process, proxy and disk of one layout, from `start` to `stop`.
 
     Attributes:
-        folder: holds logs, journals, the ledger and all that daemons keep.
-        meddler: of masters and agents; None where no compiler is.
-        disks: small ones, by the daemon that keeps its records there; not all have one.
+        folder: holds logs, journals, the ledger and the daemons' files.
+        preload: slows syncs and shifts clocks of masters and agents; None without a compiler.
+        disks: small disks, by the daemon whose records are there.
     """
 
     def __init__(self, folder: Path, layout: Layout, seed: int) -> None:
-        """Nothing is opened before `start`."""
+        """Open nothing before `start`."""
         self.folder, self.layout, self._seed = folder, layout, seed
         self.masters: dict[str, Daemon] = {}
         self.agents: dict[str, Daemon] = {}
@@ -86,23 +86,23 @@ class Cluster:
         self.etcd: dict[str, Daemon] = {}
         self.proxies: dict[str, Proxy] = {}
         self.disks: dict[str, SmallDisk] = {}
-        self.meddler: Meddler | None = None
+        self.preload: PreloadFaults | None = None
         self._channels: dict[str, grpc.aio.Channel] = {}
 
     @property
     def total(self) -> Resources:
-        """What all agents have."""
+        """Return the resources of all agents together."""
         return total_of(Resources.parse(self.layout.has) for _ in self.agents)
 
     def daemons(self) -> dict[str, Daemon]:
-        """All of them, by name."""
+        """Return all daemons, by name."""
         return {**self.etcd, **self.masters, **self.agents, **self.frameworks}
 
     async def start(self) -> None:
         """Start everything, and wait until agents and frameworks are connected."""
         self.folder.mkdir(parents=True, exist_ok=True)
         (self.folder / "control").write_text("drain")
-        self.meddler = Meddler.build(self.folder)
+        self.preload = PreloadFaults.build(self.folder)
         self._plan_etcd()
         self._plan_masters()
         self._plan_agents()
@@ -114,7 +114,7 @@ class Cluster:
         await self.whole(START_S)
 
     async def stop(self) -> None:
-        """End every process and take away what was mounted."""
+        """End every process and unmount the disks."""
         for daemon in reversed(self.daemons().values()):
             if daemon.name in self.agents:
                 daemon.resume()
@@ -130,7 +130,7 @@ class Cluster:
             disk.unmount()
 
     def fronts(self) -> str:
-        """Where clients find the masters."""
+        """Return the proxy addresses of the masters."""
         return ",".join(str(self.proxies[name].address) for name in self.masters)
 
     def control(self, told: str) -> None:
@@ -140,7 +140,7 @@ class Cluster:
         scratch.rename(self.folder / "control")
 
     async def leader(self) -> str | None:
-        """Name of the master that leads, as it says itself; None if none does."""
+        """Return the name of the master that says it leads; None if none does."""
         for name, daemon in self.masters.items():
             if not daemon.runs:
                 continue
@@ -153,7 +153,7 @@ class Cluster:
         return None
 
     async def operator(self) -> OperatorServiceStub:
-        """The leader's answers to operators.
+        """Return the leader's operator service.
 
         Raises:
             CroupierError: if none leads.
@@ -164,7 +164,7 @@ class Cluster:
         return self._operator(name)
 
     async def agent_addresses(self) -> dict[str, str]:
-        """Where agents serve their metrics, by name; none while no master leads."""
+        """Return the HTTP addresses of agents, by name; empty while no master leads."""
         try:
             operator = await self.operator()
             listed = await operator.ListAgents(pb.ListAgentsRequest(), timeout=10)
@@ -196,11 +196,11 @@ class Cluster:
         await eventually(is_whole, timeout_s, "all agents and frameworks are connected")
 
     def pids(self) -> Mapping[int, str]:
-        """Which daemon each process is."""
+        """Return the daemon of each pid."""
         return {daemon.pid: daemon.name for daemon in self.daemons().values() if daemon.runs}
 
     def strays(self) -> list[int]:
-        """Processes that know of this cluster's folder, but for its daemons and whoever runs us."""
+        """Return processes that refer to the folder, apart from daemons and our ancestors."""
         ours = {*self.pids(), *_ancestors(os.getpid())}
         return [pid for pid in processes_with(str(self.folder)) if pid not in ours]
 
@@ -276,7 +276,7 @@ class Cluster:
             )  # fmt: skip
 
     def _small(self, name: str, folder: Path) -> None:
-        """Give a daemon a small disk, or an ordinary folder where that is not allowed."""
+        """Give a daemon a small disk, or a plain folder where mounting is not permitted."""
         disk = SmallDisk.mount(folder, SMALL)
         if disk is not None:
             self.disks[name] = disk
@@ -285,8 +285,8 @@ class Cluster:
         paths = [os.environ.get("PYTHONPATH", ""), str(REPOSITORY)]
         environment = {"PYTHONPATH": ":".join(filter(None, paths)), "PYTHONUNBUFFERED": "1"}
         ours = daemons is self.masters or daemons is self.agents
-        if self.meddler is not None and ours:
-            environment |= self.meddler.environment(name)
+        if self.preload is not None and ours:
+            environment |= self.preload.environment(name)
         daemons[name] = Daemon(name, argv, self.folder / f"{name}.log", environment)
 
 

@@ -12,17 +12,17 @@ END_S = 15.0
 
 
 class Daemon:
-    """One program that is to run all the time, but for the faults.
+    """A program that runs all the time, except during faults.
 
     Attributes:
-        down: a fault keeps it from running.
-        may_end: a fault allows it to end by itself, and it is started again when that is over.
+        down: a fault prevents it from running.
+        may_end: a fault permits it to exit; it is started again afterwards.
     """
 
     def __init__(
         self, name: str, argv: Sequence[str], log: Path, environment: Mapping[str, str]
     ) -> None:
-        """Nothing runs before `start`; what it says goes to `log`."""
+        """Run nothing before `start`; the output goes to `log`."""
         self.name, self.argv, self.log = name, list(argv), log
         self._environment = {**os.environ, **environment}
         self._process: subprocess.Popen[bytes] | None = None
@@ -32,21 +32,21 @@ class Daemon:
 
     @property
     def pid(self) -> int:
-        """Of the process that was started last; 0 if none was."""
+        """Return the pid of the last process started; 0 if none was."""
         return 0 if self._process is None else self._process.pid
 
     @property
     def runs(self) -> bool:
-        """Whether it does, or is stopped."""
+        """Return whether the process exists; it may be stopped."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def code(self) -> int | None:
-        """How it ended; None while it runs."""
+        """Return the exit code; None while the process runs."""
         return None if self._process is None else self._process.poll()
 
     def start(self) -> None:
-        """Start it, unless it runs."""
+        """Start the process unless it runs."""
         self.down = False
         if not self.runs:
             with self.log.open("ab") as log:
@@ -56,26 +56,26 @@ class Daemon:
                 )  # fmt: skip
 
     def kill(self) -> None:
-        """SIGKILL, and reap it."""
+        """Send SIGKILL and reap the process."""
         self.down = True
         if self._process is not None:
             self._process.kill()
             self._process.wait(END_S)
 
     def stop(self) -> None:
-        """SIGSTOP."""
+        """Send SIGSTOP."""
         if self.runs:
             self._stopped = True
             os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """SIGCONT, if it was stopped."""
+        """Send SIGCONT if the process was stopped."""
         if self._stopped and self.runs:
             os.kill(self.pid, signal.SIGCONT)
         self._stopped = False
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int | None:
-        """Ask it to end, and see to it; its exit code, None if it never ran."""
+        """End the process, by force if needed; return the exit code, None if it never ran."""
         if self._process is None:
             return None
         self.resume()
@@ -88,7 +88,7 @@ class Daemon:
             return self._process.wait(END_S)
 
     def new_complaints(self) -> list[str]:
-        """What it has said of bugs since this was asked last: lines with tracebacks."""
+        """Return lines with tracebacks that were logged since the last call."""
         if not self.log.exists():
             return []
         with self.log.open("rb") as log:

@@ -1,4 +1,4 @@
-"""Disks that are full, where this machine allows it."""
+"""Full disks, where this machine permits mounts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _BLOCK = b"\0" * 65536
 
 
 class SmallDisk:
-    """A file system of few megabytes at a folder, which can be filled up."""
+    """A file system of a few megabytes that can be filled."""
 
     def __init__(self, folder: Path) -> None:
-        """Use `mount`."""
+        """Use `mount` instead."""
         self.folder = folder
         self._ballast = folder / "ballast"
 
     @classmethod
     def mount(cls, folder: Path, size: str) -> SmallDisk | None:
-        """A tmpfs at `folder`; None where that is not allowed."""
+        """Mount a tmpfs at `folder`; return None where that is not permitted."""
         folder.mkdir(parents=True, exist_ok=True)
         command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "croupier-chaos", str(folder)]
         if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -30,15 +30,15 @@ class SmallDisk:
         return cls(folder) if done.returncode == 0 else None
 
     def fill(self) -> None:
-        """Leave no room at all."""
+        """Fill the disk."""
         with suppress(OSError), self._ballast.open("ab", buffering=0) as ballast:
             while True:
                 ballast.write(_BLOCK)
 
     def free(self) -> None:
-        """Give the room back."""
+        """Free the space again."""
         self._ballast.unlink(missing_ok=True)
 
     def unmount(self) -> None:
-        """Let go of it."""
+        """Unmount the file system."""
         subprocess.run(["umount", "-l", str(self.folder)], check=True, timeout=10)

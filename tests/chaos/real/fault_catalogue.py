@@ -1,7 +1,7 @@
-"""Which faults there are for a cluster, how long they last, and to whom they are done.
+"""The kinds of faults for a cluster, their durations and their targets.
 
-Rule: by the seed alone it is decided which kind of fault comes next and for how long; whom it
-meets may depend on who leads then.
+Rule: the seed alone decides which kind of fault comes next and how long it lasts. Its target may
+depend on which master leads then.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ WEATHERS = ("cut", "black-hole", "late", "reset")
 
 
 @dataclass(frozen=True, slots=True)
-class Course:
+class Kind:
     """One kind of fault.
 
     Attributes:
-        least_s, most_s: how long it lasts.
-        make: the fault, given who leads.
+        least_s, most_s: bounds of its duration.
+        make: creates the fault, given the leader.
     """
 
     name: str
@@ -47,67 +47,65 @@ class Course:
 
 
 @dataclass(frozen=True, slots=True)
-class Menu:
-    """All kinds, and those that cannot be had here, with why."""
+class FaultCatalogue:
+    """The kinds of faults, and those not available here with the reason."""
 
-    courses: tuple[Course, ...]
+    kinds: tuple[Kind, ...]
     skipped: Mapping[str, str]
 
-    def only(self, part: str) -> Menu:
-        """Those whose name holds `part`."""
-        chosen = tuple(course for course in self.courses if part in course.name)
-        return Menu(chosen, self.skipped)
+    def only(self, part: str) -> FaultCatalogue:
+        """Return the kinds whose name contains `part`."""
+        chosen = tuple(kind for kind in self.kinds if part in kind.name)
+        return FaultCatalogue(chosen, self.skipped)
 
 
-def menu_of(cluster: Cluster) -> Menu:
-    """What there is for this cluster on this machine."""
-    courses = [
-        Course("kill leader", 0, 1.5, lambda c, r, leader: Kill(c, r, [leader])),
-        Course("stop leader", 0.5, 4, lambda c, r, leader: Stop(c, r, [leader])),
-        Course("kill agent", 0, 2, lambda c, r, _: Kill(c, r, [_one(c.agents, r)])),
-        Course("stop agent", 0.5, 6.5, lambda c, r, _: Stop(c, r, [_one(c.agents, r)])),
-        Course("kill framework", 0, 2, lambda c, r, _: Kill(c, r, [_one(c.frameworks, r)])),
-        Course("stop framework", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.frameworks, r)])),
-        Course("kill shim", 0, 0.1, lambda c, r, _: KillShim(c, r, [])),
-        Course("stop shim", 0.5, 2, lambda c, r, _: StopShim(c, r, [])),
-        Course("agent's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.agents, r))),
-        Course("framework's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.frameworks, r))),
-        Course("leader isolated", 0.3, 4, _isolated),
-        Course("orders lost", 0.3, 1.5, lambda c, r, leader: LostOrders(c, r, [leader, *c.agents])),
-        Course(
+def catalogue_of(cluster: Cluster) -> FaultCatalogue:
+    """Return the catalogue for this cluster on this machine."""
+    kinds = [
+        Kind("kill leader", 0, 1.5, lambda c, r, leader: Kill(c, r, [leader])),
+        Kind("stop leader", 0.5, 4, lambda c, r, leader: Stop(c, r, [leader])),
+        Kind("kill agent", 0, 2, lambda c, r, _: Kill(c, r, [_one(c.agents, r)])),
+        Kind("stop agent", 0.5, 6.5, lambda c, r, _: Stop(c, r, [_one(c.agents, r)])),
+        Kind("kill framework", 0, 2, lambda c, r, _: Kill(c, r, [_one(c.frameworks, r)])),
+        Kind("stop framework", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.frameworks, r)])),
+        Kind("kill shim", 0, 0.1, lambda c, r, _: KillShim(c, r, [])),
+        Kind("stop shim", 0.5, 2, lambda c, r, _: StopShim(c, r, [])),
+        Kind("agent's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.agents, r))),
+        Kind("framework's network", 0.3, 4, lambda c, r, _: _cut(c, r, _one(c.frameworks, r))),
+        Kind("leader isolated", 0.3, 4, _isolated),
+        Kind("orders lost", 0.3, 1.5, lambda c, r, leader: LostOrders(c, r, [leader, *c.agents])),
+        Kind(
             "answers lost",
             0.5,
             2,
             lambda c, r, leader: LostAnswers(c, r, [_one(c.frameworks, r), leader]),
         ),
-        Course("power cut", 0, 1, lambda c, r, _: Kill(c, r, [*c.masters, *c.agents])),
+        Kind("power cut", 0, 1, lambda c, r, _: Kill(c, r, [*c.masters, *c.agents])),
         *_with_etcd(cluster),
     ]
     skipped: dict[str, str] = {}
-    if cluster.meddler is None:
+    if cluster.preload is None:
         skipped |= dict.fromkeys(("slow fsync", "clock jump"), "no C compiler")
     else:
-        courses.append(Course("slow fsync", 1, 4, _slow))
-        courses.append(Course("clock jump", 0.5, 4, _jump))
+        kinds.append(Kind("slow fsync", 1, 4, _slow))
+        kinds.append(Kind("clock jump", 0.5, 4, _jump))
     if cluster.disks:
-        courses.append(
-            Course("full disk", 0.5, 2, lambda c, r, _: FullDisk(c, r, [_one(c.disks, r)]))
-        )
+        kinds.append(Kind("full disk", 0.5, 2, lambda c, r, _: FullDisk(c, r, [_one(c.disks, r)])))
     else:
         skipped["full disk"] = "no tmpfs may be mounted"
-    return Menu(tuple(courses), skipped)
+    return FaultCatalogue(tuple(kinds), skipped)
 
 
-def _with_etcd(cluster: Cluster) -> list[Course]:
+def _with_etcd(cluster: Cluster) -> list[Kind]:
     if not cluster.etcd:
         return []
     return [
-        Course("kill follower", 0, 2, lambda c, r, leader: Kill(c, r, [_follower(c, r, leader)])),
-        Course("leader without etcd", 1, 6, lambda c, r, leader: _cut(c, r, leader)),
-        Course("kill etcd member", 0.5, 3, lambda c, r, _: Kill(c, r, [_one(c.etcd, r)])),
-        Course("stop etcd member", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.etcd, r)])),
-        Course("kill etcd quorum", 0.5, 4, lambda c, r, _: Kill(c, r, r.sample([*c.etcd], 2))),
-        Course("stop etcd quorum", 0.5, 5, lambda c, r, _: Stop(c, r, r.sample([*c.etcd], 2))),
+        Kind("kill follower", 0, 2, lambda c, r, leader: Kill(c, r, [_follower(c, r, leader)])),
+        Kind("leader without etcd", 1, 6, lambda c, r, leader: _cut(c, r, leader)),
+        Kind("kill etcd member", 0.5, 3, lambda c, r, _: Kill(c, r, [_one(c.etcd, r)])),
+        Kind("stop etcd member", 0.5, 4, lambda c, r, _: Stop(c, r, [_one(c.etcd, r)])),
+        Kind("kill etcd quorum", 0.5, 4, lambda c, r, _: Kill(c, r, r.sample([*c.etcd], 2))),
+        Kind("stop etcd quorum", 0.5, 5, lambda c, r, _: Stop(c, r, r.sample([*c.etcd], 2))),
     ]
 
 

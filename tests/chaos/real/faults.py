@@ -1,7 +1,7 @@
-"""What is done to the cluster: each fault begins, lasts, and is undone.
+"""Faults: each begins, lasts, and is undone.
 
-Rule: a fault names what it touches, so that no two of a round touch the same daemon; whatever
-it did is undone by `end`, which may be called however far `begin` came.
+Rule: a fault names the daemons it touches, and no two faults of a round touch the same daemon.
+`end` undoes a fault, however far `begin` came.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from tests.chaos.real.checker import Excuse
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.daemon import Daemon
-from tests.chaos.real.ledger import read_ran
+from tests.chaos.real.ledger import read_ledger
 from tests.harness.proxy import Proxy
 
 SLOW_SYNC_MS = (20, 100, 400)
@@ -26,11 +26,11 @@ LATE_S = (0.05, 0.2, 0.5)
 
 
 class Fault:
-    """One fault, done to the daemons it `touches`.
+    """One fault on the daemons it `touches`.
 
     Attributes:
-        excuses: tasks that may end otherwise because of it.
-        full: agents whose tasks may not have been started because of it.
+        excuses: tasks that may end differently because of it.
+        full: agents that may have refused launches because of it.
     """
 
     kind = ""
@@ -55,7 +55,7 @@ class Fault:
 
 
 class Kill(Fault):
-    """kill -9 at once, started again."""
+    """Kill with SIGKILL, and start again."""
 
     kind = "kill"
 
@@ -69,7 +69,7 @@ class Kill(Fault):
 
 
 class Stop(Fault):
-    """SIGSTOP, SIGCONT."""
+    """Stop with SIGSTOP, and continue."""
 
     kind = "stop"
 
@@ -83,7 +83,7 @@ class Stop(Fault):
 
 
 class Network(Fault):
-    """Something about the ways between clients and servers, which are (server, client)."""
+    """A fault of the connections between clients and servers, as (server, client)."""
 
     def __init__(
         self, cluster: Cluster, rng: random.Random, touches: Sequence[str], kind: str
@@ -109,7 +109,7 @@ class Network(Fault):
             proxy.heal(client)
 
     def _ways(self) -> Iterator[tuple[Proxy, str]]:
-        """From each daemon it touches to all servers that it uses."""
+        """Return the connections from each touched daemon to all its servers."""
         for client in self.touches:
             servers = self.cluster.etcd if client in self.cluster.masters else self.cluster.masters
             for server in servers:
@@ -117,7 +117,7 @@ class Network(Fault):
 
 
 class Isolate(Network):
-    """A master that neither agents nor frameworks reach."""
+    """Cut a master off from agents and frameworks."""
 
     def __str__(self) -> str:
         return f"isolate({self.kind}) {'+'.join(self.touches)}"
@@ -129,8 +129,8 @@ class Isolate(Network):
 
 
 class LostOrders(Fault):
-    """Nothing reaches agents any more, and then the master is killed: it has answered ACCEPTs
-    whose tasks no agent has heard of."""
+    """Cut the agents off, then kill the master: it has answered ACCEPTs whose launches reached
+    no agent."""
 
     kind = "lost-orders"
 
@@ -151,8 +151,8 @@ class LostOrders(Fault):
 
 
 class LostAnswers(Fault):
-    """What a framework and the masters tell each other is late, and then one of them is killed:
-    ACCEPTs are under way whose verdicts are never heard."""
+    """Delay messages between a framework and the masters, then kill one of them: verdicts of
+    ACCEPTs in flight are lost."""
 
     kind = "lost-answers"
 
@@ -169,7 +169,7 @@ class LostAnswers(Fault):
 
 
 class FullDisk(Fault):
-    """No room where a daemon keeps its records; sometimes it is killed and started there."""
+    """Fill the disk of a daemon's records; sometimes kill and restart it meanwhile."""
 
     kind = "full-disk"
 
@@ -191,39 +191,39 @@ class FullDisk(Fault):
 
 
 class SlowSync(Fault):
-    """Every fsync and fdatasync takes long."""
+    """Slow every fsync and fdatasync."""
 
     kind = "slow-fsync"
 
     def begin(self) -> None:
-        assert self.cluster.meddler is not None
+        assert self.cluster.preload is not None
         for name in self.touches:
-            self.cluster.meddler.slow(name, self.rng.choice(SLOW_SYNC_MS))
+            self.cluster.preload.slow(name, self.rng.choice(SLOW_SYNC_MS))
 
     def end(self) -> None:
-        assert self.cluster.meddler is not None
+        assert self.cluster.preload is not None
         for name in self.touches:
-            self.cluster.meddler.slow(name, 0)
+            self.cluster.preload.slow(name, 0)
 
 
 class ClockJump(Fault):
-    """The wall clock goes wrong by much, and later is set right."""
+    """Shift the wall clock, and set it right later."""
 
     kind = "clock-jump"
 
     def begin(self) -> None:
-        assert self.cluster.meddler is not None
+        assert self.cluster.preload is not None
         for name in self.touches:
-            self.cluster.meddler.shift(name, self.rng.choice(JUMPS_S))
+            self.cluster.preload.shift(name, self.rng.choice(JUMPS_S))
 
     def end(self) -> None:
-        assert self.cluster.meddler is not None
+        assert self.cluster.preload is not None
         for name in self.touches:
-            self.cluster.meddler.shift(name, 0)
+            self.cluster.preload.shift(name, 0)
 
 
 class KillShim(Fault):
-    """kill -9 of what watches over a task."""
+    """Kill a task's shim with SIGKILL."""
 
     kind = "kill-shim"
 
@@ -238,7 +238,7 @@ class KillShim(Fault):
 
 
 class StopShim(Fault):
-    """SIGSTOP of what watches over a task."""
+    """Stop a task's shim with SIGSTOP."""
 
     kind = "stop-shim"
 
@@ -255,8 +255,8 @@ class StopShim(Fault):
 
 
 def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[str, int]]:
-    """Tasks that run, with the pid of the process that watches over each."""
-    running = sorted(read_ran(cluster.folder / "ran").running().items())
+    """Return running tasks, with the pid of each one's shim."""
+    running = sorted(read_ledger(cluster.folder / "ran").running().items())
     rng.shuffle(running)
     daemons = {daemon.pid for daemon in cluster.daemons().values()}
     found: list[tuple[str, int]] = []
@@ -270,7 +270,7 @@ def some_shims(cluster: Cluster, rng: random.Random, most: int) -> list[tuple[st
 
 
 def is_task(pid: int, task_id: str) -> bool:
-    """Whether the process is that task, rather than another with the same number."""
+    """Return whether the process is that task, and not another one with a reused pid."""
     try:
         return task_id.encode() in (Path("/proc") / str(pid) / "cmdline").read_bytes().split(b"\0")
     except OSError:
@@ -278,7 +278,7 @@ def is_task(pid: int, task_id: str) -> bool:
 
 
 def parent_of(pid: int) -> int | None:
-    """Pid of the parent; None if there is no such process."""
+    """Return the pid of the parent; None if there is no such process."""
     try:
         return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
     except (FileNotFoundError, ProcessLookupError):

@@ -1,8 +1,7 @@
-"""What a framework wrote down of itself, line by line, before it went on.
+"""The journal of a framework: each action is written before it is taken.
 
-Rule: a line is written in one piece and is in the kernel's hands before anything follows from
-it, so that it outlives kill -9 of the framework. Half a last line is what a crash may leave;
-it counts as not written.
+Rule: a line is written by one call before anything follows from it, so it survives kill -9 of the
+framework. A crash may leave half a line at the end, which counts as not written.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from typing import IO, ClassVar
 
 @dataclass(frozen=True, slots=True)
 class Begun:
-    """The program was started."""
+    """The program started."""
 
     kind: ClassVar[str] = "begun"
     pid: int
@@ -24,7 +23,7 @@ class Begun:
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The master knows the framework by this id."""
+    """The master gave the framework this id."""
 
     kind: ClassVar[str] = "subscribed"
     framework_id: str
@@ -32,7 +31,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An ACCEPT with these tasks is about to be sent."""
+    """An ACCEPT with these tasks will be sent next."""
 
     kind: ClassVar[str] = "asked"
     task_ids: tuple[str, ...]
@@ -54,7 +53,7 @@ class Answered:
 
 @dataclass(frozen=True, slots=True)
 class Void:
-    """RECONCILE answered, for a task whose verdict was never heard, that there is none."""
+    """RECONCILE answered that a task without a verdict does not exist."""
 
     kind: ClassVar[str] = "void"
     task_id: str
@@ -62,7 +61,7 @@ class Void:
 
 @dataclass(frozen=True, slots=True)
 class KillAsked:
-    """A KILL is about to be sent."""
+    """A KILL will be sent next."""
 
     kind: ClassVar[str] = "kill_asked"
     task_id: str
@@ -70,7 +69,7 @@ class KillAsked:
 
 @dataclass(frozen=True, slots=True)
 class KillAnswered:
-    """The master's verdict on a KILL; `error` is empty if it was taken."""
+    """The master's verdict on a KILL; `error` is empty if it was accepted."""
 
     kind: ClassVar[str] = "kill_answered"
     task_id: str
@@ -79,10 +78,10 @@ class KillAnswered:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """A status update came to the handler.
+    """A status update reached the handler.
 
     Attributes:
-        handled: False: an earlier run of the program had handled it, so nothing was done.
+        handled: False if an earlier run of the program had handled it already.
     """
 
     kind: ClassVar[str] = "update"
@@ -106,31 +105,31 @@ _KINDS: dict[str, type[Entry]] = {
 
 
 class Journal:
-    """A file to write entries to."""
+    """A file of entries."""
 
     def __init__(self, path: Path) -> None:
-        """Append to `path`; whatever half a line a crash left is ended first."""
+        """Append to `path`, after ending a half line that a crash may have left."""
         torn = path.exists() and not path.read_bytes().endswith(b"\n")
         self._file: IO[bytes] = path.open("ab", buffering=0)
         if torn:
             self._file.write(b"\n")
 
     def write(self, entry: Entry) -> None:
-        """Have it outlive this process."""
+        """Write an entry that survives this process."""
         self._file.write(json.dumps({"kind": entry.kind, **asdict(entry)}).encode() + b"\n")
 
     def close(self) -> None:
-        """Write no more."""
+        """Close the file."""
         self._file.close()
 
 
 def read_entries(path: Path) -> list[Entry]:
-    """All that was written to `path`."""
+    """Return the entries in `path`."""
     return parse_entries(path.read_text().split("\n")) if path.exists() else []
 
 
 def parse_entries(lines: Iterable[str]) -> list[Entry]:
-    """Entries from lines; what cannot be read was half written."""
+    """Parse entries from lines; skip half-written ones."""
     entries = []
     for line in lines:
         try:

@@ -1,4 +1,4 @@
-"""Judges a cluster after it was healed: has it settled, and does everything that is told agree?"""
+"""Check a healed cluster: it settles, and all its reports agree."""
 
 from __future__ import annotations
 
@@ -17,36 +17,41 @@ from tests.chaos.real.checker import Excuse, Violation, check_tasks, histories, 
 from tests.chaos.real.cluster import Cluster
 from tests.chaos.real.faults import Fault
 from tests.chaos.real.journal import Entry, read_entries
-from tests.chaos.real.ledger import read_ran
+from tests.chaos.real.ledger import read_ledger
 from tests.chaos.real.leftovers import check_agent
-from tests.chaos.real.master_accounts import Books, check_books, check_idle, read_books
+from tests.chaos.real.master_accounts import (
+    MasterAccounts,
+    check_accounts,
+    check_idle,
+    read_accounts,
+)
 from tests.chaos.real.work import work_named
 from tests.harness.cluster import fetch
 from tests.harness.eventually import eventually
 
-# For daemons to find each other again, for tasks to end, and for the books to be closed.
+# Time for daemons to reconnect, tasks to end and acknowledgements to arrive.
 SETTLE_S = 45.0
 CLEAN_S = 10.0
 
 
 class Judge:
-    """Of one cluster, round after round.
+    """Checks one cluster, round after round.
 
     Attributes:
-        excuses: tasks that a fault of some round explains.
-        tasks: how many ended how, so far.
+        excuses: tasks whose ends a fault of some round excuses.
+        tasks: number of tasks by how they ended, so far.
     """
 
     def __init__(self, cluster: Cluster, seed: int, settle_s: float = SETTLE_S) -> None:
-        """The workload of `cluster` has that seed; `settle_s` is how long tasks may take to end
-        once they are left alone."""
+        """Check `cluster`, whose workload has `seed`. Tasks have `settle_s` seconds to end after
+        the faults."""
         self._cluster, self._seed, self._settle_s = cluster, seed, settle_s
         self._ended: set[str] = set()
         self.excuses: dict[str, Excuse] = {}
         self.tasks: Counter[str] = Counter()
 
     async def judge(self, faults: Iterable[Fault] = ()) -> list[Violation]:
-        """Let everything settle after those faults; what must not be, and is."""
+        """Wait until the cluster settles after `faults`; return the violations."""
         done = list(faults)
         cluster = self._cluster
         for fault in done:
@@ -54,7 +59,7 @@ class Judge:
         found = self._check_daemons(done)
         try:
             await cluster.whole(self._settle_s)
-            found += await until_clean(self._check_books(check_books, is_quiet=False))
+            found += await until_clean(self._check_accounts(check_accounts, is_quiet=False))
             cluster.control("drain")
             await eventually(self._is_settled, self._settle_s, "all tasks have ended")
         except AssertionError as error:
@@ -63,20 +68,22 @@ class Judge:
         entries = await asyncio.to_thread(self.entries)
         await self._excuse_full(entries, {name for fault in done for name in fault.full})
         found += await asyncio.to_thread(self._check_tasks, entries)
-        idle = self._check_books(lambda books: check_idle(books, cluster.total), is_quiet=True)
+        idle = self._check_accounts(
+            lambda accounts: check_idle(accounts, cluster.total), is_quiet=True
+        )
         for check in (idle, self._check_processes, self._check_agents):
-            # Where something is wrong already, the rest is looked at but not waited for.
+            # After a first violation the rest is checked without waiting.
             found += await until_clean(check, 1.0 if found else CLEAN_S)
         self._count(entries)
         return found
 
     def entries(self) -> dict[str, list[Entry]]:
-        """What each framework has written of itself."""
+        """Return the journal of each framework."""
         folder = self._cluster.folder
         return {name: read_entries(folder / f"{name}.journal") for name in self._cluster.frameworks}
 
     def _check_daemons(self, done: list[Fault]) -> list[Violation]:
-        """That nothing ended by itself, and nothing tells of a bug."""
+        """Check that no daemon exited and none logged a traceback."""
         full = {name for fault in done if fault.kind == "full-disk" for name in fault.touches}
         found = []
         for daemon in self._cluster.daemons().values():
@@ -89,28 +96,28 @@ class Judge:
                 daemon.start()
         return found
 
-    def _check_books(
-        self, check: Callable[[Books], list[Violation]], is_quiet: bool
+    def _check_accounts(
+        self, check: Callable[[MasterAccounts], list[Violation]], is_quiet: bool
     ) -> Callable[[], Awaitable[list[Violation]]]:
         async def look() -> list[Violation]:
             try:
-                books = await read_books(await self._cluster.operator())
+                accounts = await read_accounts(await self._cluster.operator())
             except (grpc.aio.AioRpcError, CroupierError) as error:
                 return [Violation("stuck", "master", str(error))]
-            if books is None:
-                # They change while they are read, as long as there is much to do.
-                return [Violation("stuck", "books", "they change")] if is_quiet else []
-            return check(books)
+            if accounts is None:
+                # They change while they are read, as long as the cluster is busy.
+                return [Violation("stuck", "accounts", "they change")] if is_quiet else []
+            return check(accounts)
 
         return look
 
     async def _check_processes(self) -> list[Violation]:
-        """That no process but the daemons is left."""
+        """Check that no process but the daemons is left."""
         strays = ((pid, _words(pid)) for pid in self._cluster.strays())
         return [Violation("orphan", str(pid), words) for pid, words in strays if words]
 
     async def _check_agents(self) -> list[Violation]:
-        """That agents know and keep nothing of tasks that are over."""
+        """Check that agents keep nothing of ended tasks."""
         folder = self._cluster.folder
         found = []
         for name, address in (await self._cluster.agent_addresses()).items():
@@ -123,7 +130,7 @@ class Judge:
         return found
 
     async def _excuse_full(self, entries: dict[str, list[Entry]], agents: set[str]) -> None:
-        """Tasks that ended since the last judgement, at an agent whose disk was full."""
+        """Excuse tasks that ended since the last check on an agent whose disk was full."""
         ids = set()
         if agents:
             operator = await self._cluster.operator()
@@ -138,7 +145,7 @@ class Judge:
                         self.excuses.setdefault(task_id, Excuse.DISK_FULL)
 
     async def _is_settled(self) -> bool:
-        # Long journals take seconds to read, in which the cluster's proxies must not stand still.
+        # Long journals take seconds to read; the cluster's proxies must run meanwhile.
         return not await asyncio.to_thread(self._unsettled)
 
     def _unsettled(self) -> list[str]:
@@ -146,7 +153,7 @@ class Judge:
 
     def _check_tasks(self, entries: dict[str, list[Entry]]) -> list[Violation]:
         works = partial(work_named, self._seed)
-        return check_tasks(works, entries, read_ran(self._cluster.folder / "ran"), self.excuses)
+        return check_tasks(works, entries, read_ledger(self._cluster.folder / "ran"), self.excuses)
 
     def _count(self, entries: dict[str, list[Entry]]) -> None:
         self.tasks.clear()
@@ -159,7 +166,7 @@ class Judge:
 async def until_clean(
     check: Callable[[], Awaitable[list[Violation]]], timeout_s: float = CLEAN_S
 ) -> list[Violation]:
-    """What `check` still finds after it was given so long to find nothing."""
+    """Repeat `check` until it finds nothing or time is up; return what it still finds."""
     found: list[Violation] = []
 
     async def is_clean() -> bool:

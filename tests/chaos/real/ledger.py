@@ -1,4 +1,4 @@
-"""What really ran: each task appended to a ledger that it starts, and that it is about to end."""
+"""The ledger of what really ran: each task appends a line when it starts and before it ends."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from pathlib import Path
 
 
 @dataclass(slots=True)
-class Ran:
-    """How often each task started and came to its end, and under which pids."""
+class Ledger:
+    """How often each task started and ended, and its pids."""
 
     starts: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     ends: dict[str, int] = field(default_factory=lambda: defaultdict(int))
 
     def running(self) -> dict[str, int]:
-        """Pids of tasks that started and, as far as they say, have not ended."""
+        """Return the pids of tasks that started and did not write that they end."""
         return {task: pids[-1] for task, pids in self.starts.items() if task not in self.ends}
 
 
-def parse_ran(text: str) -> Ran:
-    """Read a ledger."""
-    ran = Ran()
+def parse_ledger(text: str) -> Ledger:
+    """Parse a ledger."""
+    ran = Ledger()
     for line in text.splitlines():
         match line.split(" "):
             case ["start", task_id, pid]:
@@ -33,6 +33,6 @@ def parse_ran(text: str) -> Ran:
     return ran
 
 
-def read_ran(path: Path) -> Ran:
+def read_ledger(path: Path) -> Ledger:
     """Read the ledger at `path`; tasks write each line in one piece."""
-    return parse_ran(path.read_text()) if path.exists() else Ran()
+    return parse_ledger(path.read_text()) if path.exists() else Ledger()

@@ -1,4 +1,4 @@
-"""What an agent still knows and keeps, once all that it ran is over and acknowledged."""
+"""What an agent still keeps after all its tasks have ended and are acknowledged."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 from tests.chaos.real.checker import Violation
 
-# Of an agent's metrics: all that count what is not settled.
+# The agent's metrics that count unfinished work.
 UNSETTLED = ("croupier_agent_tasks", "croupier_agent_unacknowledged_updates")
 
 
 def check_agent(name: str, work_dir: Path, metrics: str) -> list[Violation]:
-    """What is left of tasks in an agent's memory, by its metrics, and in its work dir."""
+    """Return what is left of tasks in an agent's metrics and work directory."""
     return [*_unsettled(name, metrics), *_kept(name, work_dir / "runs")]
 
 

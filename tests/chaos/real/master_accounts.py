@@ -1,7 +1,7 @@
-"""The master's books: whether what it says is used, offered and due adds up. Pure but for `read`.
+"""Whether the amounts that the master reports add up. Pure except for `read_accounts`.
 
-Rule: what is used is the sum of the tasks that have not ended, wherever one looks; nothing is
-held twice and, once nobody holds anything, nothing is held at all.
+Rule: every view reports as used the sum of the unfinished tasks. Nothing is counted twice. An idle
+cluster uses nothing.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ class TaskLine:
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What an agent, framework or role is said to hold.
+    """What the master reports about an agent, framework or role.
 
     Attributes:
         name: id of the agent or framework, or the role.
-        total: of an agent; else nothing.
-        share_ppm: of a framework or role; else 0.
+        total: resources of an agent; else empty.
+        share_ppm: share of a framework or role; else 0.
     """
 
     name: str
@@ -50,8 +50,8 @@ class Holder:
 
 
 @dataclass(frozen=True, slots=True)
-class Books:
-    """What the master says at one moment."""
+class MasterAccounts:
+    """What the master reports at one moment."""
 
     cluster: Holder
     agents: tuple[Holder, ...]
@@ -60,51 +60,51 @@ class Books:
     tasks: tuple[TaskLine, ...]
 
 
-async def read_books(operator: OperatorServiceStub) -> Books | None:
-    """What the master says; None if it changed while it was asked."""
+async def read_accounts(operator: OperatorServiceStub) -> MasterAccounts | None:
+    """Read the master's lists; return None if they changed meanwhile."""
     before = await _read(operator)
     return before if before == await _read(operator) else None
 
 
-def check_books(books: Books) -> list[Violation]:
-    """What does not add up, at any moment at which all agents are there."""
-    return list(_check(books))
+def check_accounts(accounts: MasterAccounts) -> list[Violation]:
+    """Return what does not add up while all agents are registered."""
+    return list(_check(accounts))
 
 
-def check_idle(books: Books, total: Resources) -> list[Violation]:
-    """What is still held though nobody has anything to run; `total` is what there is."""
-    found = check_books(books)
-    found += [Violation("leak", task.task_id, "is still listed") for task in books.tasks]
-    holders = (books.cluster, *books.agents, *books.frameworks, *books.roles)
+def check_idle(accounts: MasterAccounts, total: Resources) -> list[Violation]:
+    """Return what is still held in an idle cluster with `total` resources."""
+    found = check_accounts(accounts)
+    found += [Violation("leak", task.task_id, "is still listed") for task in accounts.tasks]
+    holders = (accounts.cluster, *accounts.agents, *accounts.frameworks, *accounts.roles)
     for holder in holders:
         if holder.used or holder.offered or holder.share_ppm:
             detail = f"used {holder.used}, offered {holder.offered}, share {holder.share_ppm}"
             found.append(Violation("leak", holder.name, detail))
-    if books.cluster.total != total:
-        found.append(Violation("leak", "cluster", f"{books.cluster.total} of {total} is there"))
+    if accounts.cluster.total != total:
+        found.append(Violation("leak", "cluster", f"{accounts.cluster.total} of {total} is there"))
     return found
 
 
-def _check(books: Books) -> Iterator[Violation]:
-    for agent in books.agents:
-        mine = [task for task in books.tasks if task.agent_id == agent.name]
+def _check(accounts: MasterAccounts) -> Iterator[Violation]:
+    for agent in accounts.agents:
+        mine = [task for task in accounts.tasks if task.agent_id == agent.name]
         yield from _check_holder(agent, mine)
         if not agent.used + agent.offered <= agent.total:
             held = f"{agent.used} used and {agent.offered} offered of {agent.total}"
             yield Violation("counted_twice", agent.name, held)
-    total = total_of(agent.total for agent in books.agents)
-    for framework in books.frameworks:
-        mine = [task for task in books.tasks if task.framework_id == framework.name]
+    total = total_of(agent.total for agent in accounts.agents)
+    for framework in accounts.frameworks:
+        mine = [task for task in accounts.tasks if task.framework_id == framework.name]
         yield from _check_holder(framework, mine)
         yield from _check_share(framework, total)
-    for role in books.roles:
+    for role in accounts.roles:
         below = f"{role.name}/"
-        mine = [t for t in books.tasks if t.role == role.name or t.role.startswith(below)]
+        mine = [t for t in accounts.tasks if t.role == role.name or t.role.startswith(below)]
         yield from _check_holder(role, mine)
         yield from _check_share(role, total)
-    yield from _check_holder(books.cluster, books.tasks)
-    offered = total_of(agent.offered for agent in books.agents)
-    for name, told in (("cluster", books.cluster.offered), ("frameworks", _offered(books))):
+    yield from _check_holder(accounts.cluster, accounts.tasks)
+    offered = total_of(agent.offered for agent in accounts.agents)
+    for name, told in (("cluster", accounts.cluster.offered), ("frameworks", _offered(accounts))):
         if told != offered:
             yield Violation("counted_twice", name, f"{told} is offered, by agents {offered}")
 
@@ -126,18 +126,18 @@ def _check_share(holder: Holder, total: Resources) -> Iterator[Violation]:
         yield Violation("share", holder.name, f"{holder.share_ppm} ppm, by what it holds {due}")
 
 
-def _offered(books: Books) -> Resources:
-    return total_of(framework.offered for framework in books.frameworks)
+def _offered(accounts: MasterAccounts) -> Resources:
+    return total_of(framework.offered for framework in accounts.frameworks)
 
 
-async def _read(operator: OperatorServiceStub) -> Books:
+async def _read(operator: OperatorServiceStub) -> MasterAccounts:
     tasks = await operator.ListTasks(pb.ListTasksRequest(), timeout=RPC_S)
     master = await operator.GetMaster(pb.GetMasterRequest(), timeout=RPC_S)
     agents = await operator.ListAgents(pb.ListAgentsRequest(), timeout=RPC_S)
     frameworks = await operator.ListFrameworks(pb.ListFrameworksRequest(), timeout=RPC_S)
     roles = await operator.ListRoles(pb.ListRolesRequest(), timeout=RPC_S)
     live = tuple(_live(tasks.tasks))
-    return Books(
+    return MasterAccounts(
         Holder(
             "cluster", resources_from_wire(master.used), resources_from_wire(master.offered),
             len(live), resources_from_wire(master.total),

@@ -1,8 +1,8 @@
-"""What is broken on purpose: real daemons with one bug each, for proof that it is found.
+"""Deliberate bugs: real daemons with one bug each, to prove that the suite finds it.
 
     python -m tests.chaos.real.mutants NAME FLAGS...
 
-runs the daemon that the mutant is of, with its usual flags. No flag of the product does this.
+runs the mutant's daemon with its usual flags. No flag of the product does this.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ class Mutant:
     """One bug.
 
     Attributes:
-        what: for people.
+        what: a description.
         daemon: `master` or `agent`.
-        target, name, broken: what is replaced, and by what.
-        fault: part of the name of the kind of fault by which it is noticed soon.
-        seen_as: kinds of violations, one of which it must lead to.
+        target, name, broken: the attribute that is replaced, and its replacement.
+        fault: part of the name of the kind of fault that reveals it soon.
+        seen_as: kinds of violations; at least one must be found.
     """
 
     what: str
@@ -47,7 +47,7 @@ class Mutant:
     seen_as: tuple[str, ...]
 
     def words(self, name: str) -> Sequence[str]:
-        """What starts the daemon, up to its flags."""
+        """Return the command of the daemon, up to its flags."""
         return (sys.executable, "-m", "tests.chaos.real.mutants", name)
 
 
@@ -66,7 +66,7 @@ async def _checkpoint_no_tasks(checkpoint: Checkpoint, records: Sequence[AgentRe
 
 
 def _keep_nothing(updates: PendingUpdates, status: Any) -> None:
-    """Sent once, and taken for acknowledged."""
+    """Send an update once and treat it as acknowledged."""
     _add(updates, status)
     updates.acknowledge(status.sequence)
 
@@ -76,7 +76,7 @@ def _release_nothing(state: State, task: Any) -> None:
 
 
 def _sweep_nothing(supervisor: Supervisor, key: Any, running: Any) -> None:
-    """What a killed shim leaves is neither ended nor told."""
+    """Neither end nor report what a killed shim left."""
     return
 
 
@@ -96,7 +96,7 @@ MUTANTS = {
         "agent", PendingUpdates, "add", _keep_nothing, "framework's network",
         ("lost", "skipped"),
     ),
-    "books": Mutant(
+    "accounts": Mutant(
         "the master never takes back what tasks held",
         "master", State, "release_task", _release_nothing, "kill framework",
         ("leak", "counted_twice", "stuck"),

@@ -1,7 +1,6 @@
-"""What the workload runs: tasks whose ends are known before they start. Pure.
+"""The workload's tasks, whose ends are known before they start. Pure.
 
-Rule: what a task is follows from its id and the seed alone, so that whoever checks it later
-knows how it must have ended.
+Rule: a task follows from its id and the seed alone, so a later check knows how it must have ended.
 """
 
 from __future__ import annotations
@@ -9,21 +8,21 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-# The task writes to a ledger, in one write each, that it starts and that it is about to end.
+# The task appends a line to the ledger when it starts and before it ends.
 SCRIPT = 'echo "start $1 $$" >>"$2"; sleep "$3"; echo "end $1" >>"$2"; exit "$4"'
 
-# Of tasks that are to be killed: longer than any round.
+# For tasks that will be killed: longer than any round.
 ENDLESS_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """One task.
+    """One task of the workload.
 
     Attributes:
         seconds: how long it sleeps.
-        code: what it exits with.
-        kill_after_s: when its framework asks for its end, counted from RUNNING; None: never.
+        code: its exit code.
+        kill_after_s: when its framework kills it, counted from RUNNING; None for never.
     """
 
     task_id: str
@@ -32,13 +31,13 @@ class Work:
     kill_after_s: float | None = None
 
     def command(self, ledger: str) -> list[str]:
-        """What is run."""
+        """Return the command."""
         return ["sh", "-c", SCRIPT, "task", self.task_id, ledger, f"{self.seconds:g}",
                 str(self.code)]  # fmt: skip
 
 
 def work_of(seed: int, framework: str, number: int) -> Work:
-    """The task of that number."""
+    """Return the task of that number."""
     rng = random.Random(f"{seed}/{framework}/{number}")
     task_id = f"{framework}-{number}"
     if rng.random() < 0.1:
@@ -48,6 +47,6 @@ def work_of(seed: int, framework: str, number: int) -> Work:
 
 
 def work_named(seed: int, task_id: str) -> Work:
-    """The task of that id."""
+    """Return the task of that id."""
     framework, _, number = task_id.rpartition("-")
     return work_of(seed, framework, int(number))

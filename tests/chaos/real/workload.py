@@ -1,12 +1,11 @@
-"""A framework whose every step is known: a program for the chaos suite.
+"""A framework that journals every step: a program for the chaos suite.
 
     python -m tests.chaos.real.workload FOLDER NAME MASTERS SEED MOST
 
-It keeps up to MOST tasks going while FOLDER/control says `run`, none new while that says `drain`,
-and ends with its tasks when it says `stop`. FOLDER/NAME.journal tells what it asked, what it was
-answered and what it was told; the tasks write to FOLDER/ran. It may be killed at any moment
-and started again: the journal says what it had begun, and RECONCILE what became of an ACCEPT
-that was under way.
+It runs up to MOST tasks while FOLDER/control says `run`, starts no more while that says `drain`,
+and ends with its tasks on `stop`. FOLDER/NAME.journal records its calls, the verdicts and the
+updates; the tasks write to FOLDER/ran. It may be killed and restarted at any moment: the journal
+holds what it had begun, and RECONCILE answers for ACCEPTs in flight.
 """
 
 from __future__ import annotations
@@ -44,15 +43,15 @@ SETTLE_S = 1.0
 
 
 class Memory:
-    """What the journal says: rebuilt by reading it, kept up by writing it."""
+    """The state in the journal: rebuilt by reading it, updated by writing it."""
 
     def __init__(self, entries: list[Entry]) -> None:
         self.framework_id: str | None = None
-        self.unsettled: dict[str, None] = {}  # asked, and the verdict was never heard
-        self.open: dict[str, None] = {}  # launched, and the end was not told
+        self.unsettled: dict[str, None] = {}  # requested, without a verdict
+        self.open: dict[str, None] = {}  # launched, without a terminal status
         self.handled: set[tuple[str, int]] = set()
-        self.kills: set[str] = set()  # asked for, and not refused
-        self.killed: set[str] = set()  # answered: the master keeps at it from there on
+        self.kills: set[str] = set()  # requested, and not refused
+        self.killed: set[str] = set()  # answered: from here on the master sees to it
         self.last = 0
         for entry in entries:
             self.take(entry)
@@ -65,7 +64,7 @@ class Memory:
                 self.unsettled.update(dict.fromkeys(task_ids))
                 self.last = max(self.last, *(int(t.rpartition("-")[2]) for t in task_ids))
             case Answered(task_id, error):
-                # What was told of it before it was answered counts.
+                # Updates that arrived before the verdict count.
                 if self.unsettled.pop(task_id, task_id) is None and not error:
                     self.open[task_id] = None
             case Void(task_id):
@@ -87,7 +86,7 @@ class Memory:
 
 
 class Workload(Framework):
-    """Launches the tasks of `work_of`, one number after the other."""
+    """Launches the tasks of `work_of` in the order of their numbers."""
 
     def __init__(self, folder: Path, name: str, masters: str, seed: int, most: int) -> None:
         path = folder / f"{name}.journal"
@@ -106,7 +105,7 @@ class Workload(Framework):
         self._write(Begun(os.getpid()))
 
     async def serve(self) -> None:
-        """Run until told to stop."""
+        """Run until the control file says `stop`."""
         helpers = [asyncio.create_task(self._obey()), asyncio.create_task(self._settle())]
         try:
             await self.run()
@@ -184,20 +183,20 @@ class Workload(Framework):
         except NotFound as refused:
             error = str(refused)
         except CroupierError:
-            return  # it was not answered in time, or the framework is over
+            return  # not answered in time, or the framework has stopped
         finally:
             self._killing.discard(task_id)
         self._write(KillAnswered(task_id, error))
 
     async def _obey(self) -> None:
-        """Do what the control file says."""
+        """Obey the control file."""
         while True:
             told = (self._folder / "control").read_text()
             if told != self._control and self.framework_id is not None:
                 try:
                     await self._change(told)
                 except CroupierError:
-                    pass  # asked again in a moment
+                    pass  # repeated in a moment
                 else:
                     self._control = told
             await asyncio.sleep(CONTROL_S)
@@ -213,7 +212,7 @@ class Workload(Framework):
                 await self.stop(teardown=True)
 
     async def _settle(self) -> None:
-        """Ask what became of the ACCEPTs of earlier runs until each is answered."""
+        """Reconcile the ACCEPTs of earlier runs until each is answered."""
         while True:
             await asyncio.sleep(SETTLE_S)
             asked = [task for task in self._inherited if task in self._memory.unsettled]
@@ -229,7 +228,7 @@ class Workload(Framework):
 
 
 def entry_of(status: Status, handled: bool) -> Update:
-    """What a journal says of an update."""
+    """Return the journal entry of an update."""
     return Update(
         status.task_id, status.agent_id, status.state.name, status.sequence, status.reason.name,
         status.exit_code, status.signal, status.pid, status.message, handled,

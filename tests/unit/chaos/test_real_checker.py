@@ -16,7 +16,7 @@ from tests.chaos.real.journal import (
     Update,
     Void,
 )
-from tests.chaos.real.ledger import Ran, parse_ran
+from tests.chaos.real.ledger import Ledger, parse_ledger
 from tests.chaos.real.work import Work, work_named, work_of
 
 SEED = 1
@@ -60,8 +60,8 @@ def works(task_id: str) -> Work:
     return work_named(SEED, task_id)
 
 
-def log(text: str) -> Ran:
-    return parse_ran(text.replace(";", "\n"))
+def log(text: str) -> Ledger:
+    return parse_ledger(text.replace(";", "\n"))
 
 
 def test_a_life_without_fault_is_clean() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.real.journal import Answered, Asked, Begun, Entry, Journal, read_entries
-from tests.chaos.real.ledger import parse_ran
+from tests.chaos.real.ledger import parse_ledger
 from tests.chaos.real.work import work_named, work_of
 
 
@@ -35,10 +35,10 @@ def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
 
 
 def test_the_ledger_tells_what_runs() -> None:
-    ran = parse_ran("start w-1 11\nstart w-2 12\nend w-1\n")
+    ran = parse_ledger("start w-1 11\nstart w-2 12\nend w-1\n")
     assert ran.running() == {"w-2": 12}
     with pytest.raises(ValueError, match="no line"):
-        parse_ran("start w-1\n")
+        parse_ledger("start w-1\n")
 
 
 def test_work_follows_from_the_seed_and_the_id() -> None:

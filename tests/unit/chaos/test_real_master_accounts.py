@@ -1,22 +1,28 @@
-"""The checker of the master's books finds what does not add up."""
+"""The checker of the master's accounts finds what does not add up."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 from croupier.model.resources import NOTHING, Resources
-from tests.chaos.real.master_accounts import Books, Holder, TaskLine, check_books, check_idle
+from tests.chaos.real.master_accounts import (
+    Holder,
+    MasterAccounts,
+    TaskLine,
+    check_accounts,
+    check_idle,
+)
 
 ALL = Resources.parse("cpus:4;mem:1GB")
 UNIT = Resources.parse("cpus:1;mem:64MB")
-BUSY = Books(
+BUSY = MasterAccounts(
     Holder("cluster", UNIT, UNIT, 1, ALL),
     (Holder("a1", UNIT, UNIT, 1, ALL),),
     (Holder("f1", UNIT, UNIT, 1, share_ppm=500_000),),
     (Holder("ads", UNIT, UNIT, 1, share_ppm=500_000),),
     (TaskLine("t1", "a1", "f1", "ads/prod", UNIT),),
 )
-IDLE = Books(
+IDLE = MasterAccounts(
     Holder("cluster", NOTHING, NOTHING, 0, ALL),
     (Holder("a1", NOTHING, NOTHING, 0, ALL),),
     (Holder("f1", NOTHING, NOTHING, 0),),
@@ -25,8 +31,8 @@ IDLE = Books(
 )
 
 
-def kinds(books: Books) -> set[str]:
-    return {violation.kind for violation in check_books(books)}
+def kinds(accounts: MasterAccounts) -> set[str]:
+    return {violation.kind for violation in check_accounts(accounts)}
 
 
 def test_books_that_add_up_are_clean() -> None:
