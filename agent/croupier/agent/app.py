@@ -21,7 +21,7 @@ from croupier.agent.fencing import NewestMaster
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
-from croupier.agent.link import Link, Waits
+from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics, StateCollector
 from croupier.agent.oom_score import lower_own
@@ -120,7 +120,7 @@ class Agent:
             Masters(config.master, only_loopback=not config.insecure),
             self._identity(),
             self._inbox,
-            Waits(self._rng),
+            self._rng,
             NewestMaster(self.state.cluster, self.state.master_epoch, self.state.position),
         )
         started_s = self._clock.wall_ms() / 1000

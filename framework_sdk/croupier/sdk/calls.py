@@ -18,7 +18,6 @@ from croupier.model.task import TaskStatus
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
 from croupier.sdk.core.subscription import Launch, Standing
-from croupier.sdk.link import Link
 from croupier.sdk.settings import Settings
 from croupier.sdk.verdict import Verdict
 from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
@@ -61,7 +60,7 @@ class Calls:
         self._acks: dict[str, tuple[str, int]] = {}
         self._flush_asked = False
         self._awaited = 0
-        self._link: Link | None = None
+        self._send: Callable[[pb.Call], None] | None = None
         self._stream = 0
         self._connected_s, self._connected_at = 0.0, 0.0
         self._max_bytes = MAX_MESSAGE_BYTES
@@ -78,20 +77,20 @@ class Calls:
         """How many verdicts somebody waits for."""
         return self._awaited
 
-    def attach(self, link: Link, max_bytes: int) -> None:
-        """A stream is subscribed: send what is unanswered, then what has waited."""
-        self._link, self._connected_at = link, self._clock.now()
+    def attach(self, send: Callable[[pb.Call], None], max_bytes: int) -> None:
+        """Send unanswered calls by the stream that is subscribed now, then waiting ones."""
+        self._send, self._connected_at = send, self._clock.now()
         self._stream += 1
         self._max_bytes = max_bytes or MAX_MESSAGE_BYTES
         for entry in self._ledger.carry(self._stream):
-            link.send(entry.call.call)
+            send(entry.call.call)
         self._pump()
 
     def detach(self) -> None:
-        """The stream is over: calls wait for the next one."""
-        if self._link is not None:
+        """Have calls wait for the next stream."""
+        if self._send is not None:
             self._connected_s += self._clock.now() - self._connected_at
-            self._link = None
+            self._send = None
             self._changed.set()
 
     def check(self, call: pb.Call) -> None:
@@ -170,7 +169,7 @@ class Calls:
 
     async def drained(self) -> None:
         """Wait until every call is answered, or there is no stream to answer over."""
-        while self._link is not None and (self._acks or any(True for _ in self._pending())):
+        while self._send is not None and (self._acks or any(True for _ in self._pending())):
             self._changed.clear()
             await self._changed.wait()
 
@@ -181,7 +180,7 @@ class Calls:
         yield from self._backlog[False]
 
     def _connected_now(self) -> float:
-        since = self._clock.now() - self._connected_at if self._link is not None else 0.0
+        since = self._clock.now() - self._connected_at if self._send is not None else 0.0
         return self._connected_s + since
 
     def _pump(self) -> None:
@@ -199,9 +198,9 @@ class Calls:
         pending.call.seq = entry.seq
         if pending.opened is not None:
             pending.opened(entry.seq)
-        if self._link is not None:
+        if self._send is not None:
             entry.stream = self._stream
-            self._link.send(pending.call)
+            self._send(pending.call)
 
     def _flush(self) -> None:
         """Send the acknowledgements that have gathered."""

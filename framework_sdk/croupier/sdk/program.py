@@ -8,8 +8,8 @@ import signal
 from typing import Protocol
 
 from croupier.model.errors import CroupierError
+from croupier.net.task_scope import end
 from croupier.sdk.log import log_event
-from croupier.sdk.task_scope import end
 
 
 class Runnable(Protocol):

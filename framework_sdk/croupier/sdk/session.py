@@ -9,9 +9,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any
+
+import grpc.aio
 
 from croupier.model.clock import Clock
 from croupier.model.errors import (
@@ -20,13 +24,14 @@ from croupier.model.errors import (
     InvalidRequest,
     NotLeader,
     Removed,
+    TooSlow,
     Unavailable,
 )
-from croupier.model.log_throttle import Repeats
 from croupier.net.address import Address
-from croupier.net.backoff import Backoff
+from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.errors import error_from_wire
 from croupier.net.masters import Masters
+from croupier.net.task_scope import end
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Launch, Standing
@@ -41,14 +46,17 @@ from croupier.sdk.inbox import (
     Subscribed,
     UpdateArrived,
 )
-from croupier.sdk.link import Link, is_fatal
 from croupier.sdk.log import log_event
 from croupier.sdk.settings import Settings
-from croupier.sdk.task_scope import end
 from croupier.sdk.verdict import Failure, Verdict
 from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
+from croupier.v1 import framework_pb2_grpc as rpc
 from croupier.wire.task import status_from_wire
+
+_Connect = grpc.aio.StreamStreamMultiCallable[
+    pb.FrameworkServiceConnectRequest, pb.FrameworkServiceConnectResponse
+]
 
 # For a master that does not name its pace.
 DEFAULT_HEARTBEAT_S = 5.0
@@ -72,32 +80,27 @@ class Session:
     ) -> None:
         """Make ready; nothing happens before `run`."""
         self._identity, self._standing = identity, standing
-        self._masters, self._repeats = Masters(masters), Repeats()
-        self._settings, self._clock, self._rng = settings, clock, rng
+        self._settings, self._clock = settings, clock
         self._inbox = Inbox(settings.queue_limit)
         self._book = OfferBook()
         self._calls = Calls(standing, settings, clock)
         self._dispatcher = Dispatcher(handlers, self._inbox, self._book, self._calls, clock)
         self._agents = AgentDirectory(clock)
-        self._link: Link | None = None
+        # Room for every unanswered call, the SUBSCRIBE and a heartbeat, however large: a call is
+        # kept until its verdict arrives, whether it was sent or not.
+        self._connection: ClientSession[
+            pb.Call, pb.FrameworkServiceConnectRequest, pb.FrameworkServiceConnectResponse
+        ] = ClientSession(
+            self,
+            Masters(masters),
+            replace(settings.times, tick_s=min(settings.call_timeout_s / 4, 1.0)),
+            rng,
+            outbox_messages=settings.unanswered_limit + 2,
+            outbox_bytes=sys.maxsize,
+        )
         self._begun = self._tearing_down = False
-        self._subscribed_at: float | None = None
         self._asked = asyncio.Event()
         self._ended = asyncio.Event()
-
-    @property
-    def verdicts_seen(self) -> int:
-        """What to tell the master so that it can forget verdicts."""
-        return self._calls.verdicts_seen
-
-    @property
-    def is_full(self) -> bool:
-        """Whether the handlers are so far behind that reading should pause."""
-        return self._inbox.is_full(self._calls.awaited)
-
-    async def room(self) -> None:
-        """Wait until `is_full` may have changed."""
-        await self._inbox.room()
 
     async def call(
         self,
@@ -149,30 +152,8 @@ class Session:
             if self._begun and _handling.get() is not self:
                 await self._ended.wait()
 
-    def on_event(self, event: pb.Event) -> None:
-        """Take in one event of the stream.
-
-        Raises:
-            CroupierError: if it says that the stream is over.
-        """
-        try:
-            self._take_in(event)
-        except InvalidRequest as error:
-            log_event(
-                logging.WARNING,
-                "event_malformed",
-                event_kind=event.WhichOneof("event"),
-                error=str(error),
-            )
-        if event.HasField("error"):
-            raise error_from_wire(event.error)
-
-    def on_tick(self) -> None:
-        """Some time has passed."""
-        self._calls.on_tick()
-
     async def _live(self) -> None:
-        linking: asyncio.Task[Any] = asyncio.create_task(self._stay_connected())
+        linking: asyncio.Task[Any] = asyncio.create_task(self._connection.run())
         handling: asyncio.Task[Any] = asyncio.create_task(self._handle())
         asked: asyncio.Task[Any] = asyncio.create_task(self._asked.wait())
         tasks = (linking, handling, asked)
@@ -221,62 +202,80 @@ class Session:
         if verdict.error is not None:
             raise verdict.error
 
-    async def _stay_connected(self) -> NoReturn:
-        """One stream after the other, until an error that no new stream can mend."""
-        settings = self._settings
-        backoff = Backoff(settings.backoff_first_s, settings.backoff_cap_s, self._rng)
-        electing = Backoff(settings.backoff_first_s, settings.election_cap_s, self._rng)
-        while True:
-            address = self._masters.next()
-            try:
-                await self._connect(address)
-            except CroupierError as error:
-                if is_fatal(error):
-                    raise
-                at_once = self._masters.failed(error)
-                if self._lived_s() > settings.backoff_cap_s:
-                    backoff.reset()
-                    electing.reset()
-                if isinstance(error, NotLeader):
-                    # Somebody is there, so there is soon a leader: no reason to come back late.
-                    backoff.reset()
-                    wait_s = 0.0 if at_once else electing.next_s()
-                else:
-                    wait_s = backoff.next_s()
-                self._log_end(address, error, wait_s)
-            await asyncio.sleep(wait_s)
+    # The owner of the connection.
 
-    def _log_end(self, address: Address, error: CroupierError, wait_s: float) -> None:
-        name = "master_lost" if self._lived_s() else "master_unreachable"
-        quiet = self._tearing_down
-        if isinstance(error, NotLeader):
-            name, quiet = "master_follows", True
-        happening = (name, address, type(error))
-        if name != "master_lost" and not self._repeats.is_due(happening, self._clock.now()):
-            return
+    def connect(self, channel: grpc.aio.Channel) -> _Connect:
+        """Return the method of the framework service."""
+        return rpc.FrameworkServiceStub(channel).Connect
+
+    def request_of(self, batch: list[pb.Call]) -> pb.FrameworkServiceConnectRequest:
+        """Return the request that carries `batch`."""
+        seen = self._calls.verdicts_seen
+        return pb.FrameworkServiceConnectRequest(calls=batch, verdicts_seen=seen)
+
+    def on_open(self) -> None:
+        """Subscribe as the first call of the stream."""
+        self._agents = AgentDirectory(self._clock)
+        self._send(subscribe_call(self._identity, self._standing))
+
+    async def on_message(self, message: pb.FrameworkServiceConnectResponse) -> None:
+        """Take in events; wait while the handlers are far behind, which holds the master back.
+
+        Raises:
+            CroupierError: if one says that the stream is over.
+        """
+        for event in message.events:
+            self._on_event(event)
+        while self._inbox.is_full(self._calls.awaited):
+            await self._inbox.room()
+
+    def beat(self) -> None:
+        """Send a heartbeat, unless a queued call is as good a sign of life."""
+        if not self._connection.queued:
+            self._send(pb.Call(heartbeat=pb.Heartbeat()))
+
+    def on_tick(self) -> None:
+        """Check the deadlines of calls."""
+        self._calls.on_tick()
+
+    def on_closed(self) -> None:
+        """Void the offers of the stream, and have calls wait for the next."""
+        self._calls.detach()
+        self._book.clear()
+
+    def is_fatal(self, error: CroupierError) -> bool:
+        """Return whether connecting again cannot help."""
+        return not isinstance(error, Unavailable | TooSlow)
+
+    def on_disconnected(self, disconnection: Disconnection) -> None:
+        """Log the end of a stream."""
+        error = disconnection.error
+        is_expected = self._tearing_down or isinstance(error, NotLeader)
         log_event(
-            logging.INFO if quiet else logging.WARNING,
-            name,
+            logging.INFO if is_expected else logging.WARNING,
+            disconnection.event,
             framework_id=self._standing.framework_id,
-            master=str(address),
+            master=str(disconnection.address),
             error=str(error),
-            retry_in_s=round(wait_s, 3),
+            retry_in_s=round(disconnection.retry_in_s, 3),
         )
 
-    async def _connect(self, address: Address) -> NoReturn:
-        self._agents = AgentDirectory(self._clock)
-        self._subscribed_at = None
-        self._link = Link(self, address, self._settings, self._clock)
-        try:
-            await self._link.run(subscribe_call(self._identity, self._standing))
-        finally:
-            self._calls.detach()
-            self._book.clear()
-            self._link = None
+    def _send(self, call: pb.Call) -> None:
+        is_queued = self._connection.send(call)
+        assert is_queued, "the outbox has room for all unanswered calls"
 
-    def _lived_s(self) -> float:
-        """How long the latest stream was subscribed, in seconds; 0 if it never was."""
-        return 0.0 if self._subscribed_at is None else self._clock.now() - self._subscribed_at
+    def _on_event(self, event: pb.Event) -> None:
+        try:
+            self._take_in(event)
+        except InvalidRequest as error:
+            log_event(
+                logging.WARNING,
+                "event_malformed",
+                event_kind=event.WhichOneof("event"),
+                error=str(error),
+            )
+        if event.HasField("error"):
+            raise error_from_wire(event.error)
 
     def _take_in(self, event: pb.Event) -> None:
         match event.WhichOneof("event"):
@@ -301,16 +300,12 @@ class Session:
                 self._on_subscribed(event.subscribed)
 
     def _on_subscribed(self, subscribed: pb.Subscribed) -> None:
-        assert self._link is not None
-        if self._subscribed_at is not None:
+        if self._connection.is_joined:
             return
-        self._subscribed_at = self._clock.now()
-        self._repeats.forget()
-        self._masters.served()
+        self._connection.join(from_milliseconds(subscribed.heartbeat_ms) or DEFAULT_HEARTBEAT_S)
         self._standing.framework_id = subscribed.framework_id
         self._inbox.put(Subscribed(subscribed.framework_id))
-        self._link.on_subscribed(from_milliseconds(subscribed.heartbeat_ms) or DEFAULT_HEARTBEAT_S)
-        self._calls.attach(self._link, subscribed.max_message_bytes)
+        self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO,
             "subscribed",

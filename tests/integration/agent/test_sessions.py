@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,7 +110,7 @@ async def test_heartbeats_go_as_often_as_the_master_asks(
 async def test_a_silent_master_is_left(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "MIN_SILENCE_S", 0.3)
+    monkeypatch.setattr(link, "TIMES", replace(link.TIMES, least_silence_s=0.3))
     master.heartbeat_ms = 50
     serving = await start()
     first = await master.agent()
@@ -126,7 +127,7 @@ async def test_a_silent_master_is_left(
 async def test_a_master_that_does_not_answer_register_is_left(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(link, "JOIN_S", 0.2)
+    monkeypatch.setattr(link, "TIMES", replace(link.TIMES, join_s=0.2))
     master.is_silent = True
     serving = await start()
     await master.agent(sessions=2)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
+from croupier.net.client_stream import SessionTimes
 from croupier.sdk import (
     CroupierError,
     Failure,
@@ -21,9 +22,14 @@ from croupier.sdk.settings import Settings
 from croupier.sdk.testing import FakeMaster
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
-HASTY = Settings(
-    backoff_first_s=0.02, backoff_cap_s=0.1, silence_least_s=0.3, explain_timeout_s=0.2
+HASTY_TIMES = SessionTimes(
+    backoff_first_s=0.02,
+    backoff_cap_s=0.1,
+    election_first_s=0.02,
+    settled_s=0.1,
+    least_silence_s=0.3,
 )
+HASTY = Settings(times=HASTY_TIMES)
 
 
 def task(task_id: str | None = None) -> Task:

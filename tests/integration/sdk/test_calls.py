@@ -278,7 +278,7 @@ async def test_a_call_that_is_not_answered_ends_by_its_deadline() -> None:
 
 async def test_the_deadline_does_not_run_while_disconnected() -> None:
     class Impatient(Recorder):
-        _settings = Settings(call_timeout_s=0.2, backoff_first_s=0.01, backoff_cap_s=0.05)
+        _settings = replace(HASTY, call_timeout_s=0.2)
 
     async with FakeMaster() as master:
         port = int(master.address.rpartition(":")[2])

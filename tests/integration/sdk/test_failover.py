@@ -16,7 +16,7 @@ from croupier.sdk import Conflict, TaskState, Unavailable
 from croupier.sdk.settings import Settings
 from croupier.sdk.testing import FakeMaster
 from tests.harness.eventually import eventually
-from tests.integration.sdk.recorder import HASTY, UNIT, Recorder, running, task
+from tests.integration.sdk.recorder import HASTY, HASTY_TIMES, UNIT, Recorder, running, task
 
 WAIT_S = 2.0
 
@@ -25,7 +25,15 @@ class Patient(Recorder):
     """Waits long between tries: whoever follows at once is told apart from who does not."""
 
     _settings: ClassVar[Settings] = replace(
-        HASTY, backoff_first_s=WAIT_S * 10, backoff_cap_s=WAIT_S * 10, election_cap_s=WAIT_S * 10
+        HASTY,
+        times=replace(
+            HASTY_TIMES,
+            backoff_first_s=WAIT_S * 10,
+            backoff_cap_s=WAIT_S * 10,
+            election_first_s=WAIT_S * 10,
+            election_cap_s=WAIT_S * 10,
+            settled_s=WAIT_S * 10,
+        ),
     )
 
 
@@ -138,7 +146,7 @@ async def test_while_nobody_leads_calls_wait() -> None:
 
 async def test_a_leader_that_cannot_be_reached_does_not_hold_up_the_search() -> None:
     class Hasty(Recorder):
-        _settings = replace(HASTY, connect_timeout_s=0.2)
+        _settings = replace(HASTY, times=replace(HASTY_TIMES, connect_s=0.2))
 
     [nobody] = free_addresses(1)
     async with FakeMaster() as master:

@@ -13,7 +13,7 @@ from croupier.sdk import Conflict, Offer, TaskState, TooSlow, Unavailable
 from croupier.sdk.inbox import Inbox
 from croupier.sdk.testing import FakeMaster
 from tests.harness.eventually import eventually
-from tests.integration.sdk.recorder import HASTY, UNIT, Recorder, running, task
+from tests.integration.sdk.recorder import HASTY, HASTY_TIMES, UNIT, Recorder, running, task
 
 
 async def test_it_subscribes_again_as_the_same_framework_and_client() -> None:
@@ -172,7 +172,7 @@ async def test_a_silent_master_is_left() -> None:
 
 async def test_a_master_that_does_not_answer_subscribe_is_left_for_the_next() -> None:
     class Hasty(Recorder):
-        _settings = replace(HASTY, subscribe_timeout_s=0.2)
+        _settings = replace(HASTY, times=replace(HASTY_TIMES, join_s=0.2))
 
     with socket.create_server(("127.0.0.1", 0)) as deaf, socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))

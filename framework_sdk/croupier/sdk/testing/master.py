@@ -13,9 +13,9 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, Source, TaskState, TaskStatus
 from croupier.net.address import Address
+from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
-from croupier.sdk.task_scope import end
 from croupier.sdk.testing.cluster import FakeOffer
 from croupier.sdk.testing.recorded import RecordedCall
 from croupier.sdk.testing.service import Manner, Service

@@ -23,7 +23,7 @@ from croupier.model.errors import (
 )
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Source, TaskState, TaskStatus
-from croupier.sdk.task_scope import end
+from croupier.net.task_scope import end
 from croupier.sdk.testing.cluster import Cluster
 from croupier.sdk.testing.recorded import RecordedCall, record
 from croupier.sdk.testing.stream import Context, Request, Response, Stream
