@@ -53,18 +53,6 @@ class StateCollector(Collector):
             yield from collect_all(STATE, leadership.current.driver.state)
 
 
-def _recovery_agents(term: Term) -> float | None:
-    return None if term.recovery is None else term.recovery.agents
-
-
-def _recovery_tasks(term: Term) -> float | None:
-    return None if term.recovery is None else term.recovery.tasks
-
-
-def _recovery_s(term: Term) -> float | None:
-    return None if term.recovery is None else term.recovery.complete_s
-
-
 def _agents(state: State) -> dict[str, float]:
     tally = Tally(agent.state.value for agent in state.agents.values())
     return {each.value: tally[each.value] for each in AgentState}
@@ -167,13 +155,19 @@ TERM: Final[tuple[Family[Term], ...]] = (
         lambda term: term.began_s,
     ),
     Family(
-        "recovery_agents", "Agents in the registry when the current term began.", _recovery_agents
+        "recovery_agents",
+        "Agents in the registry when the current term began.",
+        lambda term: term.recovery.agents,
     ),
-    Family("recovery_tasks", "Tasks in the registry when the current term began.", _recovery_tasks),
+    Family(
+        "recovery_tasks",
+        "Tasks in the registry when the current term began.",
+        lambda term: term.recovery.tasks,
+    ),
     Family(
         "recovery_seconds",
         "Time from the start of the current term until no agent was missing.",
-        _recovery_s,
+        lambda term: term.recovery.complete_s,
     ),
     Family(
         "queue_depth",

@@ -59,7 +59,7 @@ FACT_COUNTERS: Final = (
     ),
     FactCounter(
         "agent_removals",
-        "Agents that were suspected, disconnected or lost, by reason.",
+        "Agents that left: suspected, disconnected, unreachable, stopped or gone.",
         facts.AgentLeft,
         ("reason",),
         ("why",),

@@ -1,0 +1,174 @@
+"""Terms of this master, one after the other: it leads whenever it is elected."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from typing import TYPE_CHECKING, NoReturn
+
+from croupier.master.election import Election
+from croupier.master.ha_backend import HaBackend
+from croupier.master.leadership import Leadership
+from croupier.master.metrics import Metrics
+from croupier.master.session_limits import SessionLimits
+from croupier.master.term import Overtaken, Term, begin_term
+from croupier.model.clock import Clock
+from croupier.model.errors import CroupierError, FailedOver, Unavailable
+from croupier.model.store_position import StorePosition
+from croupier.net.backoff import Backoff
+from croupier.process.logging import get_logger
+
+if TYPE_CHECKING:  # cyclopts
+    from croupier.master.config import MasterConfig
+
+# A resignation must not delay the next leader; the lease ends by itself.
+RESIGN_S = 2.0
+# After a failed term, so that a store that fails each time is not asked all the time.
+RETRY_S = 0.2
+RETRY_CAP_S = 5.0
+
+_log = get_logger("croupier.master")
+
+
+class Terms:
+    """Begins and ends terms.
+
+    Attributes:
+        first_began: set once a term has begun.
+    """
+
+    def __init__(
+        self,
+        config: MasterConfig,
+        ha_backend: HaBackend,
+        leadership: Leadership,
+        metrics: Metrics,
+        clock: Clock,
+        limits: SessionLimits | None,
+    ) -> None:
+        """Announce each term to `leadership`; `limits` are of its sessions."""
+        self.first_began = asyncio.Event()
+        self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
+        self._metrics, self._clock, self._limits = metrics, clock, limits
+        self._term: Term | None = None
+        self._overtaken_by: StorePosition | None = None
+
+    async def run(self) -> NoReturn:
+        """Lead whenever this master is elected, until cancelled.
+
+        Raises:
+            CroupierError: if the store cannot be read; also, if there are no other masters,
+                the error that ended a term.
+        """
+        election, is_shared = self._ha_backend.election, self._ha_backend.is_shared
+        backoff = Backoff(RETRY_S, RETRY_CAP_S, random.Random())
+        while True:
+            await election.win()
+            won_at = self._clock.now()
+            error = await self._lead_once()
+            why = "failed_over" if isinstance(error, FailedOver) else "store_unavailable"
+            self._metrics.term_ended(why)
+            if isinstance(error, Overtaken):
+                # The next term compares its store with the position.
+                self._overtaken_by = error.position
+                if not is_shared:
+                    continue
+            elif not is_shared:
+                raise error
+            await resign(election)
+            if self._clock.now() - won_at > RETRY_CAP_S:
+                backoff.reset()
+            wait_s = backoff.next_s()
+            _log.warning(
+                "term_ended",
+                why=why,
+                reason=str(error),
+                leader=self._leadership.leader,
+                retry_in_s=round(wait_s, 3),
+            )
+            await asyncio.sleep(wait_s)
+
+    async def _lead_once(self) -> CroupierError:
+        """Run one term and return why it ended.
+
+        Raises:
+            Exception: if this master should not lead again after it.
+        """
+        serving = asyncio.create_task(self._serve(), name="term")
+        lost = asyncio.create_task(self._ha_backend.election.lost(), name="election")
+        tasks = (serving, lost)
+        for task in tasks:
+            task.add_done_callback(self._depose)
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:
+                # Also if the master is stopped at this moment.
+                await self._end()
+        return _end_reason(serving, lost)
+
+    async def _serve(self) -> None:
+        election = self._ha_backend.election
+        store = self._ha_backend.open_store()
+        try:
+            term = await begin_term(
+                self._config,
+                store,
+                self._metrics,
+                self._clock,
+                lambda: election.is_won,
+                self._limits,
+                self._overtaken_by,
+            )
+        except BaseException:
+            await store.close()
+            raise
+        self._term = term
+        if not election.is_won:
+            raise FailedOver("the election was lost before the term began")
+        self._leadership.begin(term)
+        self.first_began.set()
+        await term.serve()
+
+    def _depose(self, ended: asyncio.Task[None]) -> None:
+        """Depose the term in the turn of the loop in which it was lost."""
+        if ended.cancelled():
+            return
+        if self._ha_backend.is_shared or isinstance(ended.exception(), Overtaken):
+            self._leadership.end()
+            if self._term is not None:
+                self._term.depose(self._leadership.refusal())
+
+    async def _end(self) -> None:
+        self._leadership.end()
+        term, self._term = self._term, None
+        if term is not None:
+            await term.end(Unavailable("the master is stopping"))
+
+
+async def resign(election: Election) -> None:
+    """Resign in at most `RESIGN_S`; log a failure."""
+    try:
+        async with asyncio.timeout(RESIGN_S):
+            await election.resign()
+    except (CroupierError, TimeoutError) as error:
+        _log.warning("resignation_failed", error=str(error) or "it took too long")
+
+
+def _end_reason(serving: asyncio.Task[None], lost: asyncio.Task[None]) -> CroupierError:
+    """Return why a term ended, if another may begin.
+
+    Raises:
+        Exception: if none may.
+    """
+    if not serving.cancelled() and (error := serving.exception()) is not None:
+        if isinstance(error, FailedOver | Unavailable):
+            return error
+        raise error
+    if not lost.cancelled():
+        lost.result()
+    return FailedOver("the election was lost")
