@@ -1,4 +1,4 @@
-"""What every test may use."""
+"""Options and the summary of guarded checks for all tests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Tell how many checks of each guarded property said something."""
+    """Print how many checks of each guarded property met their condition."""
     if COUNTS:
         terminalreporter.section("guarded checks")
         width = max(map(len, COUNTS))

@@ -1,7 +1,7 @@
-"""Faults against real processes: bugs that are put in are found.
+"""Faults against real processes reveal injected bugs.
 
-That nothing is found without them is for `make chaos`; `python -m tests.chaos.real --mutants`
-goes through all bugs.
+`make chaos` shows that nothing is found without a bug; `python -m tests.chaos.real --mutants` runs
+all bugs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.chaos.real.mutation_run import kinds_found
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 
-# The others take longer to be noticed, by nature.
+# The other bugs take longer to show.
 @pytest.mark.parametrize("name", ["ledger", "updates"])
 async def test_each_bug_is_found(tmp_path: Path, name: str) -> None:
     mutant = MUTANTS[name]

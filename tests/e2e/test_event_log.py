@@ -1,4 +1,4 @@
-"""The event log of a real master under load, killed; and what `croupier replay` makes of it."""
+"""The event log of a real master that is killed under load, and its replay."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ AGENT = "cpus:4;mem:4GB;disk:1GB"
 
 
 async def under_load(cluster: Cluster, *weights: str, seconds: float = 4.0) -> None:
-    """Two frameworks that want all they can get, one that takes whole offers, and operators."""
+    """Run two greedy frameworks, one that takes whole offers, and operators."""
     async with AsyncExitStack() as stack:
         frameworks = [
             Steady("a", cluster.master, "cpus:1;mem:64MB", seconds=0.3, role="ads"),
@@ -42,7 +42,7 @@ async def under_load(cluster: Cluster, *weights: str, seconds: float = 4.0) -> N
                 assert ended.code == 0, ended.err
             fetch(f"http://{cluster.http}/metrics")
             await asyncio.sleep(seconds)
-        # The log must end while they are at work.
+        # The log must end while they are running.
         cluster.kill("master", signal.SIGKILL)
         await cluster.start_master()
 

@@ -1,4 +1,4 @@
-"""Fair shares, live: real daemons, real processes, frameworks that come in either order."""
+"""Fair shares, live: real daemons, real processes, frameworks that register in either order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LOPSIDED = ("cpus:18;mem:36GB;disk:1GB", {"A": "cpus:1;mem:1GB", "B": "cpus:1;me
 
 
 async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, float]) -> None:
-    """These many tasks and these shares, mostly: tasks end and begin all the time."""
+    """Check these task counts and shares in most samples: tasks end and start all the time."""
 
     async def holds() -> bool:
         seen: Counter[bool] = Counter()
@@ -43,10 +43,10 @@ async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, 
 @pytest.mark.parametrize(
     ("case", "wanted"), [(PAPER, {"A": 3, "B": 2}), (LOPSIDED, {"A": 12, "B": 3})]
 )
-async def test_late_comers_reach_their_share(
+async def test_a_late_framework_reaches_its_share(
     tmp_path: Path, case: tuple[str, dict[str, str]], wanted: dict[str, int], order: str
 ) -> None:
-    """The first takes everything; as its tasks end the second gets what is its due."""
+    """The first framework takes everything; as its tasks end the second reaches its share."""
     has, units = case
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(real_cluster(tmp_path, has))
@@ -63,7 +63,7 @@ async def test_late_comers_reach_their_share(
 
 @pytest.mark.parametrize("order", ["AB", "BA"])
 async def test_both_wait_for_the_first_agent(tmp_path: Path, order: str) -> None:
-    """Dealt from scratch, without an end: the paper's 3 and 2 at once, and they stay."""
+    """Tasks that never end: the paper's 3 and 2 tasks at once, and they stay."""
     has, units = PAPER
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(real_cluster(tmp_path))
@@ -92,7 +92,7 @@ async def test_weights_of_two_to_one(tmp_path: Path) -> None:
 
 
 async def test_a_slow_framework_and_a_quick_one_do_not_starve_each_other(tmp_path: Path) -> None:
-    """Neither declares demand, so each is offered whole remainders of one agent."""
+    """Neither declares a demand, so each is offered whole remainders of one agent."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
             real_cluster(tmp_path, "cpus:4;mem:4GB;disk:1GB", "cpus:4;mem:4GB;disk:1GB")

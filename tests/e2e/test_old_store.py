@@ -1,4 +1,4 @@
-"""A copy of the master's file that is put back after kill -9: refused, and no task runs twice."""
+"""A stale copy of the master's file restored after kill -9: refused, and no task runs twice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ FILES = ("master.db", "master.db-wal")
 
 
 class Writer(Framework):
-    """Launches tasks until it is done; each writes its own id into one file."""
+    """Launches tasks that write their ids into one file."""
 
     def __init__(self, master: str, file: Path) -> None:
         super().__init__("writer", master=master, demand=UNIT)
@@ -48,7 +48,7 @@ class Writer(Framework):
 
 
 def copy_of_the_stopped(cluster: Cluster, folder: Path) -> None:
-    """The database and its log, while the master stands still."""
+    """Copy the database and its log while the master is stopped."""
     master = cluster.processes["master"]
     master.send_signal(signal.SIGSTOP)
     folder.mkdir()
@@ -65,7 +65,7 @@ def put_back(folder: Path, target: Path) -> None:
 
 
 async def ends_refusing(cluster: Cluster) -> None:
-    """The master ends by itself, with one line that says what to do."""
+    """Check that the master exits with one line that says what to do."""
     process = cluster.processes["master"]
     await eventually(lambda: process.poll() is not None, 20, what="the master ends")
     del cluster.processes["master"]
@@ -76,7 +76,7 @@ async def ends_refusing(cluster: Cluster) -> None:
 
 
 def launches_by_epoch(cluster: Cluster) -> Counter[int]:
-    """How many tasks each master has launched."""
+    """Return how many tasks each master launched."""
     found: Counter[int] = Counter()
     epoch = 0
     for event in log_events(cluster.log("master")):
@@ -93,7 +93,7 @@ async def test_an_old_copy_is_refused_or_gone_on_with_and_no_task_runs_twice(
     async with real_cluster(tmp_path, HAS, HAS) as cluster:
         async with at_work(Writer(cluster.master, ran)) as writer:
             await eventually(lambda: len(writer.ended) > 4)
-            # The epoch is the same in the copy: only the number of commits tells that it is old.
+            # The epoch is the same in the copy: only the number of commits shows that it is stale.
             copy_of_the_stopped(cluster, tmp_path / "copy")
             known = len(writer.ended)
             await eventually(lambda: len(writer.ended) > known + 6)

@@ -36,20 +36,20 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 
 async def croupier(local: Local, *words: str) -> str:
-    """What the command printed; frameworks of the test go on meanwhile."""
+    """Return what the command printed; the test's frameworks run meanwhile."""
     done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
 
 async def running(local: Local) -> dict[str, int]:
-    """Tasks that have not ended, by the name of their framework."""
+    """Return the number of unfinished tasks of each framework name."""
     listed = json.loads(await croupier(local, "frameworks", "--json"))
     return {view["name"]: view["tasks"] for view in listed}
 
 
 class Polite(Steady):
-    """Ends what it is asked for itself."""
+    """Kills the tasks that it is asked for."""
 
     def __init__(self, name: str, master: str, unit: str, seconds: float, role: str) -> None:
         super().__init__(name, master, unit, seconds, role=role)
@@ -61,8 +61,8 @@ class Polite(Steady):
             await self.kill(task_id)
 
 
-async def test_who_starves_gets_its_share_back_and_no_more(local: Local) -> None:
-    """Tasks that never end fill the cluster; whoever comes later gets half of it all the same."""
+async def test_a_starving_framework_gets_its_share_and_no_more(local: Local) -> None:
+    """Tasks that never end fill the cluster; a later framework still gets half of it."""
     async with AsyncExitStack() as stack:
         early = Steady("early", local.master, UNIT, LONG)
         await stack.enter_async_context(at_work(early))
@@ -86,13 +86,13 @@ async def test_who_starves_gets_its_share_back_and_no_more(local: Local) -> None
         ended = json.loads(await croupier(local, "tasks", "--json"))
         reasons = {task["reason"] for task in ended if task["state"] == "KILLED"}
         assert reasons == {"PREEMPTED"}, ended
-        # Nobody is below any more: it ends there.
+        # No framework is below its share any more, so preemption stops.
         await asyncio.sleep(4)
         assert await is_even()
 
 
 async def test_a_guarantee_is_taken_back_within_its_timeout(local: Local) -> None:
-    """The framework that has too much is asked first, and ends its tasks itself."""
+    """The framework above its share is asked first, and kills its own tasks."""
     async with AsyncExitStack() as stack:
         batch = Polite("batch", local.master, UNIT, LONG, role="batch/nightly")
         await stack.enter_async_context(at_work(batch))
@@ -139,7 +139,7 @@ async def test_a_role_may_be_left_out(local: Local) -> None:
 
 
 class Decliner(Framework):
-    """Declines everything, and may be asked again soon."""
+    """Declines everything with a short filter."""
 
     def __init__(self, name: str, master: str, told: list[str]) -> None:
         super().__init__(name=name, role=name, master=master, failover_timeout_s=5)
@@ -156,7 +156,7 @@ class Decliner(Framework):
 
 
 class Needy(Decliner):
-    """Takes a little, so that all others have less; and after a pause all that it can get."""
+    """Takes a little, so that all others hold less; after a pause, takes everything."""
 
     async def on_offers(self, offers: list[Offer]) -> None:
         for offer in offers:
@@ -169,9 +169,9 @@ class Needy(Decliner):
 async def test_a_needy_framework_is_served_before_ten_decliners_are_asked_twice(
     tmp_path: Path,
 ) -> None:
-    """Ten decline one agent again and again; who wants it sees it after ten others at most.
+    """Ten frameworks keep declining one agent; a willing one gets it after at most ten others.
 
-    It holds something and they do not, so all ten come before it by their shares.
+    It holds something and they do not, so all ten precede it by their shares.
     """
     told: list[str] = []
     async with AsyncExitStack() as stack:

@@ -1,4 +1,4 @@
-"""A framework in several roles on a real cluster, over the death of its master."""
+"""A framework in several roles on a real cluster, across a restart of the master."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Two(Framework):
 
 
 async def roles_of_tasks(cluster: Cluster) -> list[tuple[str, int]]:
-    """Role and cpus of every task that runs."""
+    """Return role and cpus of every running task."""
     request = operator_pb2.ListTasksRequest()
     listed = await cluster.operator.ListTasks(request, timeout=10)
     return sorted(

@@ -18,7 +18,7 @@ OFFERING_S = 10.0
 
 
 async def test_what_was_answered_took_effect_once(tmp_path: Path) -> None:
-    """Every ACCEPT that was answered before the master was killed, by a plain framework."""
+    """Every ACCEPT that was answered before the kill took effect once, for a plain framework."""
     outcome = await measure(tmp_path / "cluster", tasks=150, accepts=50)
     assert outcome.violations == []
     assert (outcome.ran, outcome.twice) == (200, 0)

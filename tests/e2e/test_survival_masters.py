@@ -1,4 +1,4 @@
-"""Three masters and three members of etcd, of which some are killed.
+"""Three masters and three etcd members, some of them killed.
 
 `python -m tests.bench.failover` kills the leader twenty times.
 """
@@ -22,16 +22,16 @@ from tests.harness.eventually import eventually
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 LEASE_S = 2.0
-# etcd may need 2 s to choose a leader among its own members; a lease must outlast that.
+# etcd may need 2 s to elect a leader among its own members; a lease must outlast that.
 PATIENT_LEASE_S = 5.0
 # The target is the lease and 2 s on an idle machine; tests run beside others.
 FAILOVER_S = LEASE_S + 12.0
-# Offers may be this far apart while nothing is wrong but the machine's load.
+# Offers may be this far apart on a loaded machine without a fault.
 HICCUP_S = 4.0
 
 
 def accepted(judge: Judge, since_s: float, until_s: float) -> int:
-    """How many ACCEPTed tasks were answered ok in a time since the epoch."""
+    """Return how many launches were answered ok in that period of wall time."""
     return sum(
         isinstance(entry, Answered) and not entry.error and since_s < entry.time_s < until_s
         for entries in judge.entries().values()
@@ -45,14 +45,14 @@ async def judged(cluster: Cluster, judge: Judge) -> list[Violation]:
 
 
 async def test_the_leader_is_killed_twice(tmp_path: Path) -> None:
-    """Another leads and offers, and nothing is lost."""
+    """Another master leads and offers, and nothing is lost."""
     result = await measure(tmp_path / "cluster", kills=2, lease_s=LEASE_S)
     assert result.violations == []
     assert max(result.waits) < FAILOVER_S
 
 
 async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
-    """One member: nobody notices. Two: nothing new is decided, and all goes on by itself."""
+    """Without one member all continues. Without two nothing is decided; then all recovers."""
     async with several_masters(tmp_path / "cluster", PATIENT_LEASE_S) as (cluster, watcher):
         judge = Judge(cluster, SEED)
         leader = await cluster.leader()
@@ -69,11 +69,11 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
         lost_at = time.time()
         ended = len(read_ledger(cluster.folder / "ran").ends)
 
-        async def nobody_leads() -> bool:
+        async def no_master_leads() -> bool:
             return await cluster.leader() is None
 
-        await eventually(nobody_leads, PATIENT_LEASE_S + 5, "nobody leads any more")
-        # Long enough for tasks to end by themselves, and for ACCEPTs if there were any.
+        await eventually(no_master_leads, PATIENT_LEASE_S + 5, "no master leads")
+        # Long enough for tasks to end, and for ACCEPTs if there were any.
         await asyncio.sleep(2)
         assert accepted(judge, lost_at + PATIENT_LEASE_S, time.time()) == 0
         assert len(read_ledger(cluster.folder / "ran").ends) > ended
@@ -87,7 +87,7 @@ async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
 
 
 async def test_a_leader_is_cut_off_from_etcd(tmp_path: Path) -> None:
-    """It gives up leading before another does, and both decided nothing twice."""
+    """It steps down before another leads, and no decision is made twice."""
     async with several_masters(tmp_path / "cluster", LEASE_S) as (cluster, watcher):
         leader = await cluster.leader()
         assert leader is not None

@@ -1,4 +1,4 @@
-"""The wheel, in a clean environment, far from this checkout."""
+"""The wheel in a clean environment, outside this checkout."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Run = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Runs a program of an environment that holds the wheel and nothing of this checkout."""
+    """Return a runner for programs of an environment that contains only the wheel."""
     scratch = tmp_path_factory.mktemp("wheel")
     build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", str(scratch)]
     succeed([*build, str(REPO)], REPO)
@@ -60,7 +60,7 @@ def test_the_public_names_can_be_imported(installed: Run) -> None:
     assert "site-packages" in installed("python", "-W", "error", "-c", where)
 
 
-def test_the_wheel_holds_the_wire_contract_and_the_marks_of_typing(installed: Run) -> None:
+def test_the_wheel_contains_the_wire_contract_and_py_typed(installed: Run) -> None:
     list_files = (
         "from importlib.metadata import files\n"
         "print(*sorted(str(path) for path in files('croupier')), sep='\\n')"
@@ -73,7 +73,7 @@ def test_the_wheel_holds_the_wire_contract_and_the_marks_of_typing(installed: Ru
 
 
 def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
-    """Word for word, with nothing but the wheel, against a cluster of the wheel's own."""
+    """Run it verbatim with only the wheel installed, against a cluster of the wheel."""
     text = (REPO / "README.md").read_text()
     (code,) = re.findall(r"```python\n(from croupier\.sdk import.*?)```", text, re.DOTALL)
     assert len([line for line in code.splitlines() if line.strip()]) <= 30

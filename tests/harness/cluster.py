@@ -1,4 +1,4 @@
-"""A real cluster: daemons as processes of their own, on free ports, ended by pid."""
+"""A real cluster: daemons as separate processes, on free ports, ended by pid."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ START_S = 20.0
 
 
 class Cluster:
-    """A master and agents; frameworks are for the tests to bring."""
+    """A master and agents; tests add the frameworks."""
 
     def __init__(self, work_dir: Path) -> None:
         self.work_dir = work_dir
         self.listen, self.http = free_addresses(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        # Of daemons that are started from here on; None: that of the tests.
+        # For daemons started from here on; None for the tests' own environment.
         self.environment: Mapping[str, str] | None = None
         self._channel: grpc.aio.Channel = make_channel(self.listen)
         self.operator = OperatorServiceStub(self._channel)
@@ -49,7 +49,7 @@ class Cluster:
         await asyncio.wait_for(self._channel.channel_ready(), START_S)
 
     def begin_master(self, *flags: str) -> None:
-        """Start the master, which may refuse to serve."""
+        """Start the master without waiting; it may refuse to serve."""
         self._start(
             "master", "croupier.master", "--listen", str(self.listen), "--http", str(self.http),
             "--store", f"sqlite:{self.work_dir / 'master.db'}", *flags,
@@ -77,22 +77,22 @@ class Cluster:
         return list(listed.agents)
 
     async def frameworks(self) -> dict[str, operator_pb2.FrameworkView]:
-        """Frameworks by name."""
+        """Return the frameworks by name."""
         request = operator_pb2.ListFrameworksRequest()
         listed = await self.operator.ListFrameworks(request, timeout=10)
         return {view.framework.name: view for view in listed.frameworks}
 
     async def running(self) -> dict[str, int]:
-        """How many tasks have not ended, by the name of their framework."""
+        """Return the number of unfinished tasks of each framework name."""
         return {name: view.tasks for name, view in (await self.frameworks()).items()}
 
     async def shares(self) -> dict[str, float]:
-        """Dominant shares, offered and used, by the name of the framework."""
+        """Return the dominant share, offered and used, of each framework name."""
         views = await self.frameworks()
         return {name: round(view.share_ppm / 1e6, 3) for name, view in views.items()}
 
     async def conserved(self) -> bool:
-        """Whether nothing is used or offered any more, on any agent."""
+        """Return whether no agent has used or offered resources."""
         views = await self.agents()
         return not any(view.used.ByteSize() or view.offered.ByteSize() for view in views)
 
@@ -141,7 +141,7 @@ class Cluster:
 async def real_cluster(
     work_dir: Path, *agents: str, flags: tuple[str, ...] = ()
 ) -> AsyncIterator[Cluster]:
-    """A master, and an agent `host0`, `host1`, ... for each of the resources given."""
+    """Run a master, and agents `host0`, `host1`, ... with the given resources."""
     cluster = Cluster(work_dir)
     try:
         await cluster.start_master(*flags)
@@ -154,21 +154,21 @@ async def real_cluster(
 
 
 def fetch(url: str) -> str:
-    """The body of a page."""
+    """Return the body of a page."""
     with urllib.request.urlopen(url, timeout=10) as response:
         body: bytes = response.read()
         return body.decode()
 
 
 def log_events(text: str) -> list[dict[str, Any]]:
-    """The lines of a JSON log."""
+    """Return the lines of a JSON log."""
     return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
 def processes_with(marker: str) -> list[int]:
-    """Pids of processes whose command line or environment holds `marker`.
+    """Return the pids of processes whose command line or environment contains `marker`.
 
-    Not this one, nor the shims of tasks: they hold their tasks' words.
+    This process and the shims of tasks are left out; shims carry their tasks' commands.
     """
     found = []
     for entry in Path("/proc").iterdir():

@@ -1,8 +1,7 @@
-"""Programs that the tests need and nobody installs: out of Debian's packages, unpacked.
+"""Programs that tests need, unpacked from Debian packages without installing them.
 
-Taken from PATH, or from `.venv/tools` where an earlier run put it, or out of the package.
-Where there is none the test is skipped and says why; in CI it fails, because a check that
-never runs is none.
+A program is taken from PATH, from `.venv/tools` of an earlier run, or from the package. Without it
+the test is skipped with the reason. In CI it fails, because a check that never runs proves nothing.
 """
 
 from __future__ import annotations
@@ -20,11 +19,11 @@ DOWNLOAD_S = 90
 
 
 class NoProgram(Exception):
-    """There is no such program here and none can be had; says why."""
+    """The program is not available; the message says why."""
 
 
 def program(name: str, package: str) -> Path:
-    """Where the program is. Skips the test if it cannot be had, or fails it in CI."""
+    """Return the path of the program; skip the test, or fail it in CI, without it."""
     try:
         return found(name) or downloaded(name, package)
     except NoProgram as reason:
@@ -34,7 +33,7 @@ def program(name: str, package: str) -> Path:
 
 
 def found(name: str) -> Path | None:
-    """One that is there already."""
+    """Return the path of a program that is already present."""
     on_path = shutil.which(name)
     if on_path:
         return Path(on_path)
@@ -43,10 +42,10 @@ def found(name: str) -> Path | None:
 
 
 def downloaded(name: str, package: str) -> Path:
-    """The program out of Debian's `package`, kept for the next time.
+    """Unpack the program from Debian's `package` and keep it for the next run.
 
     Raises:
-        NoProgram: if this is no Debian, or its package cannot be reached.
+        NoProgram: if this is not Debian, or the package cannot be downloaded.
     """
     if not (shutil.which("apt-get") and shutil.which("dpkg-deb")):
         raise NoProgram(f"{name} is not on PATH, and there is no apt-get to fetch it with")
@@ -62,10 +61,10 @@ def downloaded(name: str, package: str) -> Path:
 
 
 def archive_of(name: str, package: str, scratch: Path) -> Path:
-    """Debian's `package`, downloaded into `scratch`.
+    """Download Debian's `package` into `scratch`.
 
     Raises:
-        NoProgram: if it cannot be.
+        NoProgram: if that fails.
     """
     # apt drops root for the download and must be able to write there.
     scratch.chmod(0o777)

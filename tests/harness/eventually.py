@@ -1,4 +1,4 @@
-"""Waiting for a condition, never for a time."""
+"""Wait for a condition, never for a time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ POLL_S = 0.01
 async def eventually(
     predicate: Callable[[], object | Awaitable[object]], timeout_s: float = 10.0, what: str = ""
 ) -> None:
-    """Return once `predicate` (a function, or one that is awaited) is true.
+    """Return once `predicate` (a function or a coroutine function) is true.
 
     Raises:
-        AssertionError: if it is not within `timeout_s`; `what` says what was hoped for.
+        AssertionError: if it is not within `timeout_s`; `what` names the condition.
     """
     deadline = time.monotonic() + timeout_s
     while True:

@@ -1,7 +1,7 @@
-"""How many checks of a property said something: told at the end of the test run.
+"""Counts of guarded checks, printed at the end of the test run.
 
-A property that holds under a condition is checked only where the condition does; a test that
-never meets it proves nothing. So each counts what it checked, and asks for a least number.
+A property that holds under a condition is checked only where the condition holds. A test that never
+meets the condition proves nothing, so each counts its checks and requires a minimum.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COUNTS: dict[str, int] = {}
 
 @dataclass(frozen=True)
 class Checked:
-    """One check: whether its condition held, whether the property did, and of what it spoke."""
+    """One check: whether its condition held, whether the property did, and its subject."""
 
     applies: bool
     holds: bool
@@ -23,7 +23,7 @@ class Checked:
 
 
 def assert_guarded(name: str, checks: Iterable[Checked], least: int) -> None:
-    """Every check whose condition holds must hold, and there must be at least so many."""
+    """Assert that every check whose condition holds succeeds, and that there are enough."""
     count = 0
     for check in checks:
         if check.applies:
@@ -34,5 +34,5 @@ def assert_guarded(name: str, checks: Iterable[Checked], least: int) -> None:
 
 
 def violations(checks: Iterable[Checked]) -> int:
-    """How many checks whose condition holds do not hold."""
+    """Return the number of failed checks whose condition holds."""
     return sum(check.applies and not check.holds for check in checks)

@@ -1,8 +1,8 @@
-"""A TCP proxy that stands in for a network: it can be cut, be slow, or lose everything.
+"""A TCP proxy that simulates network faults: cut, slow, or losing everything.
 
-Rule: a fault is between one client and one server, and who the client is, is found by whose
-process holds the other end of the connection; so clients that are given a server's address by
-others, as by NOT_LEADER, cannot get around it. In fair weather nobody is looked for.
+Rule: a fault is between one client and one server. The proxy identifies a client by the process
+that owns the other end of the connection, so a client that was redirected cannot bypass it. Clients
+are identified only while there is a fault.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ _ESTABLISHED = "01"
 
 
 class Weather(Enum):
-    """What becomes of what is sent."""
+    """The state of a network connection."""
 
     FAIR = "fair"
     CUT = "cut"  # connections are reset, and new ones refused
-    BLACK_HOLE = "black hole"  # all is swallowed, and nobody is told
+    BLACK_HOLE = "black hole"  # all data is lost silently
 
 
 @dataclass(slots=True)
 class Link:
-    """Between one client and one server, both ways.
+    """The network between one client and one server, in both directions.
 
     Attributes:
-        delay_s: by which everything is late.
-        cleared: a black hole is over.
+        delay_s: added delay in each direction.
+        cleared: set when a black hole ends.
     """
 
     weather: Weather = Weather.FAIR
@@ -44,18 +44,18 @@ class Link:
 
     @property
     def is_fair(self) -> bool:
-        """Whether nothing is wrong."""
+        """Return whether there is no fault."""
         return self.weather is Weather.FAIR and not self.delay_s
 
 
 @dataclass(slots=True, eq=False)
 class _Connection:
-    """From one client, by its port.
+    """A connection from a client, by its port.
 
     Attributes:
-        client: whose it is; None while nobody has asked.
-        link: what it goes by; None while that is fair and unknown.
-        has_lost: something was swallowed, so it cannot go on.
+        client: its client; None until it is identified.
+        link: the network it uses; None while there is no fault and it is unknown.
+        has_lost: data was lost, so the connection cannot continue.
     """
 
     port: int
@@ -70,12 +70,12 @@ class _Connection:
 
 
 class Proxy:
-    """Stands before one server, at `address`."""
+    """A proxy for one server, at `address`."""
 
     def __init__(
         self, server: Address, address: Address, pids: Callable[[], Mapping[int, str]]
     ) -> None:
-        """`pids` says which client each process is; others are the client `` (the test)."""
+        """Map processes to clients by `pids`; all others are the client `` (the test)."""
         self.server, self.address = server, address
         self._pids = pids
         self._links: dict[str, Link] = {}
@@ -84,7 +84,7 @@ class Proxy:
         self._listener: asyncio.Server | None = None
 
     async def start(self) -> None:
-        """Listen."""
+        """Start to listen."""
         host, port = self.address.host, self.address.port
         self._listener = await asyncio.start_server(self._on_client, host, port)
 
@@ -103,25 +103,25 @@ class Proxy:
         self.reset(client)
 
     def swallow(self, client: str) -> None:
-        """Lose what either side sends, from now on, while connections seem to stand."""
+        """Lose everything that either side sends from now on, without closing connections."""
         self._link(client).weather = Weather.BLACK_HOLE
         self._link(client).cleared.clear()
         self._identify()
 
     def slow_down(self, client: str, delay_s: float) -> None:
-        """Be late by so much, each way."""
+        """Delay data in each direction."""
         self._link(client).delay_s = delay_s
         self._identify()
 
     def reset(self, client: str) -> None:
-        """Break a client's connections; it may come again."""
+        """Reset a client's connections; it may reconnect."""
         self._identify()
         for connection in list(self._connections):
             if connection.client == client:
                 connection.abort()
 
     def heal(self, client: str) -> None:
-        """Fair weather; what was swallowed stays lost, so such connections are broken."""
+        """End all faults; reset connections that lost data."""
         link = self._link(client)
         for connection in list(self._connections):
             if connection.link is link and connection.has_lost:
@@ -158,7 +158,7 @@ class Proxy:
             connection.abort()
 
     def _identify(self) -> None:
-        """Find out whose the connections are that nobody has asked about yet."""
+        """Identify the clients of unidentified connections."""
         unknown = {each.port: each for each in self._connections if each.client is None}
         if not unknown:
             return
@@ -196,7 +196,7 @@ async def _pump(
 
 
 def _inodes(ports: Iterable[int]) -> dict[int, str]:
-    """The sockets of this machine that are connected from these ports."""
+    """Return the inodes of sockets that are connected from these ports."""
     wanted = set(ports)
     found: dict[int, str] = {}
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
@@ -209,7 +209,7 @@ def _inodes(ports: Iterable[int]) -> dict[int, str]:
 
 
 def _sockets_of(pid: int) -> list[str]:
-    """Inodes of a process's sockets."""
+    """Return the inodes of a process's sockets."""
     sockets = []
     with suppress(OSError):
         for entry in Path(f"/proc/{pid}/fd").iterdir():

@@ -1,4 +1,4 @@
-"""The judge of metrics passes what is sound and finds fault with what is not."""
+"""`promtool` accepts sound metrics and finds faults in others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The proxy that stands in for a network does what faults need of it."""
+"""The proxy simulates the network faults that tests need."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ async def echo(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> No
 
 @pytest.fixture
 async def proxy() -> AsyncIterator[Proxy]:
-    """Before a server that says what it is told, in this process, which is the client `me`."""
+    """Return a proxy for an echo server in this process, which is the client `me`."""
     server = await asyncio.start_server(echo, "127.0.0.1", 0)
     port = server.sockets[0].getsockname()[1]
     (front,) = free_addresses(1)
@@ -50,7 +50,7 @@ async def ask(connection: socket.socket, timeout_s: float = 5.0) -> bytes:
 
 
 async def heard(connection: socket.socket) -> bytes:
-    """What is answered; nothing if the connection is broken instead."""
+    """Return the answer; nothing if the connection was reset."""
     try:
         return await ask(connection)
     except ConnectionError:
@@ -65,12 +65,12 @@ async def connected(proxy: Proxy) -> socket.socket:
     return connection
 
 
-async def test_in_fair_weather_everything_gets_through(proxy: Proxy) -> None:
+async def test_without_a_fault_everything_gets_through(proxy: Proxy) -> None:
     with await connected(proxy) as connection:
         assert await ask(connection) == b"hello"
 
 
-async def test_a_cut_breaks_what_stands_and_lets_nobody_in(proxy: Proxy) -> None:
+async def test_a_cut_resets_connections_and_refuses_new_ones(proxy: Proxy) -> None:
     with await connected(proxy) as connection:
         assert await ask(connection) == b"hello"
         proxy.cut(ME)
@@ -85,11 +85,11 @@ async def test_a_cut_breaks_what_stands_and_lets_nobody_in(proxy: Proxy) -> None
 
 async def test_others_are_not_cut_off(proxy: Proxy) -> None:
     with await connected(proxy) as connection:
-        proxy.cut("somebody else")
+        proxy.cut("another")
         assert await ask(connection) == b"hello"
 
 
-async def test_a_black_hole_swallows_and_tells_nobody(proxy: Proxy) -> None:
+async def test_a_black_hole_loses_data_silently(proxy: Proxy) -> None:
     with await connected(proxy) as connection:
         assert await ask(connection) == b"hello"
         proxy.swallow(ME)
@@ -100,7 +100,7 @@ async def test_a_black_hole_swallows_and_tells_nobody(proxy: Proxy) -> None:
             await ask(connection)
 
 
-async def test_who_connects_into_a_black_hole_is_served_after_it(proxy: Proxy) -> None:
+async def test_a_client_that_connects_into_a_black_hole_is_served_after_it(proxy: Proxy) -> None:
     proxy.swallow(ME)
     with await connected(proxy) as connection:
         asking = asyncio.create_task(ask(connection))
@@ -110,7 +110,7 @@ async def test_who_connects_into_a_black_hole_is_served_after_it(proxy: Proxy) -
         assert await asking == b"hello"
 
 
-async def test_what_is_late_arrives_all_the_same(proxy: Proxy) -> None:
+async def test_delayed_data_arrives(proxy: Proxy) -> None:
     loop = asyncio.get_running_loop()
     with await connected(proxy) as connection:
         proxy.slow_down(ME, 0.1)
@@ -120,7 +120,7 @@ async def test_what_is_late_arrives_all_the_same(proxy: Proxy) -> None:
 
 
 async def test_a_master_that_is_far_away_is_reached(proxy: Proxy) -> None:
-    """Coming to speak with a peer takes two ways there and back, of 0.4 s each here."""
+    """Connecting takes two round trips, of 0.4 s each here."""
     async with running_master() as master:
         proxy.server = master.address
         proxy.slow_down(ME, 0.2)

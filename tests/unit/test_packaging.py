@@ -1,4 +1,4 @@
-"""The house: what stands at the top, and one namespace from four roots."""
+"""The layout: the top level, and one namespace from four roots."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tracked() -> list[Path]:
     return [Path(name) for name in listed.stdout.split("\0") if name]
 
 
-def test_nothing_else_stands_at_the_top() -> None:
+def test_the_top_level_contains_nothing_else() -> None:
     assert {path.parts[0] for path in tracked()} <= TOP
 
 
@@ -55,7 +55,7 @@ def test_every_package_is_typed(root: str) -> None:
     assert untyped == []
 
 
-def test_no_module_is_named_for_nothing() -> None:
+def test_no_module_has_a_vague_name() -> None:
     vague = {"utils", "helpers", "common", "manager", "base"}
     assert [path for path in tracked() if path.suffix == ".py" and path.stem in vague] == []
 
