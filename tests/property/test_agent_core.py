@@ -32,7 +32,7 @@ from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
-from croupier.agent.core.tasks import Key
+from croupier.agent.core.tasks import Key, Killing, Running
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -248,7 +248,9 @@ class AnAgent(RuleBasedStateMachine):
             self.heard.setdefault(key, task.updates.sequence)
         self.state.check()
         self.do(ev.AgentStarted())
-        assert {key for key, _ in self.looks} == self.state.adopting
+        live = {key for key, task in self.state.tasks.items() if task.is_live}
+        assert {key for key, _ in self.looks} == live | self.state.voided.keys()
+        assert self.state.adopting == len(self.looks)
 
     @rule(framework=FRAMEWORKS, task=TASKS)
     @precondition(lambda self: not self.looks and not self.state.voided)
@@ -318,10 +320,10 @@ class AnAgent(RuleBasedStateMachine):
         self.state.check()
         for key in self.watched:
             run = self.runs[self.run_of[key]]
-            known, void = self.state.tasks.get(key), self.state.voided.get(key)
-            assert (known is not None and known.pid == run.pid) or (
-                void is not None and void.pid == run.pid
-            )
+            task = self.state.tasks.get(key)
+            phase = self.state.voided.get(key) if task is None else task.phase
+            assert isinstance(phase, Running | Killing)
+            assert phase.pid == run.pid
 
     def teardown(self) -> None:
         """Once all processes end, nothing is held, and nothing is kept of them."""

@@ -215,13 +215,13 @@ class Agent:
     ) -> Supervisor:
         """Be ready to start processes, and end those that nobody knows any more."""
         metrics.shim_is(shim.kind)
-        known = {task.run for task in self.state.tasks.values() if task.is_live}
-        known |= {void.run for void in self.state.voided.values()}
         try:
             self._supervisor = Supervisor(
                 work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
             )
-            strays = await asyncio.to_thread(self._supervisor.forget_strays, known)
+            strays = await asyncio.to_thread(
+                self._supervisor.forget_strays, self.state.known_runs()
+            )
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
         if strays:

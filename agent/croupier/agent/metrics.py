@@ -224,7 +224,7 @@ class StateCollector(Collector):
         yield GaugeMetricFamily(
             "croupier_agent_unacknowledged_updates",
             "Status updates that wait for an acknowledgement.",
-            value=self._state.waiting(),
+            value=self._state.unacknowledged(),
         )
         yield GaugeMetricFamily(
             "croupier_agent_sandboxes_kept",

@@ -153,7 +153,6 @@ def _problems(problems: Iterable[Problem]) -> list[pb.HealthProblem]:
 
 
 def _task_to_wire(task: Task) -> pb.AgentTask:
-    assert task.status is not None
     return pb.AgentTask(
         framework_id=task.framework_id,
         task=task_to_wire(task.info),

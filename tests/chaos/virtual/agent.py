@@ -196,8 +196,7 @@ class AgentProcess(Process):
 
     def known_runs(self) -> set[str]:
         """Runs that may have a process, by what the agent knows."""
-        live = {task.run for task in self.state.tasks.values() if task.is_live}
-        return live | {void.run for void in self.state.voided.values()}
+        return self.state.known_runs()
 
     def on_crash(self) -> None:
         """Nobody watches the processes; what was on its way to the disk may be there or not."""
@@ -420,7 +419,6 @@ class AgentProcess(Process):
                 task.role,
             )
             for task in self.state.tasks.values()
-            if task.status is not None
         )
         heard = (self.state.cluster, self.state.master_epoch, self.state.position)
         register = partial(

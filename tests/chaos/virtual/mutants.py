@@ -14,6 +14,7 @@ from unittest.mock import patch
 from croupier.agent.core import on_life
 from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core import step as agent_step
+from croupier.agent.core.deadlines import ResendDeadline
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Launch, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
@@ -65,7 +66,7 @@ def _forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Itera
     yield from _ON_EXITED(state, event, now)
     task = state.tasks.get(event.key)
     if task is not None and not task.is_live:
-        state.deadlines.cancel(("resend", event.key))
+        state.deadlines.cancel(ResendDeadline(event.key))
         del state.tasks[event.key]
         yield Forget(event.key)
 

@@ -177,7 +177,7 @@ async def test_tasks_of_before_a_reboot_are_gone_unless_their_end_is_known(
     await start(boot_id=lambda: "boot-2")
     assert (await master.state("t1", FAILED)).exit_code == 3
     gone = await master.state("t2", GONE)
-    assert (gone.reason, gone.message) == (Reason.AGENT_REBOOTED, "the machine was started anew")
+    assert (gone.reason, gone.message) == (Reason.AGENT_REBOOTED, "the machine was rebooted")
     register = master.session.register
     assert register is not None
     assert register.boot_id == "boot-2"

@@ -159,7 +159,7 @@ class TestLaunchesThatFail:
         (problem,) = changed.problems
         assert (problem.part, problem.message) == (
             LAUNCH,
-            "3 launches in a row have failed, the last one thus: no processes",
+            "3 launches in a row have failed; last cause: no processes",
         )
         assert wait(effects) == health.FIRST_RETRY_S
         world.check(after=1.0)

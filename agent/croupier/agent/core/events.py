@@ -218,8 +218,11 @@ class DeadlinePassed:
     """The earliest deadline has come."""
 
 
-Event = (
+TaskEvent = Launch | Kill | Acknowledge | Resend | Started | NotStarted | LaunchFailed | Exited
+AgentEvent = (
     AgentStarted
+    | StopRequested
+    | DeadlinePassed
     | DiskFull
     | HealthChecked
     | Connected
@@ -227,16 +230,7 @@ Event = (
     | MasterSeen
     | Registered
     | Removed
-    | Launch
-    | Kill
-    | Acknowledge
-    | Resend
-    | Started
-    | LaunchFailed
-    | NotStarted
     | Adopted
     | Vanished
-    | Exited
-    | StopRequested
-    | DeadlinePassed
 )
+Event = TaskEvent | AgentEvent

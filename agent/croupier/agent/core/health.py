@@ -1,7 +1,7 @@
-"""Whether the agent can launch tasks, and when it tries again if it cannot.
+"""The agent's health: what keeps it from launching tasks, and when it checks that again.
 
-Rule: an agent becomes unhealthy on the first sign and healthy only by a thorough check. The
-waits between those checks double, and go on doubling if the agent fails again soon after.
+Rule: an agent becomes unhealthy on the first problem and healthy only by a thorough check. The
+waits between thorough checks double, and go on doubling if the agent fails again soon after.
 """
 
 from __future__ import annotations
@@ -11,28 +11,28 @@ from dataclasses import dataclass, field
 from croupier.model.health import LAUNCH, Problem
 from croupier.model.ids import FrameworkId
 
-# Between checks of a healthy agent.
+# The time between checks of a healthy agent.
 CHECK_EVERY_S = 5.0
-# The longest waits of an unhealthy agent for its first and for later checks.
+# The longest waits of an unhealthy agent for its first check and for later ones.
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
-# An agent that was healthy for so long begins again with short waits.
+# An agent that was healthy for this time begins again with short waits.
 STEADY_S = 120.0
-# Launches in a row that failed through the agent's fault: of several frameworks, or of one.
+# Launches in a row that fail through the agent's fault until it becomes unhealthy.
 FAILURES_OF_SEVERAL = 3
 FAILURES_OF_ONE = 10
 
 
 @dataclass(slots=True)
 class Health:
-    """What is wrong with the agent.
+    """What keeps the agent from launching tasks.
 
     Attributes:
         problems: empty if the agent is healthy.
-        failures: launches that failed in a row through the agent's fault.
-        failed: frameworks of these launches.
-        retries: doublings of the wait for the next check.
-        recovered_at: when the agent became healthy again; None if it always was.
+        failures: the number of launches in a row that failed through the agent's fault.
+        failed: the frameworks of these launches.
+        retries: how often the wait for the next check was doubled.
+        recovered_at: when the agent became healthy again; None if it always was healthy.
     """
 
     problems: tuple[Problem, ...] = ()
@@ -52,13 +52,11 @@ class Health:
         return float(min(FIRST_RETRY_S * 2.0**self.retries, LAST_RETRY_S))
 
     def fail(self, problems: tuple[Problem, ...], now: float) -> None:
-        """Become unhealthy, or stay so for these reasons."""
-        if not self.is_healthy:
-            self.problems = problems
-            return
+        """Become unhealthy, or replace the problems of an unhealthy agent."""
+        if self.is_healthy:
+            is_flapping = self.recovered_at is not None and now - self.recovered_at < STEADY_S
+            self.retries = min(self.retries + 1, 16) if is_flapping else 0
         self.problems = problems
-        is_flapping = self.recovered_at is not None and now - self.recovered_at < STEADY_S
-        self.retries = min(self.retries + 1, 16) if is_flapping else 0
 
     def fail_again(self, problems: tuple[Problem, ...]) -> None:
         """Stay unhealthy after a thorough check, and wait longer for the next one."""
@@ -66,29 +64,29 @@ class Health:
         self.retries = min(self.retries + 1, 16)
 
     def recover(self, now: float) -> None:
-        """Become healthy. The number of doublings stays, in case the agent fails again soon."""
+        """Become healthy. `retries` stays, in case the agent fails again soon."""
         self.problems = ()
         self.recovered_at = now
-        self.forgive()
+        self.reset_failures()
 
-    def forgive(self) -> None:
-        """A process was started: launches do not fail in a row."""
+    def reset_failures(self) -> None:
+        """Note that a launch succeeded."""
         if self.failures:
             self.failures = 0
             self.failed.clear()
 
-    def blame(self, framework_id: FrameworkId, cause: str) -> Problem | None:
-        """Count a launch that failed through the agent's fault; a problem if it was one of many."""
+    def count_failure(self, framework_id: FrameworkId, cause: str) -> Problem | None:
+        """Count a launch that failed through the agent's fault; return a problem after many."""
         self.failures += 1
         self.failed.add(framework_id)
         most = FAILURES_OF_SEVERAL if len(self.failed) > 1 else FAILURES_OF_ONE
         if self.failures < most:
             return None
-        message = f"{self.failures} launches in a row have failed, the last one thus: {cause}"
+        message = f"{self.failures} launches in a row have failed; last cause: {cause}"
         return Problem(LAUNCH, message)
 
     def check(self) -> None:
-        """Assert what always holds."""
+        """Assert every invariant."""
         assert len(self.failed) <= self.failures
         parts = [problem.part for problem in self.problems]
         assert len(parts) == len(set(parts)), "a part has one problem at a time"

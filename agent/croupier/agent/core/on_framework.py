@@ -1,7 +1,7 @@
-"""Runs of frameworks' programs, counted by the master: no order of an older one is obeyed.
+"""Epochs of frameworks, counted by the master: the agent obeys no order of an older epoch.
 
-Rule: what is remembered is bounded; of frameworks without tasks those go first that were
-heard of the longest time ago.
+Rule: the agent remembers a bounded number of them. Of frameworks without tasks, those go first
+whose epoch changed the longest time ago.
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ MOST_FRAMEWORKS = 10_000
 def note_framework_epoch(
     state: AgentState, framework_id: FrameworkId, epoch: int
 ) -> Iterator[Effect]:
-    """An order of this run of a framework's program came in."""
+    """Record the epoch of an order if it is new."""
     if epoch <= state.epochs.get(framework_id, 0):
         return
-    # Put at the end: the news is the latest.
+    # The latest change comes last.
     state.epochs.pop(framework_id, None)
     state.epochs[framework_id] = epoch
     yield Checkpoint(FrameworkRecord(framework_id, epoch))
     if len(state.epochs) > MOST_FRAMEWORKS:
-        yield from _forget_some(state)
+        yield from _forget_idle(state)
 
 
-def _forget_some(state: AgentState) -> Iterator[Effect]:
-    """Forget the older half of those without tasks: O(tasks), once in thousands of times."""
+def _forget_idle(state: AgentState) -> Iterator[Effect]:
+    """Forget the older half of the frameworks without tasks: O(tasks), and rare."""
     busy = {framework_id for framework_id, _ in state.tasks}
     idle = [each for each in state.epochs if each not in busy]
     for framework_id in idle[: len(idle) // 2]:

@@ -1,4 +1,4 @@
-"""The agent finds out that it cannot launch tasks, or that it can again."""
+"""Health checks and failed launches: the agent becomes unhealthy, or healthy again."""
 
 from __future__ import annotations
 
@@ -15,18 +15,15 @@ DISK_FULL = "the disk of the agent's work dir is full"
 
 
 def on_disk_full(state: AgentState, now: Now) -> Iterator[Effect]:
-    """The disk has no room for records of new tasks."""
+    """Become unhealthy: the disk has no room for records of new tasks."""
     yield from _fail(state, Problem(DISK, DISK_FULL), now)
 
 
 def on_health_checked(state: AgentState, event: HealthChecked, now: Now) -> Iterator[Effect]:
-    """Take in what a check has found, and ask for the next check."""
+    """Take over the result of a check, and ask for the next check."""
     health = state.health
     before = health.problems
-    if not before:
-        if event.problems:
-            health.fail(event.problems, now.at)
-    elif event.is_thorough:
+    if before and event.is_thorough:
         if event.problems:
             health.fail_again(event.problems)
         else:
@@ -38,18 +35,13 @@ def on_health_checked(state: AgentState, event: HealthChecked, now: Now) -> Iter
     yield _next_check(state)
 
 
-def on_started_well(state: AgentState) -> None:
-    """A process was started: launches do not fail in a row."""
-    state.health.forgive()
-
-
 def on_failed_launch(
     state: AgentState, framework_id: FrameworkId, cause: str, now: Now
 ) -> Iterator[Effect]:
-    """A launch failed through the agent's fault: look at once for the reason."""
+    """Count a launch that failed through the agent's fault, and check for the reason at once."""
     if not state.health.is_healthy:
         return
-    problem = state.health.blame(framework_id, cause)
+    problem = state.health.count_failure(framework_id, cause)
     if problem is not None:
         yield from _fail(state, problem, now)
     else:

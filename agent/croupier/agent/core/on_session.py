@@ -1,9 +1,10 @@
-"""Sessions with a master: one at a time, each opened with everything the agent knows."""
+"""Sessions with a master: one at a time, each opened with everything that the agent knows."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
 from croupier.agent.core.effects import (
     Checkpoint,
     Effect,
@@ -14,16 +15,16 @@ from croupier.agent.core.effects import (
 )
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
-from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Void
+from croupier.agent.core.state import AgentState, Joined, Joining
+from croupier.agent.core.tasks import Ended, Killing, Running
 from croupier.model.ids import AgentId
 
 
 def choose_agent_id(state: AgentState) -> Iterator[Effect]:
-    """Be somebody whom no master has heard of, and remember it before any does.
+    """Choose an id that no master knows, and record it before any master learns it.
 
-    If a master gave the name, and its word were lost, the master would deal an agent of
-    which nobody ever hears again, and launch tasks on it that never end.
+    If a master chose the id and its answer were lost, the master would offer an agent that does
+    not exist, and launch tasks on it that never end.
     """
     state.names += 1
     number = f".{state.names}" if state.names > 1 else ""
@@ -32,49 +33,49 @@ def choose_agent_id(state: AgentState) -> Iterator[Effect]:
 
 
 def on_connected(state: AgentState, session: int, now: Now) -> Iterator[Effect]:
-    """A stream is open: register with it."""
-    assert state.session is None
-    state.joining = session
-    yield from settle(state, now)
+    """Register in the new session as soon as possible."""
+    assert state.connection is None
+    state.connection = Joining(session)
+    yield from register_when_ready(state, now)
 
 
-def settle(state: AgentState, now: Now) -> Iterator[Effect]:
-    """Do what waits until it is known what has become of all runs of an earlier life.
+def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
+    """Do what must wait until the fate of all runs of an earlier life is known.
 
-    That is to remember the machine's run, by which a start of it is known; and, once no void
-    task holds anything either, to register with the session that waits.
+    The agent then records the machine's boot, by which it recognises the next reboot. It
+    registers in the session that waits once no void task holds anything either.
     """
     if state.adopting:
         return
     if state.recorded_boot_id != state.boot_id:
         state.recorded_boot_id = state.boot_id
         yield Checkpoint(state.record)
-    if state.joining is None or state.voided:
+    if not isinstance(state.connection, Joining) or state.voided:
         return
-    state.session, state.joining = state.joining, None
+    state.connection = Joined(state.connection.session)
     for task in state.tasks.values():
-        # REGISTER carries what waits, so this is the first time it is sent here.
+        # REGISTER carries the unacknowledged updates.
         if task.updates.waiting:
-            state.deadlines.set(("resend", task.key), now.at + task.updates.restart_resending())
-    yield SendRegister(state.session)
+            at = now.at + task.updates.restart_resending()
+            state.deadlines.set(ResendDeadline(task.key), at)
+    yield SendRegister(state.connection.session)
 
 
 def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
-    """A stream is over: nobody is told anything until there is another."""
-    if session == state.joining:
-        state.joining = None
-    elif session == state.session:
-        state.session = None
-        for key in state.tasks:
-            state.deadlines.cancel(("resend", key))
+    """Send nothing until there is another session."""
+    if state.connection is not None and session == state.connection.session:
+        if isinstance(state.connection, Joined):
+            for key in state.tasks:
+                state.deadlines.cancel(ResendDeadline(key))
+        state.connection = None
     yield from ()
 
 
 def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
-    """A master spoke that is to be obeyed: from now on an older one is not.
+    """Record a newer master.
 
-    A store that an operator has gone on with although it was older has counted fewer runs of the
-    frameworks' programs than this agent has heard of.
+    Where an operator has gone on with an older store, the store counted fewer epochs of the
+    frameworks than this agent has recorded. The agent then forgets these epochs.
     """
     if event.position is not None:
         known = state.position
@@ -89,12 +90,12 @@ def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
 
 
 def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
-    """The master has taken the agent in, and knows whether its records are all there."""
+    """Record that the master has registered the agent and knows of lost records."""
     agent_id = event.agent_id
     state.takes_refusals = event.takes_refusals
     if agent_id == state.agent_id and not state.incomplete:
         return
-    # Only an agent without an id is given one, and it has no tasks yet.
+    # The master chooses an id only for an agent that has none, and such an agent has no tasks.
     assert agent_id == state.agent_id or not state.tasks
     state.agent_id = agent_id
     state.incomplete = False
@@ -102,21 +103,21 @@ def on_registered(state: AgentState, event: Registered) -> Iterator[Effect]:
 
 
 def on_removed(state: AgentState) -> Iterator[Effect]:
-    """Everything is void: end all tasks, forget them, and come back as somebody new."""
+    """Kill and forget all tasks, and choose another id."""
     state.incomplete = False
     yield from choose_agent_id(state)
     tasks = list(state.tasks.values())
     state.tasks.clear()
     state.live, state.free = 0, state.total
-    state.session = state.joining = None
+    state.connection = None
     for task in tasks:
-        state.deadlines.cancel(("resend", task.key))
-        state.deadlines.cancel(("kill", task.key))
-        if task.is_live:
-            state.voided[task.key] = Void(task.run, task.pid)
-            yield Checkpoint(VoidRecord(*task.key))
-            if task.pid and task.key not in state.adopting:
-                yield Signal(task.key, task.pid, Force.KILL)
-        else:
+        state.deadlines.cancel(ResendDeadline(task.key))
+        state.deadlines.cancel(KillDeadline(task.key))
+        if isinstance(task.phase, Ended):
             yield Checkpoint(ForgetTask(*task.key))
             yield Forget(task.key)
+        else:
+            state.voided[task.key] = task.phase
+            yield Checkpoint(VoidRecord(*task.key))
+            if isinstance(task.phase, Running | Killing):
+                yield Signal(task.key, task.phase.pid, Force.KILL)

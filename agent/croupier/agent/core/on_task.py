@@ -1,7 +1,7 @@
-"""The life of tasks: launched, started, asked to end, ended.
+"""The life of tasks: they are launched, started, killed, and end.
 
-Rule: each `Spawn` and each `Adopt` is answered exactly once, and until then a task without a
-pid may have a process or not. So a task that is asked to end meanwhile ends with the answer.
+Rule: each `Spawn` and each `Adopt` is answered exactly once, and until then the task may have a
+process or not. A task that is asked to end meanwhile ends with the answer.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from signal import Signals
 
+from croupier.agent.core.deadlines import KillDeadline
 from croupier.agent.core.effects import (
     Checkpoint,
     Effect,
@@ -23,19 +24,28 @@ from croupier.agent.core.effects import (
 )
 from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
 from croupier.agent.core.on_framework import note_framework_epoch
-from croupier.agent.core.on_health import on_failed_launch, on_started_well
-from croupier.agent.core.on_session import settle
+from croupier.agent.core.on_health import on_failed_launch
+from croupier.agent.core.on_session import register_when_ready
 from croupier.agent.core.records import ForgetTask, KillRecord
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.status_updates import end, say
-from croupier.agent.core.tasks import Key, KillOrder, Task
+from croupier.agent.core.status_updates import Cause, add_task, change_state, end_task
+from croupier.agent.core.tasks import (
+    Adopting,
+    Ended,
+    Key,
+    Killing,
+    KillOrder,
+    Running,
+    Starting,
+    Task,
+)
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
-from croupier.model.ids import check_id
+from croupier.model.ids import DEFAULT_ROLE, check_id
 from croupier.model.resources import NOTHING
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState
 
-# When the daemon stops, no task is given longer than this to end by itself.
+# The longest grace of any task when the daemon stops.
 STOP_GRACE_MS = 5_000
 NOT_STARTED = "killed before it was started"
 RAN_BEFORE = (
@@ -45,99 +55,91 @@ RAN_BEFORE = (
 
 
 def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
-    """Start a task; one that is known already was launched by an order sent twice.
+    """Start a task. A task that is known already was launched by an order that was sent twice.
 
-    A task that has a sandbox and is not known any more has run and ended. So a master whose
-    store was put back to an earlier time cannot have it run a second time.
+    A task that has a sandbox and is not known any more has run and ended. Its launch is rejected,
+    so that a master with an older copy of its store cannot run it a second time.
     """
     framework_id, info = order.framework_id, order.task
     key = (framework_id, info.task_id)
     if key in state.tasks or key in state.voided:
         return
     if not state.health.is_healthy and state.takes_refusals:
-        # Nothing of it is recorded: the disk may have room for the ends of other tasks only.
+        # Not recorded: the disk may only have room for the ends of other tasks.
         if state.session is not None:
             yield RefuseLaunch(state.session, key, _unhealthy(state))
         return
-    reason, objection = _objection(state, order)
-    if objection:
-        # It never holds anything, so it is not counted in; and its words, which may be many,
-        # are of no use any more.
-        refused = replace(info, command=Command())
-        task = state.tasks[key] = Task(framework_id, refused, order.role)
-        yield from say(state, task, TaskState.DROPPED, now, reason=reason, message=objection)
+    rejection = _rejection(state, order)
+    if rejection is not None:
+        # The command may be large, and is of no use any more.
+        info = replace(info, command=Command())
+        yield from add_task(
+            state, framework_id, info, order.role, Ended(), TaskState.DROPPED, now, rejection
+        )
         return
     yield from note_framework_epoch(state, framework_id, order.framework_epoch)
     state.runs += 1
-    task = Task(framework_id, info, order.role, f"{state.life}-{state.runs}")
-    state.tasks[key] = task
-    state.free -= info.resources
-    state.live += 1
-    yield from say(state, task, TaskState.STARTING, now)
-    yield Spawn(key, task.run)
+    run = f"{state.life}-{state.runs}"
+    yield from add_task(
+        state, framework_id, info, order.role, Starting(run), TaskState.STARTING, now
+    )
+    yield Spawn(key, run)
 
 
 def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
-    """The process runs; it may not be wanted any more."""
+    """Note the process of a task, and kill it if it is not wanted any more."""
     void = state.voided.get(key)
     if void is not None:
-        void.pid = pid
+        state.set_void(key, Running(void.run, pid))
         yield Signal(key, pid, Force.KILL)
         return
     task = state.tasks[key]
-    assert task.is_live
-    assert not task.pid
-    task.pid = pid
-    on_started_well(state)
-    yield from say(state, task, TaskState.RUNNING, now, source=Source.EXECUTOR)
-    if task.kill is not None:
-        yield from press(state, task, now)
+    phase = task.phase
+    assert isinstance(phase, Starting)
+    state.health.reset_failures()
+    running = Running(phase.run, pid)
+    cause = Cause(Source.EXECUTOR)
+    yield from change_state(state, task, running, TaskState.RUNNING, now, cause)
+    if phase.kill is not None:
+        yield from begin_killing(state, task, running, phase.kill, now)
 
 
 def on_launch_failed(state: AgentState, event: LaunchFailed, now: Now) -> Iterator[Effect]:
-    """There is no process."""
-    state.adopting.discard(event.key)
+    """End a task whose process could not be started."""
     if event.cause:
         yield from on_failed_launch(state, event.key[0], event.cause, now)
     if event.key in state.voided:
         yield from end_void(state, event.key, now)
         return
     task = state.tasks[event.key]
-    assert task.is_live
-    assert not task.pid
-    yield from end(
-        state,
-        task,
-        TaskState.FAILED,
-        now,
-        reason=Reason.CONTAINER_LAUNCH_FAILED,
-        message=event.message,
-        exit_code=event.exit_code,
+    assert isinstance(task.phase, Starting | Adopting)
+    cause = Cause(
+        reason=Reason.CONTAINER_LAUNCH_FAILED, message=event.message, exit_code=event.exit_code
     )
-    yield from settle(state, now)
+    yield from end_task(state, task, TaskState.FAILED, now, cause)
+    yield from register_when_ready(state, now)
 
 
 def on_not_started(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
-    """There is no process, as was wanted."""
+    """End a task that was killed before it was started."""
     if key in state.voided:
         yield from end_void(state, key, now)
         return
     task = state.tasks[key]
-    assert task.is_live
-    assert not task.pid
-    assert task.kill is not None
-    reason = task.kill.reason or Reason.TASK_KILLED_DURING_LAUNCH
-    yield from end(state, task, TaskState.KILLED, now, reason=reason, message=NOT_STARTED)
+    assert isinstance(task.phase, Starting | Adopting)
+    assert task.phase.kill is not None
+    reason = task.phase.kill.reason or Reason.TASK_KILLED_DURING_LAUNCH
+    cause = Cause(reason=reason, message=NOT_STARTED)
+    yield from end_task(state, task, TaskState.KILLED, now, cause)
 
 
 def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
-    """The process has ended, and what was left of it."""
-    state.adopting.discard(event.key)
+    """End a task whose process has ended."""
     if event.key in state.voided:
         yield from end_void(state, event.key, now)
         return
     task = state.tasks[event.key]
-    message = _how(event)
+    message = _how_it_ended(event)
     if task.kill is not None:
         new, reason = TaskState.KILLED, task.kill.reason
     elif event.unknown:
@@ -146,18 +148,10 @@ def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
         new, reason, message = TaskState.FINISHED, Reason.NONE, ""
     else:
         new, reason = TaskState.FAILED, Reason.COMMAND_EXECUTOR_FAILED
-    yield from end(
-        state,
-        task,
-        new,
-        now,
-        source=Source.AGENT if event.unknown else Source.EXECUTOR,
-        reason=reason,
-        message=message,
-        exit_code=event.exit_code,
-        signal=event.signal,
-    )
-    yield from settle(state, now)
+    source = Source.AGENT if event.unknown else Source.EXECUTOR
+    cause = Cause(source, reason, message, event.exit_code, event.signal)
+    yield from end_task(state, task, new, now, cause)
+    yield from register_when_ready(state, now)
 
 
 def on_kill(state: AgentState, event: Kill, now: Now) -> Iterator[Effect]:
@@ -172,12 +166,12 @@ def on_kill(state: AgentState, event: Kill, now: Now) -> Iterator[Effect]:
         grace_ms = task.info.grace_ms if event.grace_ms is None else event.grace_ms
         yield from _kill(state, task, KillOrder(event.reason, grace_ms), now)
     elif key not in state.voided:
-        # Whoever asks must be told that there is nothing to end, until they know it.
-        nothing = TaskInfo(event.task_id, Command(), NOTHING)
-        task = state.tasks[key] = Task(event.framework_id, nothing)
-        message = "the agent has no such task"
-        reason = Reason.TASK_UNKNOWN
-        yield from say(state, task, TaskState.GONE, now, reason=reason, message=message)
+        # Sent until acknowledged: the framework must learn that there is nothing to kill.
+        info = TaskInfo(event.task_id, Command(), NOTHING)
+        cause = Cause(reason=Reason.TASK_UNKNOWN, message="the agent has no such task")
+        yield from add_task(
+            state, event.framework_id, info, DEFAULT_ROLE, Ended(), TaskState.GONE, now, cause
+        )
 
 
 def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
@@ -188,70 +182,83 @@ def on_stop_requested(state: AgentState, now: Now) -> Iterator[Effect]:
         yield from _kill(state, task, KillOrder(Reason.AGENT_STOPPED, grace_ms), now)
 
 
-def press(state: AgentState, task: Task, now: Now) -> Iterator[Effect]:
-    """Have the process of a task that is to end do so; it has just been found or started."""
-    assert task.kill is not None
-    if task.state is not TaskState.KILLING:
-        yield from say(state, task, TaskState.KILLING, now, reason=task.kill.reason)
-    state.deadlines.set_at_most(("kill", task.key), now.at + task.kill.grace_ms / 1000)
-    yield Signal(task.key, task.pid, Force.TERMINATE)
+def begin_killing(
+    state: AgentState, task: Task, running: Running, order: KillOrder, now: Now
+) -> Iterator[Effect]:
+    """Ask the process of a task to end."""
+    killing = Killing(running.run, running.pid, order)
+    if task.state is TaskState.KILLING:
+        state.set_phase(task, killing)
+    else:
+        cause = Cause(reason=order.reason)
+        yield from change_state(state, task, killing, TaskState.KILLING, now, cause)
+    _kill_within(state, task, order, now)
+    yield Signal(task.key, running.pid, Force.TERMINATE)
 
 
 def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
-    """Nothing is left of a void task."""
-    void = state.voided.pop(key)
-    state.adopting.discard(key)
+    """Forget a void task that has no process."""
+    run = state.voided[key].run
+    state.set_void(key, None)
     yield Checkpoint(ForgetTask(*key))
-    yield ForgetRun(key, void.run)
+    yield ForgetRun(key, run)
     yield Forget(key)
-    yield from settle(state, now)
+    yield from register_when_ready(state, now)
 
 
-def _kill(state: AgentState, task: Task, wish: KillOrder, now: Now) -> Iterator[Effect]:
-    if not task.is_live:
+def _kill(state: AgentState, task: Task, order: KillOrder, now: Now) -> Iterator[Effect]:
+    phase, before = task.phase, task.kill
+    if isinstance(phase, Ended):
         return
-    before = task.kill
-    if before is not None and before.grace_ms <= wish.grace_ms:
+    if before is not None:
+        if before.grace_ms <= order.grace_ms:
+            return
+        order = KillOrder(before.reason, order.grace_ms)
+    yield Checkpoint(KillRecord(*task.key, order.grace_ms, order.reason))
+    if isinstance(phase, Running):
+        yield from begin_killing(state, task, phase, order, now)
         return
-    task.kill = wish if before is None else KillOrder(before.reason, wish.grace_ms)
-    yield Checkpoint(KillRecord(*task.key, task.kill.grace_ms, task.kill.reason))
-    if task.key in state.adopting:
-        return
-    if before is None and task.pid:
-        yield from press(state, task, now)
-    else:
-        # Without a pid too: a task that has stopped its shim is never known to have started.
-        state.deadlines.set_at_most(("kill", task.key), now.at + wish.grace_ms / 1000)
+    state.set_phase(task, replace(phase, kill=order))
+    if not isinstance(phase, Adopting):
+        # While it starts too: a task that has stopped its shim never counts as started.
+        _kill_within(state, task, order, now)
 
 
-def _objection(state: AgentState, order: Launch) -> tuple[Reason, str]:
-    """Why the task cannot be started here; empty if it can. The master has checked it before."""
+def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> None:
+    state.deadlines.set_at_most(KillDeadline(task.key), now.at + order.grace_ms / 1000)
+
+
+def _rejection(state: AgentState, order: Launch) -> Cause | None:
+    """Return why the task cannot be started here; None if it can. The master checked it before."""
     info = order.task
     try:
         check_id("framework", order.framework_id)
         info.check()
     except InvalidRequest as error:
-        return Reason.TASK_INVALID, str(error)
+        return Cause(reason=Reason.TASK_INVALID, message=str(error))
+    reason = Reason.INVALID_OFFERS
     if state.stopping:
-        return Reason.AGENT_STOPPED, "the agent is stopping"
-    if state.is_outdated(order.framework_id, order.framework_epoch):
-        return Reason.INVALID_OFFERS, "a newer run of the framework has taken over"
-    if not state.health.is_healthy:
-        return Reason.CONTAINER_LAUNCH_FAILED, _unhealthy(state)
-    if order.has_sandbox:
+        reason, message = Reason.AGENT_STOPPED, "the agent is stopping"
+    elif state.is_outdated(order.framework_id, order.framework_epoch):
+        message = "a newer run of the framework has taken over"
+    elif not state.health.is_healthy:
+        reason, message = Reason.CONTAINER_LAUNCH_FAILED, _unhealthy(state)
+    elif order.has_sandbox:
         # The agent has forgotten the task, so its framework knew how it had ended.
-        return Reason.TASK_INVALID, RAN_BEFORE
-    if not info.resources <= state.free:
+        reason, message = Reason.TASK_INVALID, RAN_BEFORE
+    elif not info.resources <= state.free:
         free = state.free or "nothing"
-        return Reason.INVALID_OFFERS, f"it takes {info.resources}, but the agent has {free} free"
-    return Reason.NONE, ""
+        message = f"it takes {info.resources}, but the agent has {free} free"
+    else:
+        return None
+    return Cause(reason=reason, message=message)
 
 
 def _unhealthy(state: AgentState) -> str:
     return f"the agent cannot launch tasks now: {problems_text(state.health.problems)}"
 
 
-def _how(event: Exited) -> str:
+def _how_it_ended(event: Exited) -> str:
     if event.unknown:
         return "what watched over the task was killed; how the task ended is not known"
     if event.signal is None:

@@ -1,9 +1,11 @@
-"""Updates that are acknowledged, or not."""
+"""Acknowledgements of updates, and updates that are sent again."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import assert_never
 
+from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
 from croupier.agent.core.effects import (
     Acknowledged,
     Checkpoint,
@@ -21,21 +23,21 @@ from croupier.model.ids import FrameworkId
 
 
 def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iterator[Effect]:
-    """The framework has the updates up to `sequence`; the last one of a task ends its story."""
+    """Drop the updates up to `sequence`; forget a task whose last update this is."""
     task = state.tasks.get(key)
     count = task.updates.acknowledge(sequence) if task else 0
     if task is None or not count:
         return
-    # A number above all that were given acknowledges those, and none that is yet to come.
+    # A number above the last one acknowledges no update that is still to come.
     sequence = min(sequence, task.updates.sequence)
     yield Acknowledged(count)
-    # Lazily: one that is lost with the agent makes the agent ask for it again.
+    # Lazy: if the record is lost with the agent, the update is only sent again.
     if task.updates.waiting or task.is_live:
         yield Checkpoint(AcknowledgedRecord(*key, sequence), lazy=True)
     if task.updates.waiting:
-        _watch_for_silence(state, task, now)
+        _restart_resending(state, task, now)
         return
-    state.deadlines.cancel(("resend", key))
+    state.deadlines.cancel(ResendDeadline(key))
     if not task.is_live:
         del state.tasks[key]
         yield Checkpoint(ForgetTask(*key), lazy=True)
@@ -43,29 +45,32 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
 
 
 def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterator[Effect]:
-    """Send again what the framework may have missed. O(tasks)."""
+    """Send all unacknowledged updates of a framework's tasks again. O(tasks)."""
     if state.session is None:
         return
     for task in state.tasks.values():
         if task.framework_id == framework_id and task.updates.waiting:
-            _watch_for_silence(state, task, now)
+            _restart_resending(state, task, now)
             yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
 
 
 def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
-    """Do what has come due: force an end, or say again what nobody has acknowledged."""
-    for kind, key in state.deadlines.due(now.at):
-        task = state.tasks[key]
-        if kind == "kill":
-            yield Signal(key, task.pid, Force.KILL)
-        else:
-            assert state.session is not None
-            at = now.at + task.updates.put_off_resending()
-            state.deadlines.set(("resend", key), at)
-            yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
+    """Act on every deadline that has passed."""
+    for deadline in state.deadlines.due(now.at):
+        task = state.tasks[deadline.key]
+        match deadline:
+            case KillDeadline(key):
+                yield Signal(key, task.pid, Force.KILL)
+            case ResendDeadline():
+                assert state.session is not None
+                state.deadlines.set(deadline, now.at + task.updates.put_off_resending())
+                yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
+            case _:
+                assert_never(deadline)
 
 
-def _watch_for_silence(state: AgentState, task: Task, now: Now) -> None:
-    """Begin anew to wait for an acknowledgement."""
+def _restart_resending(state: AgentState, task: Task, now: Now) -> None:
+    """Wait the shortest time again for an acknowledgement."""
     if state.session is not None:
-        state.deadlines.set(("resend", task.key), now.at + task.updates.restart_resending())
+        at = now.at + task.updates.restart_resending()
+        state.deadlines.set(ResendDeadline(task.key), at)

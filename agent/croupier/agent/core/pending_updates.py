@@ -1,7 +1,7 @@
 """A task's status updates, numbered from 1, each kept until it is acknowledged.
 
-Rule: what waits is always the last numbers without a gap, for an acknowledgement covers
-everything up to its number.
+Rule: an acknowledgement covers all updates up to its number, so the unacknowledged updates are
+the last ones, without a gap.
 """
 
 from __future__ import annotations
@@ -15,45 +15,45 @@ LAST_RESEND_S = 600.0
 
 
 class PendingUpdates:
-    """What one task has told its framework, as far as the agent cannot be sure that it knows."""
+    """The unacknowledged updates of one task."""
 
     __slots__ = ("_resend_s", "sequence", "waiting")
 
     def __init__(self) -> None:
-        """Begin with nothing said."""
+        """Begin without updates."""
         self.waiting: deque[TaskStatus] = deque()
-        """Oldest first."""
+        """Unacknowledged updates, oldest first."""
         self.sequence = 0
         """The number of the latest update."""
         self._resend_s = FIRST_RESEND_S
 
     def add(self, status: TaskStatus) -> None:
-        """Keep the next update."""
+        """Add the next update."""
         assert status.sequence == self.sequence + 1
         self.sequence = status.sequence
         self.waiting.append(status)
 
     def restore(self, status: TaskStatus) -> None:
-        """Keep the next update of an earlier life; after a gap, what came before is lost."""
+        """Add an update of an earlier life; a gap means that the updates before it are lost."""
         if status.sequence != self.sequence + 1:
             self.waiting.clear()
         self.sequence = status.sequence
         self.waiting.append(status)
 
     def acknowledge(self, sequence: int) -> int:
-        """Forget everything up to and with `sequence`; the number of updates that was."""
+        """Drop all updates up to `sequence`; return how many there were."""
         before = len(self.waiting)
         while self.waiting and self.waiting[0].sequence <= sequence:
             self.waiting.popleft()
         return before - len(self.waiting)
 
     def restart_resending(self) -> float:
-        """Somebody listens (again): seconds until the coming resend, the shortest wait."""
+        """Return the shortest wait until the coming resend, in seconds."""
         self._resend_s = FIRST_RESEND_S
         return self._resend_s
 
     def put_off_resending(self) -> float:
-        """It was sent once more: seconds until the coming resend, twice the last wait."""
+        """Return twice the last wait until the coming resend, in seconds."""
         self._resend_s = min(self._resend_s * 2, LAST_RESEND_S)
         return self._resend_s
 

@@ -20,7 +20,7 @@ from croupier.agent.core.records import (
     VoidRecord,
 )
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
-from croupier.agent.core.tasks import Key, KillOrder, Task, Void
+from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
 from croupier.model.errors import Conflict
 from croupier.model.resources import Resources
 from croupier.model.store_position import MAX_EPOCH
@@ -103,34 +103,37 @@ def _apply(state: AgentState, record: TaskFact) -> bool:
     if isinstance(record, TaskRecord):
         # The agent's own record of its name may be among what is lost.
         state.agent_id = record.first.agent_id
-        state.tasks[key] = task = Task(key[0], record.info, record.role, record.run)
+        phase = Adopting(record.run)
+        task = state.tasks[key] = Task(key[0], record.info, record.role, phase, record.first)
         _restore(task, record.first)
         return True
     if isinstance(record, ForgetTask):
         return (state.tasks.pop(key, None) or state.voided.pop(key, None)) is not None
-    task_or_none = state.tasks.get(key)
-    if task_or_none is None:
+    known = state.tasks.get(key)
+    if known is None:
         return False
-    task = task_or_none
     match record:
         case UpdateRecord(status):
-            _restore(task, status)
+            _restore(known, status)
         case KillRecord(_, _, grace_ms, reason):
-            task.kill = KillOrder(reason, grace_ms)
+            if isinstance(known.phase, Adopting):
+                known.phase = Adopting(known.phase.run, KillOrder(reason, grace_ms))
         case AcknowledgedRecord(_, _, sequence):
-            task.updates.acknowledge(sequence)
+            known.updates.acknowledge(sequence)
         case VoidRecord():
             del state.tasks[key]
-            state.voided[key] = Void(task.run)
+            state.voided[key] = Adopting(known.run)
     return True
 
 
 def _restore(task: Task, status: TaskStatus) -> None:
     task.updates.restore(status)
-    task.status, task.state, task.pid = status, status.state, status.pid
-    if status.state is TaskState.KILLING and task.kill is None:
-        # The wish itself is among what is lost, but it was obeyed.
-        task.kill = KillOrder(status.reason, task.info.grace_ms)
+    task.status = status
+    if status.state.is_terminal:
+        task.phase = Ended()
+    elif status.state is TaskState.KILLING and task.kill is None:
+        # The record of the kill is lost, but the agent had obeyed it.
+        task.phase = Adopting(task.run, KillOrder(status.reason, task.info.grace_ms))
 
 
 def _settle(state: AgentState) -> None:
@@ -144,12 +147,12 @@ def _settle(state: AgentState) -> None:
         if task.is_live:
             held = held + task.info.resources
             state.live += 1
-            state.adopting.add(key)
+            state.adopting += 1
         elif not task.updates.waiting:
             over.append(key)
     for key in over:
         del state.tasks[key]
-    state.adopting.update(state.voided)
+    state.adopting += len(state.voided)
     if not held <= state.total:
         raise Conflict(
             f"the agent's tasks hold {held}, but it has {state.total} now; give it as much"
@@ -161,12 +164,11 @@ def _settle(state: AgentState) -> None:
 def _void_strangers(state: AgentState) -> None:
     """An agent that was removed took another name, and left the tasks of the former behind."""
     for key, task in list(state.tasks.items()):
-        assert task.status is not None
         if task.status.agent_id == state.agent_id:
             continue
         del state.tasks[key]
         if task.is_live:
-            state.voided[key] = Void(task.run)
+            state.voided[key] = Adopting(task.run)
             state.to_void.append(key)
         else:
             state.to_forget.add(key)
@@ -182,5 +184,5 @@ def _void_overfull(state: AgentState) -> None:
             free -= task.info.resources
             continue
         del state.tasks[key]
-        state.voided[key] = Void(task.run)
+        state.voided[key] = Adopting(task.run)
         state.to_void.append(key)

@@ -1,88 +1,117 @@
-"""A task's news: each move is said, remembered, and kept until it is acknowledged."""
+"""Status updates: each change of a task's state is recorded and sent until acknowledged."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
 from croupier.agent.core.effects import Checkpoint, Effect, ForgetRun, Moved, SendUpdates
 from croupier.agent.core.events import Now
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Task
-from croupier.model.task import Reason, Source, TaskState, TaskStatus, moved
+from croupier.agent.core.tasks import Ended, Killing, Phase, Running, Starting, Task
+from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
-# Of an update; what a program has to say goes to its stderr.
+# Of an update. What a program prints goes to its stderr.
 MAX_MESSAGE = 500
 
 
-def end(
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """Why a task changes its state."""
+
+    source: Source = Source.AGENT
+    reason: Reason = Reason.NONE
+    message: str = ""
+    exit_code: int | None = None
+    signal: int | None = None
+
+
+NO_CAUSE = Cause()
+
+
+def add_task(
     state: AgentState,
-    task: Task,
+    framework_id: FrameworkId,
+    info: TaskInfo,
+    role: Role,
+    phase: Starting | Ended,
     new: TaskState,
     now: Now,
-    *,
-    source: Source = Source.AGENT,
-    reason: Reason = Reason.NONE,
-    message: str = "",
-    exit_code: int | None = None,
-    signal: int | None = None,
+    cause: Cause = NO_CAUSE,
 ) -> Iterator[Effect]:
-    """Bring a live task to a terminal state: what it held is free."""
+    """Add a task with its first update. A task that has ended already never held resources."""
+    key = (framework_id, info.task_id)
+    status = _status(state, *key, new, now, cause, 1, 0)
+    task = state.tasks[key] = Task(framework_id, info, role, phase, status)
+    if task.is_live:
+        state.free -= info.resources
+        state.live += 1
+    yield from _publish(state, task, TaskRecord(info, role, task.run, status), now)
+
+
+def change_state(
+    state: AgentState, task: Task, phase: Phase, new: TaskState, now: Now, cause: Cause = NO_CAUSE
+) -> Iterator[Effect]:
+    """Move a task to another phase and state."""
+    pid = phase.pid if isinstance(phase, Running | Killing) else task.pid
+    new = moved(task.info.task_id, task.state, new)
+    state.set_phase(task, phase)
+    task.status = _status(state, *task.key, new, now, cause, task.updates.sequence + 1, pid)
+    yield from _publish(state, task, UpdateRecord(task.status), now)
+
+
+def end_task(
+    state: AgentState, task: Task, new: TaskState, now: Now, cause: Cause
+) -> Iterator[Effect]:
+    """Bring a live task to a terminal state and free its resources."""
+    run = task.run
     state.free += task.info.resources
     state.live -= 1
-    state.deadlines.cancel(("kill", task.key))
-    yield from say(
-        state,
-        task,
-        new,
-        now,
-        source=source,
-        reason=reason,
-        message=message,
-        exit_code=exit_code,
-        signal=signal,
-    )
-    yield ForgetRun(task.key, task.run)
+    state.deadlines.cancel(KillDeadline(task.key))
+    yield from change_state(state, task, Ended(), new, now, cause)
+    yield ForgetRun(task.key, run)
 
 
-def say(
+def _status(
     state: AgentState,
-    task: Task,
+    framework_id: FrameworkId,
+    task_id: TaskId,
     new: TaskState,
     now: Now,
-    *,
-    source: Source = Source.AGENT,
-    reason: Reason = Reason.NONE,
-    message: str = "",
-    exit_code: int | None = None,
-    signal: int | None = None,
-) -> Iterator[Effect]:
-    """Move a task, and say so until it is acknowledged."""
-    task.state = moved(task.info.task_id, task.state, new)
-    status = task.status = TaskStatus(
-        task.framework_id,
-        task.info.task_id,
+    cause: Cause,
+    sequence: int,
+    pid: int,
+) -> TaskStatus:
+    return TaskStatus(
+        framework_id,
+        task_id,
         state.agent_id,
         new,
-        source,
-        reason,
-        message[:MAX_MESSAGE],
-        task.updates.sequence + 1,
+        cause.source,
+        cause.reason,
+        cause.message[:MAX_MESSAGE],
+        sequence,
         now.wall_ms,
-        exit_code,
-        signal,
-        task.pid,
+        cause.exit_code,
+        cause.signal,
+        pid,
     )
+
+
+def _publish(
+    state: AgentState, task: Task, record: TaskRecord | UpdateRecord, now: Now
+) -> Iterator[Effect]:
+    """Record and send the task's latest status."""
     if not task.updates.waiting:
         task.updates.restart_resending()
         if state.session is not None:
-            state.deadlines.set(("resend", task.key), now.at + FIRST_RESEND_S)
-    is_first = not task.updates.sequence
-    task.updates.add(status)
-    yield Checkpoint(
-        TaskRecord(task.info, task.role, task.run, status) if is_first else UpdateRecord(status)
-    )
-    yield Moved(status)
+            state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
+    task.updates.add(task.status)
+    yield Checkpoint(record)
+    yield Moved(task.status)
     if state.session is not None:
-        yield SendUpdates(state.session, (status,))
+        yield SendUpdates(state.session, (task.status,))

@@ -1,4 +1,4 @@
-"""The one way an agent's state changes: an event in, what must be done out."""
+"""`step`: the only function that changes an agent's state."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import assert_never
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import Checkpoint, Effect
-from croupier.agent.core.events import Event, Now
+from croupier.agent.core.events import AgentEvent, Event, Now
 from croupier.agent.core.on_health import on_disk_full, on_health_checked
 from croupier.agent.core.on_life import on_adopted, on_agent_started, on_vanished
 from croupier.agent.core.on_session import (
@@ -32,12 +32,11 @@ from croupier.agent.core.state import AgentState
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
-    """Apply one event and say what must be done, in order."""
+    """Apply one event and return its effects, in order."""
     effects = list(_handle(state, event, now))
     if state.is_position_new and any(isinstance(each, Checkpoint) for each in effects):
         assert state.position is not None
-        # Durable with what follows from it, so before a task starts; by itself it is not worth a
-        # commit.
+        # Durable with its consequences, and so before a task starts; alone not worth a commit.
         effects.insert(0, Checkpoint(PositionRecord(state.position), lazy=True))
         state.is_position_new = False
     return effects
@@ -59,29 +58,13 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_not_started(state, key, now)
         case ev.Kill():
             return on_kill(state, event, now)
-        case ev.DeadlinePassed():
-            return on_deadline_passed(state, now)
         case ev.Resend(framework_id):
             return on_resend(state, framework_id, now)
         case _:
-            return _handle_rare(state, event, now)
+            return _handle_agent_event(state, event, now)
 
 
-def _handle_rare(
-    state: AgentState,
-    event: ev.AgentStarted
-    | ev.DiskFull
-    | ev.HealthChecked
-    | ev.Connected
-    | ev.Disconnected
-    | ev.MasterSeen
-    | ev.Registered
-    | ev.Removed
-    | ev.Adopted
-    | ev.Vanished
-    | ev.StopRequested,
-    now: Now,
-) -> Iterator[Effect]:
+def _handle_agent_event(state: AgentState, event: AgentEvent, now: Now) -> Iterator[Effect]:
     match event:
         case ev.Connected(session):
             return on_connected(state, session, now)
@@ -99,6 +82,8 @@ def _handle_rare(
             return on_adopted(state, key, pid, now)
         case ev.Vanished():
             return on_vanished(state, event, now)
+        case ev.DeadlinePassed():
+            return on_deadline_passed(state, now)
         case ev.DiskFull():
             return on_disk_full(state, now)
         case ev.HealthChecked():

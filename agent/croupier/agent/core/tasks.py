@@ -1,11 +1,15 @@
-"""One task on this agent."""
+"""One task on this agent, and the phase that its process is in.
+
+A live task is STARTING, RUNNING or KILLING. Its phase says what the agent knows of the process,
+and holds what belongs to that: a task without a process has no pid.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 
 from croupier.agent.core.pending_updates import PendingUpdates
-from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, TaskId
+from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus
 
 # A task's id is unique within its framework only.
@@ -14,67 +18,125 @@ Key = tuple[FrameworkId, TaskId]
 
 @dataclass(frozen=True, slots=True)
 class KillOrder:
-    """That a task ends: why, and how long it may take to do so by itself."""
+    """A request to end a task.
+
+    Attributes:
+        grace_ms: the time between SIGTERM and SIGKILL.
+    """
 
     reason: Reason
     grace_ms: int
 
 
-@dataclass(slots=True)
-class Task:
-    """A task, from its launch until the last update on it is acknowledged.
+@dataclass(frozen=True, slots=True)
+class Starting:
+    """`Spawn` has no answer yet: there may be a process or not.
 
     Attributes:
-        role: what the master charges it to; kept for the next master.
-        run: names its one process, over all lives of the agent; empty if it has none.
-        status: the latest update; None until there is one.
-        pid: of the task's first process; 0 until it is known to be started.
-        kill: set once the task was asked to end.
+        run: the name of the process, unique over all lives of the agent.
+        kill: set if the task is to end as soon as the answer is known.
+    """
+
+    run: str
+    kill: KillOrder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Adopting:
+    """An earlier life of the agent launched the run, and `Adopt` has no answer yet."""
+
+    run: str
+    kill: KillOrder | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Running:
+    """The process runs."""
+
+    run: str
+    pid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Killing:
+    """The process was asked to end."""
+
+    run: str
+    pid: int
+    kill: KillOrder
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """There is no process; the task holds nothing, and waits for acknowledgements."""
+
+
+Live = Starting | Adopting | Running | Killing
+Phase = Live | Ended
+
+
+@dataclass(slots=True)
+class Task:
+    """A task, from its launch until its last update is acknowledged.
+
+    Attributes:
+        role: the role that the master charges it to; the next master needs it.
+        status: the latest update.
     """
 
     framework_id: FrameworkId
     info: TaskInfo
-    role: Role = DEFAULT_ROLE
-    run: str = ""
-    state: TaskState = TaskState.STAGING
-    status: TaskStatus | None = None
-    pid: int = 0
-    kill: KillOrder | None = None
+    role: Role
+    phase: Phase
+    status: TaskStatus
     updates: PendingUpdates = field(default_factory=PendingUpdates)
 
     @property
     def key(self) -> Key:
-        """What the task is known by."""
+        """The task's id and its framework's."""
         return (self.framework_id, self.info.task_id)
+
+    @property
+    def state(self) -> TaskState:
+        """The state that the latest update reports."""
+        return self.status.state
 
     @property
     def is_live(self) -> bool:
         """Whether the task has, or is about to have, a process, and so holds resources."""
-        return not self.state.is_terminal
+        return not isinstance(self.phase, Ended)
+
+    @property
+    def run(self) -> str:
+        """The name of the process; empty once the task has ended."""
+        return "" if isinstance(self.phase, Ended) else self.phase.run
+
+    @property
+    def pid(self) -> int:
+        """The pid of the process, even after its end; 0 while it is not known."""
+        return self.phase.pid if isinstance(self.phase, Running | Killing) else self.status.pid
+
+    @property
+    def kill(self) -> KillOrder | None:
+        """The request to end the task, if there is one."""
+        return None if isinstance(self.phase, Running | Ended) else self.phase.kill
 
     def check(self) -> None:
-        """Assert what always holds of a task."""
+        """Assert every invariant of a task."""
         self.updates.check()
-        assert self.status is not None
-        assert self.status.state is self.state
         assert self.status.sequence == self.updates.sequence
         if self.updates.waiting:
             assert self.updates.waiting[-1] is self.status
-        # A terminal task is only here because its framework may not know of it yet.
-        assert self.is_live or self.updates.waiting
-        if self.is_live:
-            assert self.run
-            assert (self.state is TaskState.STARTING) == (self.pid == 0)
-            assert self.state is not TaskState.KILLING or self.kill is not None
-
-
-@dataclass(slots=True)
-class Void:
-    """A task that a removal made void; its process is being killed.
-
-    Attributes:
-        pid: 0 while it is not known whether there is a process.
-    """
-
-    run: str
-    pid: int = 0
+        match self.phase:
+            case Ended():
+                assert self.state.is_terminal
+                # The task is kept only because its framework may not know its end yet.
+                assert self.updates.waiting
+            case Adopting():
+                assert not self.state.is_terminal
+            case Starting():
+                assert self.state is TaskState.STARTING
+            case Running():
+                assert self.state is TaskState.RUNNING
+            case Killing():
+                assert self.state is TaskState.KILLING
