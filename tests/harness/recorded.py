@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -23,6 +24,12 @@ from croupier.model.roles import RoleSettings
 from tests.harness.world import World
 
 LARGE = 1 << 30
+
+
+def as_format_1(log: str) -> str:
+    """Return a log as releases before checksums wrote it."""
+    bare = re.sub(r',"crc":"[0-9a-f]{8}"(?=}{1,2}$)', "", log, flags=re.MULTILINE)
+    return bare.replace('{"head":{"format":2,', '{"head":{"format":1,')
 
 
 class StoppedClock:

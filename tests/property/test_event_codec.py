@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from croupier.master.core import calls
 from croupier.master.core.events import Read
 from croupier.master.core.step import Event
-from croupier.master.eventlog import lines
-from croupier.master.eventlog.lines import CODEC, LOGGED, Entry, Head, Known, as_json, read_line
+from croupier.master.eventlog import codec, lines
+from croupier.master.eventlog.codec import CODEC, as_json, read_line
+from croupier.master.eventlog.lines import LOGGED, Entry, Head, Known
+from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.codec import Codec, Undecodable
 from tests.harness.values import values_of
 
-EXACT = Codec()
+EXACT = Codec(EVENT_LOG)
 
 
 @pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)
@@ -32,7 +34,7 @@ def test_every_event_comes_back_equal(cls: type, data: st.DataObject) -> None:
     assert repr(back) == repr(event)
     if not isinstance(getattr(event, "call", None), calls.Malformed):
         assert back == event
-    encode = lines.event_encoder()
+    encode = codec.event_encoder()
     entry = read_line(as_json({"at": 1.5, "event": encode(event), "did": [["a", "b"]]}))
     assert isinstance(entry, Entry)
     assert type(entry.event) is cls
@@ -43,7 +45,7 @@ def test_every_event_comes_back_equal(cls: type, data: st.DataObject) -> None:
 def test_all_events_are_logged_but_those_that_only_look() -> None:
     """A new type of event needs a form: `event_encoder` refuses what it has none for."""
     assert set(LOGGED) == set(get_args(Event)) - {Read}
-    lines.event_encoder()
+    codec.event_encoder()
     with pytest.raises(TypeError, match="no form"):
         CODEC.encoder(Any)
 
@@ -55,11 +57,11 @@ def test_heads_and_what_follows_them_come_back(cls: type, data: st.DataObject) -
     line = data.draw(values_of(cls))
     if isinstance(line, Head):
         line = replace(line, format=lines.FORMAT)
-    text = lines.write_line(line)
+    text = codec.write_line(line)
     back = read_line(text)
     assert not isinstance(back, Entry)
     # What was left out of the tasks in a registry is left out the same way again.
-    assert lines.write_line(back) == text
+    assert codec.write_line(back) == text
     if not (isinstance(line, Head) and line.registry and line.registry.tasks):
         assert back == line
 

@@ -9,7 +9,9 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-OLD = Path(__file__).parent / "b4553b5"
+# The build that clusters are upgraded from in tests, and all whose files must be read.
+OLD = Path(__file__).parent / "b0c069b"
+BUILDS = (OLD, OLD.with_name("b4553b5"))
 REPOSITORY = Path(__file__).resolve().parents[2]
 PROGRAMS = ("croupier.master.__main__", "croupier.agent.__main__", "croupier.sdk.framework")
 

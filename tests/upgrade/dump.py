@@ -15,24 +15,32 @@ import random
 import shutil
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
+
+import structlog
 
 PREFIX = "croupier"
 
 
-def plain(value: object) -> Any:
-    """A record as JSON: dataclasses as objects with the names of their fields."""
+# Tags by attribute, of a class. Builds before there were tags recorded Python's names.
+TagsOf = Callable[[type], Mapping[str, str]]
+
+
+def plain(value: object, tags_of: TagsOf | None = None) -> Any:
+    """Return a record as JSON: dataclasses as objects, with tags or the names of their fields."""
     if dataclasses.is_dataclass(value):
-        return {each.name: plain(getattr(value, each.name)) for each in dataclasses.fields(value)}
+        names = {each.name: each.name for each in dataclasses.fields(value)}
+        tags = names if tags_of is None else tags_of(type(value))
+        return {tag: plain(getattr(value, each), tags_of) for each, tag in tags.items()}
     if isinstance(value, Enum):
-        return value.name
+        return value.name if tags_of is None else tags_of(type(value))[value.name]
     if isinstance(value, Mapping):
-        return {str(key): plain(each) for key, each in value.items()}
+        return {str(key): plain(each, tags_of) for key, each in value.items()}
     if isinstance(value, list | tuple):
-        return [plain(each) for each in value]
+        return [plain(each, tags_of) for each in value]
     return value if value is None or isinstance(value, bool | int | float) else str(value)
 
 
@@ -64,6 +72,16 @@ async def registry_of(path: Path) -> Any:
             await store.close()
 
 
+class Address(NamedTuple):
+    """A member of etcd; the module that has this class is not the same in all builds."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"{self.host}:{self.port}"
+
+
 def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
     """The records of an agent's checkpoint, which is left as it is."""
     from croupier.agent.checkpoint import NAME, Checkpoint
@@ -87,14 +105,13 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
     from croupier.master.etcd.methods import RANGE
     from croupier.master.etcd.target import EtcdAccess
     from croupier.master.store.etcd import EtcdStore
-    from croupier.net.address import parse_addresses
-    from croupier.process.logging import configure_logging
 
-    configure_logging("json")
+    structlog.configure(logger_factory=structlog.PrintLoggerFactory(sys.stderr))
     registry = await registry_of(path)
     tables = registry.agents, registry.frameworks, registry.roles, registry.tasks
     records = [registry.master, *(each for table in tables for each in table.values())]
-    client = EtcdClient(parse_addresses(address, 2379), EtcdAccess(), random.Random(1))
+    host, _, port = address.rpartition(":")
+    client = EtcdClient([Address(host, int(port))], EtcdAccess(), random.Random(1))  # type: ignore[list-item]
     election = EtcdElection(client, PREFIX, "a:1", 5.0)
     try:
         await election.win()

@@ -2,7 +2,7 @@
 
     python -m tests.upgrade.make
 
-Replaces all files of `b4553b5/` but the wheel.
+Replaces all files of `b0c069b/` but the wheel.
 """
 
 from __future__ import annotations

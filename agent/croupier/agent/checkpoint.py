@@ -30,8 +30,8 @@ from croupier.agent.disk_reserve import NAME as RESERVE_NAME
 from croupier.agent.record_index import KeptRecords, Span
 from croupier.agent.record_lines import (
     Damaged,
+    OtherFormat,
     Reading,
-    TooNew,
     body_in,
     body_of,
     heading,
@@ -181,10 +181,8 @@ class Checkpoint:
             reading = read_lines(data, lenient=lenient)
         except Damaged as error:
             raise InvalidRequest(f"{self.path} is damaged: {error}. {WHAT_TO_DO}") from None
-        except TooNew as error:
-            raise InvalidRequest(
-                f"{self.path} is of another version of croupier-agent: {error}"
-            ) from None
+        except OtherFormat as error:
+            raise InvalidRequest(f"{self.path} is {error}") from None
         for found in reading.found:
             self._kept.add(found.record, Span(found.begin, found.end))
         self._size = len(data)

@@ -12,19 +12,48 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 from zlib import crc32
 
-from croupier.agent.core.records import Record
+from croupier.agent.core.records import (
+    AcknowledgedRecord,
+    AgentRecord,
+    ForgetFramework,
+    ForgetTask,
+    FrameworkRecord,
+    KillRecord,
+    PositionRecord,
+    Record,
+    TaskRecord,
+    UpdateRecord,
+    VoidRecord,
+)
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import CroupierError
+from croupier.model.tags import Kind, Table
 
 FORMAT = 1
-_HEADING = b'{"croupier-agent-checkpoint":%d}'
+_PROGRAM = "croupier-agent-checkpoint"
 
 # Of a line's number; no log has more lines.
 _DIGITS = 18
 
-_codec = Codec()
+# The table of the format. Tags of classes that other formats record too stand beside these.
+CHECKPOINT: Final = Table(
+    (
+        Kind("AgentRecord", AgentRecord, "agent_id boot_id master_epoch incomplete cluster"),
+        Kind("PositionRecord", PositionRecord, "position"),
+        Kind("FrameworkRecord", FrameworkRecord, "framework_id epoch"),
+        Kind("ForgetFramework", ForgetFramework, "framework_id"),
+        Kind("TaskRecord", TaskRecord, "info role run first"),
+        Kind("UpdateRecord", UpdateRecord, "status"),
+        Kind("KillRecord", KillRecord, "framework_id task_id grace_ms reason"),
+        Kind("AcknowledgedRecord", AcknowledgedRecord, "framework_id task_id sequence"),
+        Kind("VoidRecord", VoidRecord, "framework_id task_id"),
+        Kind("ForgetTask", ForgetTask, "framework_id task_id"),
+    )
+)
+_codec = Codec(CHECKPOINT)
 _encode = _codec.encoder(Record)
 _decode = _codec.decoder(Record)
 # An id in two records is one string; blanks would only cost.
@@ -40,8 +69,8 @@ class Damaged(CroupierError):
         self.number, self.why = number, why
 
 
-class TooNew(CroupierError):
-    """The log is of a later format."""
+class OtherFormat(CroupierError):
+    """The log is of a later format, or another program's."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +101,7 @@ class Reading:
 
 def heading() -> bytes:
     """The first line."""
-    return line(1, _HEADING % FORMAT)
+    return line(1, _to_json({_PROGRAM: FORMAT}).encode())
 
 
 def body_of(record: Record) -> bytes:
@@ -96,7 +125,7 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
 
     Raises:
         Damaged: if anything is, and the reading is not lenient.
-        TooNew: if it is of a later format.
+        OtherFormat: if it is of a later format, or another program's.
     """
     reading = Reading()
 
@@ -162,8 +191,14 @@ def checked(text: bytes) -> tuple[int, bytes] | None:
 
 
 def _check_format(body: bytes) -> None:
-    known = _HEADING % FORMAT
-    if body != known:
-        raise TooNew(
-            f"it was written as {body[:80].decode(errors='replace')}, not {known.decode()}"
+    try:
+        version = json.loads(body).get(_PROGRAM)
+    except (ValueError, AttributeError):
+        version = None
+    if version != FORMAT:
+        raise OtherFormat(
+            f"of format {str(version)[:20]}; this agent reads only {FORMAT}: use the newer release"
+            " that wrote it"
+            if type(version) is int and version > FORMAT
+            else f"not a checkpoint of croupier-agent: it begins with {body[:80]!r}"
         )

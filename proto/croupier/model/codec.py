@@ -17,11 +17,13 @@ from collections.abc import Callable, Mapping
 from enum import Enum
 from fractions import Fraction
 from functools import cache
-from typing import Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
+from croupier.model import errors
 from croupier.model.errors import CroupierError
 from croupier.model.ranges import Range
 from croupier.model.resources import Resources
+from croupier.model.tags import Table
 
 KIND = "kind"
 
@@ -49,8 +51,9 @@ class Form:
 class Codec:
     """The forms of types, made when they are first asked for."""
 
-    def __init__(self, special: Mapping[type, Form] | None = None) -> None:
-        """`special` forms take the place of those that the types would have."""
+    def __init__(self, table: Table, special: Mapping[type, Form] | None = None) -> None:
+        """Take all names from `table`. `special` forms replace those of their types."""
+        self._table = table
         self._special = {
             Resources: Form(_resources, _decode_resources),
             Fraction: Form(_fraction, _decode_fraction),
@@ -112,32 +115,42 @@ class Codec:
         if cls in _ATOMS:
             return Form(None, _atom(cls))
         if issubclass(cls, Enum):
-            return _enum(cls)
+            return _enum(cls, self._table.members(cls))
         if dataclasses.is_dataclass(cls):
             return self._dataclass(cls)
         raise TypeError(f"no form for {cls.__name__}")
 
     def _dataclass(self, cls: type) -> Form:
-        hints = get_type_hints(cls)
-        fields = [field for field in dataclasses.fields(cls) if field.init]
-        forms = {field.name: self.form(hints[field.name]) for field in fields}
-        written = [(field.name, forms[field.name].encode, _default(field)) for field in fields]
-        required = {field.name for field in fields if _default(field) is _NO_DEFAULT}
+        hints, names = get_type_hints(cls), self._table.names(cls)
+        fields = {field.name: field for field in dataclasses.fields(cls)}
+        defaults = {attribute: _default(fields[attribute]) for attribute in names.tags}
+        forms = {tag: (each, self.form(hints[each])) for each, tag in names.tags.items()}
+        written = [
+            (attribute, tag, form.encode, defaults[attribute])
+            for tag, (attribute, form) in forms.items()
+        ]
+        required = {tag for _, tag, _, default in written if default is _NO_DEFAULT}
+        known, retired = forms.keys() | names.retired, names.retired
 
         def encode(value: Any) -> dict[str, Any]:
             told = {}
-            for name, encode_field, default in written:
-                each = getattr(value, name)
+            for attribute, tag, encode_field, default in written:
+                each = getattr(value, attribute)
                 if default is _NO_DEFAULT or (each is not default and each != default):
-                    told[name] = each if encode_field is None else encode_field(each)
+                    told[tag] = each if encode_field is None else encode_field(each)
             return told
 
         def decode(told: Any) -> Any:
             given = _of(dict, told)
-            if not required <= given.keys() <= forms.keys():
-                wrong = sorted(required - given.keys()) or sorted(given.keys() - forms.keys())
+            if not required <= given.keys() <= known:
+                wrong = sorted(required - given.keys()) or sorted(given.keys() - known)
                 raise Undecodable(f"{cls.__name__}: {_named(wrong[0])} is missing or unknown")
-            return cls(**{name: forms[name].decode(each) for name, each in given.items()})
+            arguments = {}
+            for tag, each in given.items():
+                if tag not in retired:
+                    attribute, form = forms[tag]
+                    arguments[attribute] = form.decode(each)
+            return cls(**arguments)
 
         return Form(encode, decode)
 
@@ -154,14 +167,14 @@ class Codec:
         return _optional(tagged)
 
     def _tagged(self, classes: list[Any]) -> Form:
+        tags = {each: self._table.tag(each) for each in classes}
         encoders = {each: self.form(each).encode for each in classes}
-        decoders = {each.__name__: self.form(each).decode for each in classes}
-        assert len(decoders) == len(classes), "two classes of one name"
+        decoders = {tag: self.form(each).decode for each, tag in tags.items()}
 
         def encode(value: Any) -> dict[str, Any]:
             encode_fields = encoders[type(value)]
             assert encode_fields is not None
-            return {KIND: type(value).__name__, **encode_fields(value)}
+            return {KIND: tags[type(value)], **encode_fields(value)}
 
         def decode(told: Any) -> Any:
             given = dict(_of(dict, told))
@@ -287,13 +300,15 @@ def _atom(cls: type) -> Decode:
     return decode
 
 
-def _enum(cls: type[Enum]) -> Form:
-    def decode(told: Any) -> Any:
-        if not isinstance(told, str) or told not in cls.__members__:
-            _refuse(told, f"a {cls.__name__}")
-        return cls[told]
+def _enum(cls: type[Enum], tags: Mapping[Enum, str]) -> Form:
+    members = {tag: member for member, tag in tags.items()}
 
-    return Form(lambda value: value.name, decode)
+    def decode(told: Any) -> Any:
+        if not isinstance(told, str) or told not in members:
+            _refuse(told, f"a {cls.__name__}")
+        return members[told]
+
+    return Form(tags.__getitem__, decode)
 
 
 def _literal(values: tuple[Any, ...]) -> Form:
@@ -343,13 +358,13 @@ def _decode_fraction(told: Any) -> Fraction:
 
 
 def _error(error: CroupierError) -> dict[str, str]:
-    return {KIND: type(error).__name__, "text": str(error)}
+    return {KIND: error_tag(error), "text": str(error)}
 
 
 def _decode_error(told: Any) -> CroupierError:
     match told:
-        case {"kind": str(kind), "text": str(text), **rest} if kind in _ERRORS and not rest:
-            return _ERRORS[kind](text)
+        case {"kind": str(kind), "text": str(text), **rest} if kind in ERRORS and not rest:
+            return ERRORS[kind](text)
         case _:
             _refuse(told, "an error")
 
@@ -391,12 +406,21 @@ def _range(told: Any) -> Range:
             _refuse(told, "a range")
 
 
-def _errors(cls: type[CroupierError]) -> dict[str, type[CroupierError]]:
-    found = {cls.__name__: cls}
-    for each in cls.__subclasses__():
-        if each.__module__ == CroupierError.__module__:
-            found |= _errors(each)
-    return found
+ERRORS: Final[Mapping[str, type[CroupierError]]] = {
+    "CroupierError": errors.CroupierError,
+    "InvalidRequest": errors.InvalidRequest,
+    "NotFound": errors.NotFound,
+    "Conflict": errors.Conflict,
+    "Unavailable": errors.Unavailable,
+    "NotLeader": errors.NotLeader,
+    "FailedOver": errors.FailedOver,
+    "Removed": errors.Removed,
+    "TooSlow": errors.TooSlow,
+    "ProtocolViolation": errors.ProtocolViolation,
+}
+_ERROR_TAGS: Final = {cls: tag for tag, cls in ERRORS.items()}
 
 
-_ERRORS = _errors(CroupierError)
+def error_tag(error: CroupierError) -> str:
+    """Return the tag of the error's class, or of its nearest ancestor that has one."""
+    return next(_ERROR_TAGS[cls] for cls in type(error).__mro__ if cls in _ERROR_TAGS)

@@ -14,10 +14,12 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.resources import FIRST, check_names
 from croupier.model.scalar import MILLI, check_milli, format_milli, format_scalar, parse_scalar
+from croupier.model.tags import recorded
 
 MAX_WEIGHT: Final = 1_000_000 * MILLI
 
 
+@recorded("RoleSettings", "weight resource_weights guarantee limit preemption")
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
     """What an operator has set of a role. It counts what the whole subtree holds.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from croupier.model.errors import InvalidRequest
+from croupier.model.tags import recorded
 
 # A term each second takes 136 years to reach the first, a million commits a second 285 years to
 # reach the second. A number above them is no count of anything.
@@ -14,6 +15,7 @@ MAX_COMMIT: Final = 2**53
 MAX_NAME: Final = 64
 
 
+@recorded("StorePosition", "generation epoch term commit proof")
 @dataclass(frozen=True, slots=True)
 class StorePosition:
     """How far the store had got when a master said so.

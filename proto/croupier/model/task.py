@@ -17,6 +17,7 @@ from enum import IntEnum
 from croupier.model.errors import Conflict, InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.resources import Resources
+from croupier.model.tags import recorded
 
 # The number of an end that the master tells: above all that an agent could give.
 MASTER_SEQUENCE = 2**62
@@ -45,6 +46,11 @@ class _Named(IntEnum):
         return format(self.name, spec)
 
 
+@recorded(
+    "TaskState",
+    "STARTING RUNNING FINISHED FAILED KILLED LOST STAGING ERROR KILLING DROPPED UNREACHABLE "
+    "GONE GONE_BY_OPERATOR UNKNOWN",
+)
 class TaskState(_Named):
     """Where a task stands; the numbers are those of the wire."""
 
@@ -69,6 +75,7 @@ class TaskState(_Named):
         return self in TERMINAL
 
 
+@recorded("Source", "MASTER AGENT EXECUTOR")
 class Source(_Named):
     """Who made a status update."""
 
@@ -77,6 +84,14 @@ class Source(_Named):
     EXECUTOR = 3
 
 
+@recorded(
+    "Reason",
+    "NONE COMMAND_EXECUTOR_FAILED CONTAINER_LAUNCH_FAILED TASK_INVALID INVALID_OFFERS "
+    "AGENT_DISCONNECTED AGENT_REMOVED AGENT_RESTARTED AGENT_UNKNOWN FRAMEWORK_REMOVED "
+    "RECONCILIATION TASK_KILLED_DURING_LAUNCH TASK_UNKNOWN AGENT_STOPPED KILLED_BY_FRAMEWORK "
+    "KILLED_BY_OPERATOR AGENT_REREGISTERED TASK_GROUP_INVALID PREEMPTED AGENT_DRAINING "
+    "EXECUTOR_TERMINATED AGENT_REBOOTED GONE_BY_OPERATOR",
+)
 class Reason(_Named):
     """Why a task is in its state; the numbers are those of the wire."""
 
@@ -162,6 +177,7 @@ def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
     return new
 
 
+@recorded("Command", "argv shell environment user")
 @dataclass(frozen=True, slots=True)
 class Command:
     """A program with its arguments, or one line for `sh -c`; exactly one of the two.
@@ -208,6 +224,7 @@ class Command:
             raise InvalidRequest(f"the environment is larger than {MAX_ENVIRONMENT_BYTES} bytes")
 
 
+@recorded("TaskInfo", "task_id command resources name grace_ms labels")
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
     """What a framework wants to run.
@@ -271,6 +288,11 @@ def check_grace(grace_ms: int) -> int:
     return grace_ms
 
 
+@recorded(
+    "TaskStatus",
+    "framework_id task_id agent_id state source reason message sequence time_ms exit_code "
+    "signal pid decided_in_s is_reconciled",
+)
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """One update of a task's state.

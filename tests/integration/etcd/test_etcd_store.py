@@ -269,7 +269,9 @@ async def test_records_that_cannot_be_read_are_named(masters: Masters) -> None:
 async def test_a_newer_store_and_another_programs_are_refused(masters: Masters) -> None:
     _, store = await masters.leading()
     await put(masters, "schema", b"99")
-    with pytest.raises(InvalidRequest, match="version 99; this master knows only"):
+    with pytest.raises(
+        InvalidRequest, match="version 99; this master knows only 3: use the newer release"
+    ):
         await store.load()
     await put(masters, "schema", b"hello")
     with pytest.raises(InvalidRequest, match="another program's"):

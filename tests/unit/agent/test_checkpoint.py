@@ -269,8 +269,16 @@ def test_best_effort_takes_what_is_no_log_for_an_empty_one(tmp_path: Path, size:
 @pytest.mark.parametrize("lenient", [False, True])
 def test_a_later_format_is_refused_whatever_is_asked_for(tmp_path: Path, lenient: bool) -> None:
     (tmp_path / NAME).write_bytes(line(1, b'{"croupier-agent-checkpoint":2}'))
-    with pytest.raises(InvalidRequest, match="of another version of croupier-agent"):
+    says = "is of format 2; this agent reads only 1: use the newer release that wrote it"
+    with pytest.raises(InvalidRequest, match=says):
         opened(tmp_path, lenient=lenient)
+
+
+@pytest.mark.parametrize("first", [b"{}", b"[]", b"x", b'{"croupier-agent-checkpoint":"1"}'])
+def test_the_log_of_another_program_is_refused(tmp_path: Path, first: bytes) -> None:
+    (tmp_path / NAME).write_bytes(line(1, first))
+    with pytest.raises(InvalidRequest, match="not a checkpoint of croupier-agent"):
+        opened(tmp_path)
 
 
 def test_a_record_of_no_known_form_is_damage(tmp_path: Path) -> None:

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from croupier.master.core import calls
 from croupier.master.core.effects import Save, SessionId
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.records import TaskRecord
+from croupier.master.eventlog.codec import (
+    as_json,
+    event_encoder,
+    read_line,
+    write_event,
+    write_line,
+)
 from croupier.master.eventlog.digest import Digest
-from croupier.master.eventlog.lines import Entry, as_json, event_encoder, read_line
+from croupier.master.eventlog.lines import Entry
+from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command, TaskInfo
+from tests.harness.recorded import as_format_1, make_head
 
 SECRET = Command(("run", "--token=hunter2"), environment={"TOKEN": "hunter2"})
 
@@ -119,7 +131,10 @@ def known_framework(constraint: str) -> bytes:
         (b"[]", "not an object"),
         (b"{}", "neither a head"),
         (b'{"head": {}}', "format None"),
-        (b'{"head": {"format": 2}}', "format 2; this program reads format 1"),
+        (b'{"head": {"format": 0}}', "format 0; there is no such format"),
+        (b'{"head": {"format": 2}}', "its checksum is missing"),
+        (b'{"head": {"format": 3}}', "format 3; this program reads formats up to 2: use the newer"),
+        (b'{"head": {"format": 2,"crc":"00000000"}}', "its checksum does not match"),
         (b'{"event": {}}', "nothing else"),
         (b'{"at": 1, "event": {}, "x": 1}', "nothing else"),
         (b'{"at": "1", "event": {"kind": "TimePassed"}}', "a str is not a float"),
@@ -148,7 +163,7 @@ def test_a_line_that_is_none_is_refused(text: bytes, why: str) -> None:
 
 
 def test_a_type_is_what_is_asked_for_and_not_what_a_document_names() -> None:
-    decode = Codec().decoder(calls.Accept)
+    decode = Codec(EVENT_LOG).decoder(calls.Accept)
     with pytest.raises(Undecodable):
         decode({"kind": "Teardown"})
     with pytest.raises(Undecodable):
@@ -163,3 +178,27 @@ def test_lone_surrogates_come_back() -> None:
     assert isinstance(entry, Entry)
     assert entry.event == odd
     assert json.loads(written(odd))["at"] == 0
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_a_damaged_line_is_refused(data: st.DataObject) -> None:
+    head = write_line(make_head())
+    told = {"at": 1.5, "event": event_encoder()(accept(SECRET)), "decided": "0123456789abcdef"}
+    text = data.draw(st.sampled_from([head, write_event(told)]))
+    place = data.draw(st.integers(0, len(text) - 2))
+    byte = data.draw(st.integers(0, 255).filter(lambda each: each != text[place]))
+    read_line(text)
+    with pytest.raises(Undecodable):
+        read_line(text[:place] + bytes([byte]) + text[place + 1 :])
+    with pytest.raises(Undecodable):
+        read_line(text[:place])
+
+
+def test_a_line_without_a_checksum_is_read_in_a_log_of_format_1() -> None:
+    head = make_head()
+    text = as_format_1(write_line(head).decode())
+    assert '"crc"' not in text
+    assert read_line(text.encode()) == replace(head, format=1)
+    entry = read_line(written(accept(SECRET)))
+    assert isinstance(entry, Entry)

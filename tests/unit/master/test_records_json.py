@@ -16,7 +16,7 @@ from croupier.master.core.records import (
     Record,
     RoleRecord,
 )
-from croupier.master.store.records_json import _KINDS, Row, _joined, decode, encode
+from croupier.master.store.records_json import _STORED, Row, _joined, decode, encode
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -51,8 +51,9 @@ def test_to_forget_is_a_row_without_a_body() -> None:
 
 
 def test_every_record_has_a_kind() -> None:
-    kept = [cls for cls in get_args(Record) if not cls.__name__.startswith("Forget")]
-    assert len(_KINDS) == len(kept)
+    stored = [cls for each in _STORED for cls in (each.record, each.forget) if cls is not None]
+    assert len(set(stored)) == len(stored)
+    assert set(stored) == set(get_args(Record))
 
 
 def test_several_parts_of_an_id_are_told_apart() -> None:

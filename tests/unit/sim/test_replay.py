@@ -35,7 +35,7 @@ from croupier.sim.replay.change import Change
 from croupier.sim.replay.exact import Parted
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import print_found
-from tests.harness.recorded import RecordedWorld, make_head, simulation_recorded
+from tests.harness.recorded import RecordedWorld, as_format_1, make_head, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
 from tests.harness.world import make_task
 
@@ -135,7 +135,7 @@ def test_who_asks_changes_no_decision(
 
 
 def test_a_decision_that_is_another_is_named(tmp_path: Path, log: Path) -> None:
-    lines = log.read_text().splitlines(keepends=True)
+    lines = as_format_1(log.read_text()).splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if n > 50 and '["offer"' in line)
     entry = json.loads(lines[at])
     entry["decided"] = "0" * 16
@@ -240,7 +240,7 @@ def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
     world.close()
     text = path.read_text()
     assert '"command":20,' in text
-    path.write_text(text.replace('"command":20,', '"command":null,'))
+    path.write_text(as_format_1(text.replace('"command":20,', '"command":null,')))
     assert look(path, verify=True).verdict.digest is not None
 
 

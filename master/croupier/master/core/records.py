@@ -7,9 +7,11 @@ from dataclasses import dataclass, field
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
+from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 
+@recorded("PastTerm", "epoch name commits")
 @dataclass(frozen=True, slots=True)
 class PastTerm:
     """A term of the cluster: its number, its random name, and how far the store was.
@@ -23,6 +25,7 @@ class PastTerm:
     commits: int
 
 
+@recorded("MasterRecord", "cluster epoch secret generation terms")
 @dataclass(frozen=True, slots=True)
 class MasterRecord:
     """The cluster's name, and how many masters have led it.
@@ -46,6 +49,7 @@ class MasterRecord:
         return f"{self.cluster}-{self.epoch}"
 
 
+@recorded("DrainRequest", "grace_ms")
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
     """An operator wants an agent without tasks; `grace_ms` None leaves the tasks' own."""
@@ -53,6 +57,7 @@ class DrainRequest:
     grace_ms: int | None = None
 
 
+@recorded("AgentRecord", "agent_id hostname deactivated drain gone unreachable total")
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
     """An agent that was admitted, and what an operator has done with it.
@@ -75,6 +80,10 @@ class AgentRecord:
     total: Resources = NOTHING
 
 
+@recorded(
+    "FrameworkRecord",
+    "framework_id name roles failover_timeout_s removed client_id epoch is_stranger former",
+)
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
     """A framework that subscribed, and whether it was removed since.
@@ -98,6 +107,7 @@ class FrameworkRecord:
     former: tuple[str, ...] = ()
 
 
+@recorded("TaskRecord", "framework_id info agent_id role client_id seq kill told done")
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
     """A task that was accepted, until its framework has acknowledged its end.
@@ -128,6 +138,7 @@ class TaskRecord:
         return self.info.task_id
 
 
+@recorded("RoleRecord", "role settings")
 @dataclass(frozen=True, slots=True)
 class RoleRecord:
     """What an operator has set of a role: all of its settings, whatever the flags say."""

@@ -10,14 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache
 from hashlib import sha256
-from typing import Final
 
-from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send
-from croupier.master.core.tasks import TaskSnapshot
-from croupier.master.eventlog.lines import DIGESTED, as_json
+from croupier.master.eventlog.codec import DIGESTED, as_json
+from croupier.master.eventlog.tags import answer_tag
 from croupier.model.codec import Encode
-from croupier.model.errors import CroupierError
 
 _LENGTH = 16
 
@@ -33,7 +30,9 @@ class Digest:
         """Take in what was decided on one event; the digest with it."""
         encode = _encoder()
         told = [
-            [effect.request, _kind(effect.result)] if isinstance(effect, Answer) else encode(effect)
+            [effect.request, answer_tag(effect.result)]
+            if isinstance(effect, Answer)
+            else encode(effect)
             for effect in effects
         ]
         self._hash.update(as_json(told))
@@ -41,15 +40,6 @@ class Digest:
 
     def __str__(self) -> str:
         return self._hash.hexdigest()[:_LENGTH]
-
-
-# The kinds that are not named for their class.
-_KINDS: Final[dict[type, str]] = {AgentStatus: "Agent", TaskSnapshot: "Task"}
-
-
-def _kind(result: object) -> str:
-    text = f": {result}" if isinstance(result, CroupierError) else ""
-    return _KINDS.get(type(result), type(result).__name__) + text
 
 
 @cache

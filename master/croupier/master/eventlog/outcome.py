@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import (
@@ -30,8 +31,12 @@ from croupier.master.core.facts import (
 )
 from croupier.master.core.messages import Offered
 from croupier.master.eventlog.lines import Deed
+from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.ids import OfferId, Role
-from croupier.model.task import Source
+from croupier.model.task import Reason, Source, TaskState
+
+_STATES: Final = EVENT_LOG.members(TaskState)
+_REASONS: Final = EVENT_LOG.members(Reason)
 
 
 def outcome(effects: Sequence[Effect]) -> list[Deed]:
@@ -53,7 +58,7 @@ def _deed(fact: Fact, roles: dict[OfferId, Role]) -> Deed | None:
         case TaskMoved():
             if not fact.state.is_terminal and fact.source is not Source.MASTER:
                 return None
-            state, reason = fact.state.name, fact.reason.name
+            state, reason = _STATES[fact.state], _REASONS[fact.reason]
             return ("task", fact.framework_id, fact.task_id, state, fact.agent_id, reason)
         case OfferMade(offer_id):
             return ("offer", offer_id, fact.framework_id, roles[offer_id], fact.agent_id)

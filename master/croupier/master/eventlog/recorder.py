@@ -15,8 +15,9 @@ from croupier.master.core.effects import Effect
 from croupier.master.core.events import Read
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
+from croupier.master.eventlog.codec import event_encoder, write_event, write_line
 from croupier.master.eventlog.digest import Digest
-from croupier.master.eventlog.lines import Head, Known, as_json, event_encoder, write_line
+from croupier.master.eventlog.lines import Head, Known
 from croupier.master.eventlog.outcome import outcome
 from croupier.master.eventlog.summary import summarise
 from croupier.master.eventlog.writer import Writer
@@ -117,7 +118,7 @@ class FileRecorder:
             if did:
                 told["did"] = did
             told["decided"] = self._digest.add(effects)
-        return as_json(told) + b"\n"
+        return write_event(told)
 
     def _begin_file(self, state: State, now: float) -> None:
         self._tally.part += 1

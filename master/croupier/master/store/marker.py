@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -65,8 +65,14 @@ def write_marker(database: Path, marker: Marker) -> None:
     Raises:
         OSError: if it cannot be written.
     """
-    told = {"cluster": marker.cluster, **asdict(marker.position)}
-    del told["proof"]
+    position = marker.position
+    told = {
+        "cluster": marker.cluster,
+        "generation": position.generation,
+        "epoch": position.epoch,
+        "term": position.term,
+        "commit": position.commit,
+    }
     body = json.dumps(told).encode() + b"\n"
     path = marker_path(database)
     scratch = path.with_name(path.name + ".new")

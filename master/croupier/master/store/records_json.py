@@ -1,33 +1,37 @@
-"""Records as rows: a kind, an id and a JSON body. What all stores that last have in common.
+"""Records as rows: a kind, an id and a JSON body. All durable stores share this format.
 
-Everything follows from the types in `core.records`. `TaskRecord` is of the kind `task`;
-`ForgetTask` deletes one, and its fields, which the record has too, are the id of the kind.
-A record that nothing forgets is known by its first field, or is the only one of its kind.
+`_STORED` is the table of kinds; the tags of fields stand beside the records in `core.records`.
+Deleting the row of an id is how a `Forget` is stored.
 
-Fields that have their default are left out of a body, and are given it when they are not
-there: a body of before a field was added reads as it did.
+Fields that have their default are left out of a body, so a body written before a field was added
+reads as it did.
 """
 
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, fields, is_dataclass
-from typing import Any, Final, NamedTuple, cast, get_args
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, cast
 
-from croupier.master.core.records import MasterRecord, Record
-from croupier.model.codec import Codec, Decode, Encode, Undecodable
+from croupier.master.core.records import (
+    AgentRecord,
+    ForgetAgent,
+    ForgetFramework,
+    ForgetRole,
+    ForgetTask,
+    FrameworkRecord,
+    MasterRecord,
+    Record,
+    RoleRecord,
+    TaskRecord,
+)
+from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import InvalidRequest
+from croupier.model.tags import Kind, Table
 
 # Of rows, and of what they mean. 1: before there was a ledger of tasks. 2: before records had
 # checksums and commits numbers.
 SCHEMA_VERSION: Final = 3
-
-# Kinds of which there is one record; its id is the kind.
-SOLE: Final[frozenset[type]] = frozenset({MasterRecord})
-
-_RECORD, _FORGET = "Record", "Forget"
 
 
 class UnknownKind(InvalidRequest):
@@ -42,36 +46,54 @@ class Row(NamedTuple):
     body: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class _Kind:
-    name: str
-    identity: tuple[str, ...]
-    encode: Encode
-    decode: Decode
+class Stored(NamedTuple):
+    """A kind of row.
+
+    Attributes:
+        tag: the name of the kind.
+        record: the class of its records.
+        id: the attributes that make the id of a row; none if there is one row, named as its kind.
+        forget: the class that deletes a row; it has the same attributes.
+    """
+
+    tag: str
+    record: type
+    id: tuple[str, ...] = ()
+    forget: type | None = None
+
+
+_STORED: Final = (
+    Stored("master", MasterRecord),
+    Stored("agent", AgentRecord, ("agent_id",), ForgetAgent),
+    Stored("framework", FrameworkRecord, ("framework_id",), ForgetFramework),
+    Stored("role", RoleRecord, ("role",), ForgetRole),
+    Stored("task", TaskRecord, ("framework_id", "task_id"), ForgetTask),
+)
+STORE: Final = Table(Kind(each.tag, each.record) for each in _STORED)
 
 
 def encode(record: Record) -> Row:
-    """The row of `record`; for a `Forget`, the row to delete."""
+    """Return the row of `record`; for a `Forget`, the row to delete."""
     cls = type(record)
-    kind = _KINDS[_kind_of(cls)]
-    row_id = _joined(getattr(record, name) for name in kind.identity) or kind.name
-    if cls.__name__.startswith(_FORGET):
-        return Row(kind.name, row_id, None)
-    return Row(kind.name, row_id, json.dumps(kind.encode(record), separators=(",", ":")))
+    kind = _KIND_OF[cls]
+    row_id = _joined(str(getattr(record, name)) for name in kind.id) or kind.tag
+    if cls is kind.forget:
+        return Row(kind.tag, row_id, None)
+    return Row(kind.tag, row_id, json.dumps(_ENCODERS[cls](record), separators=(",", ":")))
 
 
 def decode(kind: str, body: str | bytes) -> Record:
-    """The record of the kind `kind` that `body` tells.
+    """Return the record of the kind `kind` that `body` holds.
 
     Raises:
         UnknownKind: if this release has no such records.
-        InvalidRequest: if it is no such record; says why, and quotes nothing of it.
+        InvalidRequest: if it is not such a record; the text quotes nothing of it.
     """
-    known = _KINDS.get(kind)
-    if known is None:
+    decoder = _DECODERS.get(kind)
+    if decoder is None:
         raise UnknownKind(f"records of the kind {kind[:80]!r} are not known to this release")
     try:
-        return cast("Record", known.decode(_as_it_is_now(kind, json.loads(body))))
+        return cast("Record", decoder(_as_it_is_now(kind, json.loads(body))))
     except Undecodable as error:
         raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
     except (ValueError, RecursionError):
@@ -86,51 +108,15 @@ def _as_it_is_now(kind: str, told: Any) -> Any:
     return told
 
 
-def _joined(values: Iterator[object]) -> str:
-    """One string that no other values give; a value alone stands as it is."""
-    parts = [part for value in values for part in _parts(value)]
+def _joined(values: Iterable[str]) -> str:
+    """Return one string for `values`, different for different values; one value stays as it is."""
+    parts = list(values)
     if len(parts) == 1:
         return parts[0]
     return "/".join(part.replace("%", "%25").replace("/", "%2F") for part in parts)
 
 
-def _parts(value: object) -> Iterator[str]:
-    if is_dataclass(value):
-        for field in fields(value):
-            yield from _parts(getattr(value, field.name))
-    elif isinstance(value, tuple):
-        for each in value:
-            yield from _parts(each)
-    else:
-        yield str(value)
-
-
-def _kind_of(cls: type) -> str:
-    noun = cls.__name__.removeprefix(_FORGET).removesuffix(_RECORD)
-    return re.sub(r"(?<=[a-z])(?=[A-Z])", "_", noun).lower()
-
-
-def _kinds(codec: Codec, members: tuple[type, ...]) -> Mapping[str, _Kind]:
-    forgets = {_kind_of(cls): cls for cls in members if cls.__name__.startswith(_FORGET)}
-    kinds: dict[str, _Kind] = {}
-    for cls in members:
-        name = _kind_of(cls)
-        if cls is forgets.get(name):
-            continue
-        assert name not in kinds, f"two kinds of records named {name}"
-        identity = _identity(cls, forgets.get(name))
-        assert all(hasattr(cls, each) for each in identity), f"{cls.__name__} lacks its own id"
-        kinds[name] = _Kind(name, identity, codec.encoder(cls), codec.decoder(cls))
-    assert forgets.keys() <= kinds.keys(), "something is forgotten that is never recorded"
-    return kinds
-
-
-def _identity(cls: Callable[..., object], forget: Callable[..., object] | None) -> tuple[str, ...]:
-    if cls in SOLE:
-        return ()
-    if forget is not None:
-        return tuple(field.name for field in fields(cast("Any", forget)))
-    return (fields(cast("Any", cls))[0].name,)
-
-
-_KINDS: Final = _kinds(Codec(), get_args(Record))
+_codec = Codec(STORE)
+_KIND_OF: Final = {cls: each for each in _STORED for cls in (each.record, each.forget) if cls}
+_ENCODERS: Final = {each.record: _codec.encoder(each.record) for each in _STORED}
+_DECODERS: Final = {each.tag: _codec.decoder(each.record) for each in _STORED}

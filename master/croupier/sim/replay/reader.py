@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import IO
 
 from croupier.master.eventlog import files
-from croupier.master.eventlog.lines import Entry, Head, Line, read_line
+from croupier.master.eventlog.codec import read_line
+from croupier.master.eventlog.lines import Entry, Head, Line
 from croupier.model.codec import Undecodable
 from croupier.model.errors import CroupierError
 

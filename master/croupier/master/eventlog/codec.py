@@ -1,0 +1,176 @@
+"""Lines of an event log as bytes, and back.
+
+Each line ends with the CRC32 of what precedes it: `..., "crc": "XXXXXXXX"}`. In the first line of
+a file the CRC is in the head, so that a program that knows only older formats finds the format.
+Format 1 had no CRC; it is still read.
+
+Only the size of a legal command is written: decisions depend on nothing else of it, and commands
+and environments may hold secrets. It is read as a legal command of that size.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cache, lru_cache, reduce
+from operator import or_
+from typing import Any, Final, get_args
+from zlib import crc32
+
+from croupier.master.eventlog.lines import FORMAT, LOGGED, Deed, Entry, Head, Known, Line
+from croupier.master.eventlog.tags import EVENT_LOG
+from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
+from croupier.model.errors import InvalidRequest
+from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Command
+
+_NAMES: Final[dict[type, str]] = {cls: EVENT_LOG.tag(cls) for cls in (Head, *get_args(Known))}
+_ANY: Final = reduce(or_, LOGGED)
+# Longer than any master has run; whole numbers of a log may be of any size.
+_LONGEST_S = 1e300
+_CRC: Final = "crc"
+
+
+def _size_of_command(command: Command) -> Any:
+    """The size of a legal command; an illegal one in full."""
+    told = _without_command(command)
+    return command.size if told is None else told
+
+
+def _without_command(command: Command) -> Any:
+    """Nothing of a legal command; an illegal one in full."""
+    try:
+        command.check()
+    except InvalidRequest:
+        return _EXACT.encoder(Command)(command)
+    return None
+
+
+def _decode_command(told: Any) -> Command:
+    if told is None:
+        # Written by a release that did not write sizes.
+        return _stand_in(1)
+    if type(told) is int:
+        return _stand_in(told)
+    command: Command = _EXACT.decoder(Command)(told)
+    return command
+
+
+@lru_cache(maxsize=64)
+def _stand_in(size: int) -> Command:
+    """A legal command of that size."""
+    if not 1 <= size <= MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES:
+        raise Undecodable("not the size of a legal command")
+    rest = max(0, size - MAX_COMMAND_BYTES)
+    environment = {"-": "-" * (rest - 1)} if rest else {}
+    return Command(("-" * (size - rest),), environment=environment)
+
+
+_EXACT: Final = Codec(EVENT_LOG)
+CODEC: Final = Codec(EVENT_LOG, {Command: Form(_size_of_command, _decode_command)})
+# For digests. They leave out the size, so digests of logs without sizes stay valid.
+DIGESTED: Final = Codec(EVENT_LOG, {Command: Form(_without_command, _decode_command)})
+
+
+@cache
+def event_encoder() -> Encode:
+    """Return what encodes the events of `LOGGED`.
+
+    Raises:
+        TypeError: if one of them has a field that cannot be written.
+    """
+    return CODEC.encoder(_ANY)
+
+
+@cache
+def _decoders() -> dict[str, Decode]:
+    decoders = {name: CODEC.decoder(cls) for cls, name in _NAMES.items()}
+    return decoders | {
+        "at": CODEC.decoder(float),
+        "event": CODEC.decoder(_ANY),
+        "did": CODEC.decoder(tuple[Deed, ...]),
+        "decided": CODEC.decoder(str),
+    }
+
+
+def write_line(line: Head | Known) -> bytes:
+    """Return a line that is not an event, with its end."""
+    body = as_json({_NAMES[type(line)]: CODEC.encoder(type(line))(line)})
+    return _sealed(body, b"}}" if isinstance(line, Head) else b"}")
+
+
+def write_event(told: dict[str, Any]) -> bytes:
+    """Return the line of an event, with its end; `told` is what `Entry` holds, encoded."""
+    return _sealed(as_json(told), b"}")
+
+
+def _sealed(body: bytes, end: bytes) -> bytes:
+    """Add the CRC as the last member of the object that `end` closes."""
+    covered = body.removesuffix(end)
+    return b'%s,"%s":"%08x"%s\n' % (covered, _CRC.encode(), crc32(covered), end)
+
+
+def as_json(told: Any) -> bytes:
+    """Return `told` as compact JSON: the same bytes for the same value."""
+    return _ENCODER.encode(told).encode()
+
+
+_ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
+
+
+def read_line(text: bytes) -> Line:
+    """Return the value of a line.
+
+    Raises:
+        Undecodable: if the line is damaged, or of another format.
+    """
+    try:
+        told = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, RecursionError):
+        raise Undecodable("not a line of JSON") from None
+    if type(told) is not dict:
+        raise Undecodable("not an object")
+    is_head = "head" in told
+    if is_head:
+        _check_format(told["head"])
+    _check_crc(text, told["head"] if is_head else told)
+    return _decoded(told)
+
+
+def _check_crc(text: bytes, holder: dict[str, Any]) -> None:
+    """Check the CRC of a line, and take it out of the object that holds it."""
+    crc = holder.pop(_CRC, None)
+    covered = text.rpartition(b',"%s":' % _CRC.encode())[0]
+    if crc is not None and crc != f"{crc32(covered):08x}":
+        raise Undecodable("damaged: its checksum does not match")
+
+
+def _decoded(told: dict[str, Any]) -> Line:
+    decoders = _decoders()
+    if "event" in told:
+        if not {"at", "event"} <= told.keys() <= {"at", "event", "did", "decided"}:
+            raise Undecodable("an event has `at`, `did` and `decided`, and nothing else")
+        entry = Entry(**{name: decoders[name](each) for name, each in told.items()})
+        if not abs(entry.at) < _LONGEST_S:
+            raise Undecodable("an event without a time")
+        return entry
+    if len(told) != 1 or (name := next(iter(told))) not in _NAMES.values():
+        raise Undecodable("neither a head, nor an event, nor what stands between")
+    line: Line = decoders[name](told[name])
+    return line
+
+
+def _check_format(told: Any) -> None:
+    """Refuse another format before anything else, in words that name it."""
+    number = told.get("format") if type(told) is dict else None
+    if type(number) is int and number > FORMAT:
+        raise Undecodable(
+            f"a log of format {str(number)[:20]}; this program reads formats up to {FORMAT}:"
+            " use the newer release that wrote it"
+        )
+    if type(number) is not int or number < 1:
+        raise Undecodable(f"a log of format {str(number)[:20]}; there is no such format")
+    if number > 1 and _CRC not in told:
+        raise Undecodable("damaged: its checksum is missing")
+
+
+def _refuse_constant(name: str) -> float:
+    raise ValueError(name)

@@ -1,0 +1,215 @@
+"""The tags of the event log: every kind of line, event and decision, and all of their fields.
+
+Rule: this table is the format. Decisions are not written, but the digest in the log is computed
+over them by the tags and in the order given here.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from croupier.master.allocator import Rules
+from croupier.master.allocator.agent_pool import Useful
+from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.core import (
+    agent_commands,
+    calls,
+    effects,
+    events,
+    facts,
+    framework_commands,
+    messages,
+    records,
+    role_commands,
+    roles,
+    settings,
+    task_commands,
+)
+from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.tasks import TaskSnapshot
+from croupier.master.eventlog import lines
+from croupier.model.attributes import Constraint, Operator
+from croupier.model.codec import error_tag
+from croupier.model.demand import Demand
+from croupier.model.errors import CroupierError
+from croupier.model.health import Problem
+from croupier.model.tags import Kind, Table
+
+_KINDS: Final = (
+    # lines
+    Kind(
+        "head",
+        lines.Head,
+        "format version master_id part at wall_ms events decided settings policy seed rules "
+        "roles registry",
+    ),
+    Kind("role", lines.KnownRole, "role settings"),
+    Kind("agent", lines.KnownAgent, "agent_id hostname total attributes"),
+    Kind(
+        "framework",
+        lines.KnownFramework,
+        "framework_id name roles session demands suppressed",
+    ),
+    Kind("offer", lines.KnownOffer, "offer_id framework_id role agent_id"),
+    Kind("task", lines.KnownTask, "framework_id task_id role agent_id resources since"),
+    # settings
+    Kind(
+        "Settings",
+        settings.Settings,
+        "heartbeat_s agent_timeout_s suspect_beats removals removal_window_s return_timeout_s "
+        "offer_lease_s max_offer_lease_s refuse_s completed_tasks spent_ids spent_frameworks "
+        "gone_agents unreachable_agents unacknowledged verdict_bytes all_verdict_bytes "
+        "description_bytes all_description_bytes frameworks role_levels resend_s preemption",
+    ),
+    # starvation
+    Kind(
+        "PreemptionRules",
+        PreemptionRules,
+        "is_on tolerance fair_timeout_s guarantee_timeout_s grace_s min_age_s earmark_s "
+        "cooldown_s at_once",
+    ),
+    # rules
+    Kind("Rules", Rules, "useful hold_s order seed scarce skips"),
+    # pool
+    Kind("Useful", Useful, "cpus mem"),
+    # records
+    Kind("Registry", records.Registry, "master agents frameworks roles tasks"),
+    Kind("MasterRecord", records.MasterRecord),
+    Kind("AgentRecord", records.AgentRecord),
+    Kind("FrameworkRecord", records.FrameworkRecord),
+    Kind("RoleRecord", records.RoleRecord),
+    Kind("TaskRecord", records.TaskRecord),
+    Kind("ForgetAgent", records.ForgetAgent, "agent_id"),
+    Kind("ForgetFramework", records.ForgetFramework, "framework_id"),
+    Kind("ForgetTask", records.ForgetTask, "framework_id task_id"),
+    Kind("ForgetRole", records.ForgetRole, "role"),
+    # demand
+    Kind("Demand", Demand, "unit count constraints min_per_offer max_per_offer role"),
+    # attributes
+    Kind("Constraint", Constraint, "attribute operator value"),
+    Kind("Operator", Operator, "EXISTS NOT_EXISTS EQUALS NOT_EQUALS MATCHES NOT_MATCHES"),
+    # events
+    Kind(
+        "Subscribe",
+        events.Subscribe,
+        "session framework_id name roles client_id failover_timeout_s offer_lease_s demands "
+        "suppressed hostname webui_url suppressed_roles takes_reconciled",
+    ),
+    Kind("FrameworkCalled", events.FrameworkCalled, "session seq call"),
+    Kind("Heard", events.Heard, "session verdicts_seen"),
+    Kind(
+        "Register",
+        events.Register,
+        "session agent_id hostname total attributes http_address tasks master_epoch "
+        "incomplete cluster problems claim objection",
+    ),
+    Kind("AgentTask", events.AgentTask, "framework_id task latest unacknowledged role"),
+    Kind("Claim", events.Claim, "KNOWN SILENT GIVEN_UP NEWER UNPROVEN FOREIGN"),
+    Kind("AgentReported", events.AgentReported, "session statuses"),
+    Kind("AgentHealth", events.AgentHealth, "session problems refused"),
+    Kind("RefusedLaunch", events.RefusedLaunch, "framework_id task_id message"),
+    Kind("AgentStopped", events.AgentStopped, "session message"),
+    Kind("SessionEnded", events.SessionEnded, "session message"),
+    Kind("OperatorKill", task_commands.OperatorKill, "request task_id framework_id grace_ms"),
+    Kind("OperateAgent", agent_commands.OperateAgent, "request agent action operator"),
+    Kind(
+        "TeardownFramework", framework_commands.TeardownFramework, "request framework_id operator"
+    ),
+    Kind("UpdateRoles", role_commands.UpdateRoles, "request changes dry_run force operator"),
+    Kind("TimePassed", events.TimePassed, ""),
+    Kind("AllocationDue", events.AllocationDue, "budget"),
+    # calls
+    Kind("Accept", calls.Accept, "offer_ids tasks refuse_s malformed"),
+    Kind("MalformedTask", calls.MalformedTask, "place task_id message"),
+    Kind("Decline", calls.Decline, "offer_ids refuse_s reason"),
+    Kind("UpdateDemand", calls.UpdateDemand, "demands"),
+    Kind("Suppress", calls.Suppress, "roles"),
+    Kind("Revive", calls.Revive, "roles"),
+    Kind("Kill", calls.Kill, "task_id grace_ms"),
+    Kind("Acknowledge", calls.Acknowledge, "updates more"),
+    Kind("Reconcile", calls.Reconcile, "task_ids more"),
+    Kind("Teardown", calls.Teardown, ""),
+    Kind("Malformed", calls.Malformed, "call error task_ids"),
+    # health
+    Kind("Problem", Problem, "part message"),
+    # actions
+    Kind("Drain", agent_commands.Drain, "grace_ms"),
+    Kind("Deactivate", agent_commands.Deactivate, ""),
+    Kind("Reactivate", agent_commands.Reactivate, ""),
+    Kind("MarkGone", agent_commands.MarkGone, ""),
+    # roles
+    Kind("RoleChange", roles.RoleChange, "role settings parts"),
+    Kind("Part", roles.Part, "WEIGHT RESOURCE_WEIGHTS GUARANTEE LIMIT PREEMPTION"),
+    # effects
+    Kind("Send", effects.Send, "session message"),
+    Kind("Close", effects.Close, "session error"),
+    Kind("Save", effects.Save, "record"),
+    Kind("Happened", effects.Happened, "fact"),
+    # messages
+    Kind("Subscribed", messages.Subscribed, "framework_id heartbeat_s master_id"),
+    Kind("Offered", messages.Offered, "offer_id agent role resources lease_s"),
+    Kind(
+        "AgentDescription",
+        messages.AgentDescription,
+        "agent_id hostname attributes http_address",
+    ),
+    Kind("Rescinded", messages.Rescinded, "offer_id reason"),
+    Kind("Verdict", messages.Verdict, "seq error tasks"),
+    Kind("TaskVerdict", messages.TaskVerdict, "task_id error"),
+    Kind("Updated", messages.Updated, "statuses"),
+    Kind("AgentFailed", messages.AgentFailed, "agent_id hostname message"),
+    Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),
+    Kind("Heartbeat", messages.Heartbeat, ""),
+    Kind("Registered", messages.Registered, "agent_id heartbeat_s master_id"),
+    Kind("LaunchTask", messages.LaunchTask, "framework_id task role framework_epoch"),
+    Kind("KillTask", messages.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
+    Kind("AcknowledgeUpdate", messages.AcknowledgeUpdate, "framework_id task_id sequence"),
+    Kind("ResendUpdates", messages.ResendUpdates, "framework_id"),
+    # facts
+    Kind("AgentJoined", facts.AgentJoined, "agent_id hostname kind tasks"),
+    Kind("AgentLeft", facts.AgentLeft, "agent_id hostname why message"),
+    Kind("AgentOperated", facts.AgentOperated, "agent_id hostname action operator"),
+    Kind("AgentDrained", facts.AgentDrained, "agent_id hostname"),
+    Kind("AgentRefused", facts.AgentRefused, "agent_id hostname message"),
+    Kind("AgentUnhealthy", facts.AgentUnhealthy, "agent_id hostname problems"),
+    Kind("AgentHealthy", facts.AgentHealthy, "agent_id hostname"),
+    Kind("FrameworkJoined", facts.FrameworkJoined, "framework_id name roles kind"),
+    Kind("FrameworkLeft", facts.FrameworkLeft, "framework_id why message"),
+    Kind("FrameworkTornDown", facts.FrameworkTornDown, "framework_id name tasks operator"),
+    Kind("OfferMade", facts.OfferMade, "offer_id framework_id agent_id"),
+    Kind("OfferEnded", facts.OfferEnded, "offer_id framework_id outcome held_s message"),
+    Kind("TaskMoved", facts.TaskMoved, "framework_id task_id agent_id state source reason message"),
+    Kind("CallAnswered", facts.CallAnswered, "framework_id call outcome message"),
+    Kind("RoleChanged", facts.RoleChanged, "role before after operator forced"),
+    Kind(
+        "PreemptionBegun",
+        facts.PreemptionBegun,
+        "framework_id role agent_id room tasks offers message",
+    ),
+    Kind("PreemptionEnded", facts.PreemptionEnded, "framework_id task_id outcome"),
+    Kind("UpdateHandled", facts.UpdateHandled, "outcome"),
+    Kind("UpdateAcknowledged", facts.UpdateAcknowledged, "outcome"),
+)
+EVENT_LOG: Final = Table(_KINDS)
+
+# What an operator is answered with. The digest holds only the kind of an answer.
+_ANSWERS: Final[dict[type, str]] = {
+    AgentStatus: "Agent",
+    TaskSnapshot: "Task",
+    framework_commands.TornDown: "TornDown",
+    role_commands.RolesMoved: "RolesMoved",
+}
+
+
+def answer_tag(result: object) -> str:
+    """Return the kind of an operator's answer; with its text if it is an error.
+
+    Raises:
+        TypeError: if the answer has no tag.
+    """
+    if isinstance(result, CroupierError):
+        return f"{error_tag(result)}: {result}"
+    tag = _ANSWERS.get(type(result))
+    if tag is None:
+        raise TypeError(f"no tag for the answer {type(result).__name__}")
+    return tag
