@@ -45,7 +45,7 @@ class Masters:
         if not isinstance(error, NotLeader):
             self._hops, self._dead = 0, self._current
             return False
-        leader = _address(error.leader)
+        leader = leader_address(error.leader)
         is_dead, self._dead = leader == self._dead, None
         is_followed = leader is not None and (leader.is_loopback or not self._only_loopback)
         if not is_followed or leader == self._current or is_dead or self._hops >= MAX_HOPS:
@@ -56,7 +56,8 @@ class Masters:
         return True
 
 
-def _address(text: str) -> Address | None:
+def leader_address(text: str) -> Address | None:
+    """Return the address that a follower names; None if it names none, or no address."""
     try:
         return Address.parse(text) if text else None
     except InvalidRequest:

@@ -19,7 +19,7 @@ async def until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
         await end(*tasks)
 
 
-async def end(*tasks: asyncio.Task[None]) -> None:
+async def end(*tasks: asyncio.Task[Any]) -> None:
     """Cancel `tasks` and wait until they are gone, whatever they raise."""
     for task in tasks:
         task.cancel()

@@ -1,0 +1,107 @@
+"""The search for the master that leads, for a client that makes a few unary calls.
+
+Rule: all known masters are asked at once, so that one that hangs delays nothing. A follower that
+names the leader adds it to the search. A follower is asked again until the search times out: an
+election takes a few seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.net.address import Address
+from croupier.net.task_scope import end
+
+# Between two questions to one follower.
+AGAIN_S = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Leadership:
+    """The answer of a master to the question who leads.
+
+    Attributes:
+        leader: the address that a follower names; None if it knows none.
+    """
+
+    is_leader: bool
+    leader: Address | None
+
+
+Ask = Callable[[Address, float], Awaitable[Leadership]]
+
+
+class LeaderSearch:
+    """One search, which takes at most `timeout_s`."""
+
+    def __init__(self, ask: Ask, timeout_s: float) -> None:
+        """Search by `ask(address, timeout_s)`, which raises CroupierError if there is no answer."""
+        self._ask, self._timeout_s = ask, timeout_s
+        self._loop = asyncio.get_running_loop()
+        self._until = self._loop.time() + timeout_s
+        self._asking: dict[asyncio.Task[Leadership], Address] = {}
+        self._asked: set[Address] = set()
+        self._errors: dict[Address, CroupierError] = {}
+        # Followers, with the leader that each names.
+        self._followers: dict[Address, Address | None] = {}
+
+    async def run(self, addresses: Sequence[Address]) -> Address:
+        """Return the address of the leader: one of `addresses`, or one that they name.
+
+        Raises:
+            Unavailable: if no leader was found.
+        """
+        try:
+            for address in addresses:
+                self._begin(address)
+            while self._asking:
+                done, _ = await asyncio.wait(self._asking, return_when=asyncio.FIRST_COMPLETED)
+                for task in done:
+                    address = self._asking.pop(task)
+                    if self._leads(address, task):
+                        return address
+        finally:
+            await end(*self._asking)
+        raise self._failure(addresses)
+
+    def _begin(self, address: Address) -> None:
+        is_again = address in self._asked
+        left_s = self._until - self._loop.time()
+        if address in self._asking.values() or (is_again and left_s < AGAIN_S):
+            return
+        self._asked.add(address)
+        asking = self._ask_after(address, AGAIN_S if is_again else 0.0)
+        self._asking[asyncio.create_task(asking)] = address
+
+    async def _ask_after(self, address: Address, wait_s: float) -> Leadership:
+        await asyncio.sleep(wait_s)
+        return await self._ask(address, self._until - self._loop.time())
+
+    def _leads(self, address: Address, task: asyncio.Task[Leadership]) -> bool:
+        """Take an answer in, and ask a follower and its leader again."""
+        error = task.exception()
+        if isinstance(error, CroupierError):
+            self._errors[address] = error
+            return False
+        answer = task.result()
+        if not answer.is_leader:
+            self._followers[address] = answer.leader
+            self._begin(address)
+            if answer.leader is not None:
+                self._begin(answer.leader)
+        return answer.is_leader
+
+    def _failure(self, addresses: Sequence[Address]) -> CroupierError:
+        for follower, leader in self._followers.items():
+            if leader is not None and leader in self._errors:
+                return Unavailable(f"{leader} leads, says {follower}, but: {self._errors[leader]}")
+        if self._followers:
+            names = ", ".join(map(str, self._followers))
+            return Unavailable(
+                f"no master leads right now, say {names}; waited {self._timeout_s:g} s for one to"
+                " be elected; try again in a few seconds"
+            )
+        return next(self._errors[address] for address in addresses)

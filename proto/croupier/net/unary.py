@@ -1,0 +1,74 @@
+"""One call to a master, with a deadline; its errors in words for people."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+import grpc
+import grpc.aio
+
+from croupier.model.errors import CroupierError, Unavailable
+from croupier.net.address import Address
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.errors import error_from_rpc
+
+# How gRPC words its own failures.
+_NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")
+_NO_CONNECTION = ("failed to connect", "Failed to connect", "connections to all backends failing")
+_BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", "keepalive", "ping")
+
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+
+class NoSuchCall(Unavailable):
+    """The peer does not know the call."""
+
+
+async def call_master(
+    method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+    request: RequestT,
+    address: Address,
+    timeout_s: float,
+) -> ResponseT:
+    """Return the answer of the master at `address`, to which the channel of `method` leads.
+
+    Raises:
+        NoSuchCall: if it is no master, or of an older release.
+        Unavailable: if it cannot be reached or does not answer in time.
+        CroupierError: if it refuses.
+    """
+    try:
+        return await method(request, timeout=timeout_s)
+    except grpc.aio.AioRpcError as error:
+        reraise_own_cancellation()
+        raise _error(error, address, timeout_s) from None
+
+
+def _error(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> CroupierError:
+    match error.code():
+        case grpc.StatusCode.DEADLINE_EXCEEDED:
+            return Unavailable(f"the master at {address} did not answer within {round(timeout_s, 1):g} s")
+        case grpc.StatusCode.UNAVAILABLE:
+            return Unavailable(_plain_text(error.details() or "", address))
+        case grpc.StatusCode.UNIMPLEMENTED:
+            return NoSuchCall(_not_a_master(address))
+        case _:
+            return error_from_rpc(error)
+
+
+def _plain_text(details: str, address: Address) -> str:
+    """Return gRPC's own words in plain ones; a master's words are kept."""
+    if any(each in details for each in _NO_ADDRESS):
+        return f"cannot find the host {address.host} of the master {address}"
+    if "HTTP/2" in details or "HTTP2" in details:
+        return _not_a_master(address)
+    if any(each in details for each in _NO_CONNECTION):
+        return f"cannot reach a master at {address} (is one running there?)"
+    if any(each in details for each in _BROKEN):
+        return f"the connection to the master at {address} broke; try again"
+    return details
+
+
+def _not_a_master(address: Address) -> str:
+    return f"what answers at {address} is not a Croupier master"
