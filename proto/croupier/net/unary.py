@@ -48,7 +48,9 @@ async def call_master(
 def _error(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> CroupierError:
     match error.code():
         case grpc.StatusCode.DEADLINE_EXCEEDED:
-            return Unavailable(f"the master at {address} did not answer within {round(timeout_s, 1):g} s")
+            return Unavailable(
+                f"the master at {address} did not answer within {round(timeout_s, 1):g} s"
+            )
         case grpc.StatusCode.UNAVAILABLE:
             return Unavailable(_plain_text(error.details() or "", address))
         case grpc.StatusCode.UNIMPLEMENTED:
