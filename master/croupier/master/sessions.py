@@ -1,15 +1,15 @@
-"""The streams that stand, and what waits to be written on each.
+"""Open sessions, and the messages that wait to be written on each.
 
-Rule: nothing here ever waits for a peer. A peer that leaves its messages unread until its
-outbox is full is cut off, and the core told so. So is one whose message cannot be encoded: that
-ends its own session and no other.
+Rule: nothing here waits for a peer. A session whose outbox is full is cut off, and the core is
+notified. A message that cannot be encoded ends its own session and no other.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from itertools import count
-from typing import Final, cast
+from typing import Final, Generic, TypeVar, cast
 
 from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import SessionEnded
@@ -17,7 +17,7 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
 from croupier.master.session_limits import SessionCount, SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
-from croupier.master.wire.to_framework import AgentsTold, event_to_wire
+from croupier.master.wire.to_framework import KnownAgents, event_to_wire
 from croupier.model.errors import CroupierError, TooSlow
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Budget, Encoded, Outbox
@@ -25,86 +25,92 @@ from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2, framework_pb2
 
-# Room for what one step may say to a framework: a hundred agents may be given up in it.
+# Room for the messages of one step to a framework: in it 100 agents may become unreachable.
 OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
 
 _log = get_logger("croupier.master")
+_Wire = framework_pb2.Event | agent_pb2.Order
+MessageT = TypeVar("MessageT")
 
 
-class Session:
+class Session(Generic[MessageT]):
     """One stream from a framework or an agent.
 
     Attributes:
         host: the address that it comes from.
         error: why it was closed, if it was closed for an error.
-        is_introduced: whether the peer has said who it is, by SUBSCRIBE or REGISTER.
+        is_introduced: whether the peer has sent SUBSCRIBE or REGISTER.
     """
 
-    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
-        """A stream that nothing was said on yet; what waits on it counts toward `budget`."""
+    def __init__(
+        self,
+        session_id: SessionId,
+        host: str,
+        budget: Budget | None,
+        encode: Callable[[MessageT], _Wire],
+        wire: type[_Wire],
+    ) -> None:
+        """Begin with an empty outbox, which counts toward `budget`."""
         self.session_id, self.host = session_id, host
         self.is_introduced = False
         self.outbox: Outbox[Encoded] = Outbox(OUTBOX_LIMIT, budget=budget)
         self.error: CroupierError | None = None
+        self._encode, self._wire = encode, wire
+
+    def put(self, message: MessageT) -> bool:
+        """Queue a message; False if there is no room."""
+        return self.outbox.put(_encoded(self._encode(message)))
+
+    def beat(self) -> None:
+        """Queue a heartbeat."""
+        self.outbox.put(_encoded(self._wire(heartbeat=framework_pb2.Heartbeat())))
+
+    def end(self, error: CroupierError | None) -> None:
+        """Write what is queued, then the error, and end; only the first end counts."""
+        if not self.outbox.is_closed:
+            self.error = error
+            last = _encoded(self._wire(error=error_to_wire(error))) if error else None
+            self.outbox.close(last)
 
 
-class FrameworkSession(Session):
-    """A framework's stream; it is told of each agent once."""
+class FrameworkSession(Session[ToFramework]):
+    """A framework's stream, which carries the description of each agent once."""
 
     def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
-        """A stream that knows of no agents."""
-        super().__init__(session_id, host, budget)
-        self._told = AgentsTold()
-
-    def put(self, message: ToFramework) -> bool:
-        """Queue a message; False if there is no room."""
-        return self.outbox.put(_encoded(event_to_wire(message, self._told)))
-
-    def beat(self) -> None:
-        """Say that the master is there."""
-        self.outbox.put(_FRAMEWORK_BEAT)
-
-    def end(self, error: CroupierError | None) -> None:
-        """Write what is queued, then the error, and end; the first end counts."""
-        if self.outbox.is_closed:
-            return
-        self.error = error
-        last = framework_pb2.Event(error=error_to_wire(error)) if error else None
-        self.outbox.close(_encoded(last) if last is not None else None)
+        """Begin with no agents known to the framework."""
+        known: KnownAgents = {}
+        super().__init__(
+            session_id,
+            host,
+            budget,
+            lambda message: event_to_wire(message, known),
+            framework_pb2.Event,
+        )
 
 
-class AgentSession(Session):
+class AgentSession(Session[ToAgent]):
     """An agent's stream."""
 
-    def put(self, message: ToAgent) -> bool:
-        """Queue a message; False if there is no room."""
-        return self.outbox.put(_encoded(order_to_wire(message)))
+    def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
+        """Begin with nothing sent."""
+        super().__init__(session_id, host, budget, order_to_wire, agent_pb2.Order)
 
-    def beat(self) -> None:
-        """Say that the master is there."""
-        self.outbox.put(_AGENT_BEAT)
 
-    def end(self, error: CroupierError | None) -> None:
-        """Write what is queued, then the error, and end; the first end counts."""
-        if self.outbox.is_closed:
-            return
-        self.error = error
-        last = agent_pb2.Order(error=error_to_wire(error)) if error else None
-        self.outbox.close(_encoded(last) if last is not None else None)
+SessionT = TypeVar("SessionT", FrameworkSession, AgentSession)
 
 
 class Sessions:
-    """All streams; the `Peers` of the driver.
+    """All open sessions; the `Peers` of the driver.
 
     Attributes:
-        limits: how many may stand, and how long one may say nothing.
-        registering: pages of agents that have not said REGISTER yet.
-        dropped: messages that were for sessions that had ended, or that had no room.
+        limits: of the number of sessions and of their silence.
+        registering: bytes of tasks of agents that have not sent REGISTER yet.
+        dropped: messages for sessions that had ended or had no room.
     """
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
-        """None stands yet."""
+        """Begin with no session."""
         self.limits = limits or SessionLimits()
         self._count = SessionCount(self.limits)
         self._budget = Budget(self.limits.outbox_bytes)
@@ -115,40 +121,40 @@ class Sessions:
         self.dropped = 0
 
     def report_to(self, inbox: Inbox[Event]) -> None:
-        """Have the core told of sessions that had to be cut off."""
+        """Report sessions that are cut off to the core through `inbox`."""
         self._inbox = inbox
 
     def open_framework(self, host: str = "") -> FrameworkSession:
-        """A new framework stream from this address.
+        """Open a session for a framework at this address.
 
         Raises:
-            Unavailable: if too many stand.
+            Unavailable: if too many are open.
         """
-        self._count.add(host)
-        session = FrameworkSession(SessionId(next(self._numbers)), host, self._budget)
-        self._sessions[session.session_id] = session
-        return session
+        return self._open(FrameworkSession, host)
 
     def open_agent(self, host: str = "") -> AgentSession:
-        """A new agent stream from this address.
+        """Open a session for an agent at this address.
 
         Raises:
-            Unavailable: if too many stand.
+            Unavailable: if too many are open.
         """
+        return self._open(AgentSession, host)
+
+    def _open(self, kind: type[SessionT], host: str) -> SessionT:
         self._count.add(host)
-        session = AgentSession(SessionId(next(self._numbers)), host, self._budget)
+        session = kind(SessionId(next(self._numbers)), host, self._budget)
         self._sessions[session.session_id] = session
         return session
 
     def forget(self, session_id: SessionId) -> None:
-        """The stream has ended."""
+        """Forget a session whose stream has ended."""
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.outbox.drop()
             self._count.remove(session.host)
 
     def send(self, effect: Send) -> None:
-        """Queue a message; cut the session off if it does not read."""
+        """Queue a message; cut off a session that does not read."""
         session = self._sessions.get(effect.session)
         try:
             # The core sends each peer only what is for its kind.
@@ -166,28 +172,28 @@ class Sessions:
             self._cut_off_largest()
 
     def close(self, effect: Close) -> None:
-        """Write what is queued, say why, and end the stream."""
+        """Write what is queued and the error, and end the session."""
         session = self._sessions.get(effect.session)
         if session is not None:
             session.end(effect.error)
 
     def end_all(self, error: CroupierError) -> None:
-        """The master stops: write what is queued, say why, and end every stream."""
+        """Write what is queued and `error` on every session, and end it."""
         for session in self._sessions.values():
             session.end(error)
 
     def cut_all(self, error: CroupierError) -> None:
-        """The master leads no more: what is queued is not for it to say."""
+        """Drop what is queued on every session, and end it with `error`."""
         for session in self._sessions.values():
             session.outbox.drop()
             session.end(error)
 
     def queued(self) -> int:
-        """How many messages wait to be written, over all sessions."""
+        """Return the number of messages that wait to be written, over all sessions."""
         return sum(len(session.outbox) for session in self._sessions.values())
 
     async def beat(self, heartbeat_s: float) -> None:
-        """Send heartbeats for ever, spread over time, to whoever is sent nothing else."""
+        """Send heartbeats for ever, spread over time, on sessions with nothing queued."""
         for turn in count():
             await asyncio.sleep(heartbeat_s / BEAT_SLICES)
             for session in list(self._sessions.values()):
@@ -199,12 +205,12 @@ class Sessions:
         """End the session of a message that cannot be put on the wire."""
         kind = type(effect.message).__name__
         self.dropped += 1
-        # The text of the error may quote what a peer has sent.
+        # The text of the error may quote a peer, so it is not logged.
         _log.error("message_not_encoded", message_kind=kind, kind=type(error).__name__)
         self._cut_off(effect.session, CroupierError(f"a {kind} for this peer cannot be encoded"))
 
     def _cut_off_largest(self) -> None:
-        """What waits on all sessions is too much: the one with most does not read. O(sessions)."""
+        """Cut off the session with the largest outbox: its peer does not read. O(sessions)."""
         largest = max(self._sessions.values(), key=lambda each: each.outbox.held_bytes)
         self.dropped += len(largest.outbox)
         if largest.outbox.is_closed:
@@ -223,9 +229,5 @@ class Sessions:
             self._inbox.put_now(SessionEnded(session_id, str(error)))
 
 
-def _encoded(message: framework_pb2.Event | agent_pb2.Order) -> Encoded:
+def _encoded(message: _Wire) -> Encoded:
     return Encoded(message.SerializeToString())
-
-
-_FRAMEWORK_BEAT = _encoded(framework_pb2.Event(heartbeat=framework_pb2.Heartbeat()))
-_AGENT_BEAT = _encoded(agent_pb2.Order(heartbeat=framework_pb2.Heartbeat()))

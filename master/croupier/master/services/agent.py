@@ -13,7 +13,7 @@ from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
 from croupier.master.wire.from_agent import judged, report_from_wire
 from croupier.master.wire.to_agent import response_to_wire
-from croupier.model.errors import CroupierError, Unavailable
+from croupier.model.errors import Unavailable
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Encoded
 from croupier.process.time_slice import TimeSlice
@@ -25,26 +25,22 @@ class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
     def __init__(self, leadership: Leadership) -> None:
-        """Serve with the term that stands."""
+        """Serve with the current term of `leadership`."""
         self._leadership = leadership
 
-    # A coroutine that writes is the other shape of handler that grpc.aio takes.
+    # grpc.aio also accepts a coroutine that writes; the generated type does not know it.
     async def Connect(  # type: ignore[override]
         self,
         request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],
         context: Context,
     ) -> None:
-        """Serve one agent's session, or say who does."""
+        """Serve one agent's session, or redirect it to the leader."""
         try:
             term = self._leadership.term()
             session = term.sessions.open_agent(host_of(context.peer()))
         except Unavailable as refusal:
-
-            async def tell(error: CroupierError) -> None:
-                order = pb.Order(error=error_to_wire(error))
-                await context.write(pb.AgentServiceConnectResponse(orders=[order]))
-
-            await refuse(context, tell, refusal)
+            order = pb.Order(error=error_to_wire(refusal))
+            await refuse(context, pb.AgentServiceConnectResponse(orders=[order]), refusal)
         try:
             await _serve(term, session, request_iterator, context)
         finally:
@@ -81,8 +77,6 @@ async def _serve(
         await context.write(response_to_wire(orders, term.epoch, lineage))
 
     try:
-        await serve_stream(
-            session, session.end, requests, handle, write, context, inbox, first_call_s
-        )
+        await serve_stream(session, requests, handle, write, context, inbox, first_call_s)
     finally:
         registration.close()

@@ -26,16 +26,16 @@ class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
     def __init__(self, leadership: Leadership) -> None:
-        """Serve with the term that stands."""
+        """Serve with the current term of `leadership`."""
         self._leadership = leadership
 
-    # A coroutine that writes is the other shape of handler that grpc.aio takes.
+    # grpc.aio also accepts a coroutine that writes; the generated type does not know it.
     async def Connect(  # type: ignore[override]
         self,
         request_iterator: AsyncIterator[pb.FrameworkServiceConnectRequest],
         context: Context,
     ) -> None:
-        """Serve one framework's session, or say who does."""
+        """Serve one framework's session, or redirect it to the leader."""
         try:
             term = self._leadership.term()
             session = term.sessions.open_framework(host_of(context.peer()))
@@ -52,12 +52,8 @@ class FrameworkService(FrameworkServiceServicer):
 
 async def refuse_framework(context: Context, refusal: CroupierError) -> NoReturn:
     """End a framework's stream with `refusal`, before there is a session."""
-
-    async def write(error: CroupierError) -> None:
-        event = pb.Event(error=error_to_wire(error))
-        await context.write(pb.FrameworkServiceConnectResponse(events=[event]))
-
-    await refuse(context, write, refusal)
+    event = pb.Event(error=error_to_wire(refusal))
+    await refuse(context, pb.FrameworkServiceConnectResponse(events=[event]), refusal)
 
 
 async def serve_framework(
@@ -76,7 +72,7 @@ async def serve_framework(
     async def write(events: list[Encoded]) -> None:
         await context.write(pb.FrameworkServiceConnectResponse.FromString(joined(events)))
 
-    await serve_stream(session, session.end, requests, handle, write, context, inbox, first_call_s)
+    await serve_stream(session, requests, handle, write, context, inbox, first_call_s)
 
 
 async def _put(

@@ -1,4 +1,4 @@
-"""One bidirectional stream: a reader that feeds the inbox, a writer that empties the outbox."""
+"""One bidirectional stream: a reader fills the inbox, a writer empties the outbox."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from croupier.net.errors import STATUS
 from croupier.net.outbox import Encoded
 from croupier.process.inbox import Inbox
 
-# A peer that takes nothing for this long is cut off.
+# A peer that reads nothing for this long is cut off.
 WRITE_TIMEOUT_S = 30.0
 FIRST_CALL_STEPS = 10
 
@@ -26,8 +26,7 @@ RequestT = TypeVar("RequestT")
 
 
 async def serve_stream(
-    session: Session,
-    end: Callable[[CroupierError | None], None],
+    session: Session[Any],
     requests: AsyncIterator[RequestT],
     handle: Callable[[RequestT], Awaitable[None]],
     write: Callable[[list[Encoded]], Awaitable[None]],
@@ -37,11 +36,11 @@ async def serve_stream(
 ) -> None:
     """Serve a session until its stream ends or the core closes it.
 
-    `handle` may raise a CroupierError, which ends the session with it. So does a peer that has
-    not said who it is after `first_call_s`.
+    A CroupierError from `handle` ends the session with that error. A session without SUBSCRIBE or
+    REGISTER after `first_call_s` is ended too.
     """
-    reader = asyncio.create_task(_read(end, requests, handle))
-    deadline = asyncio.create_task(_end_unintroduced(session, end, first_call_s))
+    reader = asyncio.create_task(_read(session, requests, handle))
+    deadline = asyncio.create_task(_end_unintroduced(session, first_call_s))
     message = "the stream ended"
     try:
         await _write(session, write)
@@ -62,37 +61,35 @@ async def serve_stream(
         )
 
 
-async def refuse(
-    context: Context, write: Callable[[CroupierError], Awaitable[None]], refusal: CroupierError
-) -> NoReturn:
-    """Say why there is no session here, in the stream as typed as in its status, and end it."""
+async def refuse(context: Context, response: object, refusal: CroupierError) -> NoReturn:
+    """End the stream with `response`, which carries `refusal`, and with its status."""
     async with asyncio.timeout(WRITE_TIMEOUT_S):
-        await write(refusal)
+        await context.write(response)
     await context.abort(STATUS[type(refusal)], str(refusal))
     raise AssertionError("abort raises")
 
 
-async def _end_unintroduced(
-    session: Session, end: Callable[[CroupierError | None], None], first_call_s: float
-) -> None:
-    """End a session that has no first call in time.
+async def _end_unintroduced(session: Session[Any], first_call_s: float) -> None:
+    """End a session whose first call does not come in time.
 
-    A master that is busy, as after a failover, may take long to read a call that has come. So it
-    waits in steps: each takes as long as one round of all that is ready.
+    After a failover the master may be so busy that it reads a call late. It therefore waits in
+    steps, each of which also takes one round of all ready tasks.
     """
     for _ in range(FIRST_CALL_STEPS):
         await asyncio.sleep(first_call_s / FIRST_CALL_STEPS)
         if session.is_introduced:
             return
-    end(Unavailable(f"the first call did not come within {first_call_s:g} s; connect again"))
+    session.end(
+        Unavailable(f"the first call did not come within {first_call_s:g} s; connect again")
+    )
 
 
 async def _read(
-    end: Callable[[CroupierError | None], None],
+    session: Session[Any],
     requests: AsyncIterator[RequestT],
     handle: Callable[[RequestT], Awaitable[None]],
 ) -> None:
-    """Handle requests; their end, for whatever reason, is the session's."""
+    """Handle requests until they end, then end the session."""
     error: CroupierError | None = None
     try:
         async for request in requests:
@@ -100,10 +97,10 @@ async def _read(
     except CroupierError as refusal:
         error = refusal
     finally:
-        end(error)
+        session.end(error)
 
 
-async def _write(session: Session, write: Callable[[list[Encoded]], Awaitable[None]]) -> None:
+async def _write(session: Session[Any], write: Callable[[list[Encoded]], Awaitable[None]]) -> None:
     while batch := await session.outbox.take():
         async with asyncio.timeout(WRITE_TIMEOUT_S):
             await write(batch)

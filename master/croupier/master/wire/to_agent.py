@@ -1,4 +1,4 @@
-"""What the master says to agents, on the wire."""
+"""Orders to agents, in protobuf."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from croupier.wire.task import task_to_wire
 def response_to_wire(
     orders: Iterable[Encoded], epoch: int, lineage: Lineage
 ) -> pb.AgentServiceConnectResponse:
-    """What is written at once, with who says it and how far the store has got."""
+    """Return a response that carries `orders`, the epoch and the position of the store."""
     response = pb.AgentServiceConnectResponse(
         master_epoch=epoch,
         cluster=lineage.cluster,
@@ -37,7 +37,7 @@ def response_to_wire(
 
 
 def order_to_wire(message: ToAgent) -> pb.Order:
-    """The order for `message`."""
+    """Return the order for `message`."""
     match message:
         case LaunchTask(framework_id, task, role, framework_epoch):
             launch = pb.LaunchTask(

@@ -1,4 +1,4 @@
-"""What the master says to frameworks, on the wire."""
+"""Messages to frameworks, in protobuf."""
 
 from __future__ import annotations
 
@@ -23,14 +23,15 @@ from croupier.v1 import framework_pb2 as pb
 from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.task import status_to_wire
 
-AgentsTold = dict[AgentId, AgentDescription]
+# The agents whose descriptions a session has carried.
+KnownAgents = dict[AgentId, AgentDescription]
 
 
-def event_to_wire(message: ToFramework, told: AgentsTold) -> pb.Event:
-    """The event for `message`; `told` remembers which agents the session has heard of."""
+def event_to_wire(message: ToFramework, known: KnownAgents) -> pb.Event:
+    """Return the event for `message`; adds to `known` the agents that it describes."""
     match message:
         case Offered():
-            return pb.Event(offers=_offers(message, told))
+            return pb.Event(offers=_offers(message, known))
         case Verdict():
             return pb.Event(verdict=verdict_to_wire(message))
         case Updated(statuses):
@@ -66,19 +67,19 @@ def event_to_wire(message: ToFramework, told: AgentsTold) -> pb.Event:
 
 
 def verdict_to_wire(verdict: Verdict) -> pb.Verdict:
-    """The answer to a call."""
+    """Return the answer to a call."""
     wire = pb.Verdict(seq=verdict.seq)
     if verdict.error is not None:
         wire.error.CopyFrom(error_to_wire(verdict.error))
     for task in verdict.tasks:
-        told = wire.tasks.add(task_id=task.task_id)
+        refused = wire.tasks.add(task_id=task.task_id)
         if task.error is not None:
-            told.error.CopyFrom(error_to_wire(task.error))
+            refused.error.CopyFrom(error_to_wire(task.error))
     return wire
 
 
 def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
-    """What a framework may know of an agent."""
+    """Return the description of an agent that frameworks get."""
     return pb.AgentDescription(
         agent_id=agent.agent_id,
         hostname=agent.hostname,
@@ -88,7 +89,7 @@ def agent_to_wire(agent: AgentDescription) -> pb.AgentDescription:
 
 
 def offer_to_wire(offer: Offered) -> pb.Offer:
-    """An offer, without what is said of its agent."""
+    """Return an offer without the description of its agent."""
     return pb.Offer(
         offer_id=offer.offer_id,
         agent_id=offer.agent.agent_id,
@@ -98,9 +99,9 @@ def offer_to_wire(offer: Offered) -> pb.Offer:
     )
 
 
-def _offers(offer: Offered, told: AgentsTold) -> pb.Offers:
+def _offers(offer: Offered, known: KnownAgents) -> pb.Offers:
     agents = []
-    if told.get(offer.agent.agent_id) is not offer.agent:
-        told[offer.agent.agent_id] = offer.agent
+    if known.get(offer.agent.agent_id) is not offer.agent:
+        known[offer.agent.agent_id] = offer.agent
         agents.append(agent_to_wire(offer.agent))
     return pb.Offers(offers=[offer_to_wire(offer)], agents=agents)
