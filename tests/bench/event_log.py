@@ -24,7 +24,7 @@ from croupier.master.core.step import Event, step
 from croupier.master.eventlog.recorder import FileRecorder, NoRecorder, Recorder
 from croupier.model.resources import Resources
 from croupier.sim import kernel as kernel_module
-from croupier.sim.cluster import Cluster, Node
+from croupier.sim.cluster import Node, SimulatedCluster
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import make_head, make_recorder, state_of
@@ -46,7 +46,7 @@ def events_of(seconds: float) -> list[tuple[Event, float]]:
     shape = Shape(Resources.parse("cpus:1;mem:1GB"), Size.of(1, 1))
     total = Resources.parse("cpus:8;mem:16GB")
     nodes = [Node(f"n{number}", Size.of(8, 16), total) for number in range(200)]
-    cluster = Cluster(nodes, Allocator(), settings=PATIENT)
+    cluster = SimulatedCluster(nodes, Allocator(), settings=PATIENT)
     for number in range(20):
         works = [
             Work(shape, 1 + (number * 7 + each) % 13 / 4) for each in range(400 * int(seconds))

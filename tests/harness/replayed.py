@@ -10,14 +10,15 @@ from croupier.master.allocator import Allocator, policies
 from croupier.master.core.settings import Settings
 from croupier.master.eventlog.lines import Head
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.framework import Habits, PretendFramework
+from croupier.sim.cluster import Node, SimulatedCluster
+from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from croupier.sim.replay.report import Found, print_found, print_json
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import LARGE, make_head, simulation_recorded
+from tests.harness.sim_faults import moody_framework
 
 UNIT = Resources.parse("cpus:1;mem:1GB")
 SHAPE = Shape(UNIT, Size.of(1, 1))
@@ -26,7 +27,7 @@ PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=1e9)
 
 
 def quiet(done: float, text: str = "") -> None:
-    """Tell nobody how far it is."""
+    """Ignore progress."""
 
 
 def look(path: Path, change: Change | None = None, verify: bool = False) -> Found:
@@ -38,15 +39,27 @@ def nodes(number: int) -> list[Node]:
 
 
 class Endless:
-    """Has always more tasks to do than fit."""
+    """A framework that always has more tasks than fit."""
 
     def __init__(
-        self, cluster: Cluster, name: str, role: str, seconds: float, habits: Habits | None = None
+        self,
+        cluster: SimulatedCluster,
+        name: str,
+        role: str,
+        seconds: float,
+        habits: Habits | None = None,
+        **moods: float,
     ) -> None:
         self.rng = Random(name)
         self.seconds = seconds
-        self.framework: PretendFramework = cluster.framework(
-            name, role, habits, self.works(40), lambda _: self.framework.submit(self.works(1))
+        self.framework: SimulatedFramework = moody_framework(
+            cluster,
+            name,
+            role,
+            habits,
+            self.works(40),
+            lambda _: self.framework.submit(self.works(1)),
+            **moods,
         )
 
     def works(self, number: int) -> list[Work]:
@@ -58,7 +71,7 @@ def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: flo
     head = head or make_head(PATIENT)
     with simulation_recorded(path, head, size):
         allocator = Allocator(policies.make(head.policy), head.rules, head.roles)
-        cluster = Cluster(nodes(5), allocator, settings=head.settings)
+        cluster = SimulatedCluster(nodes(5), allocator, settings=head.settings)
         Endless(cluster, "a", "ads", 2.0)
         Endless(cluster, "b", "web", 2.0)
         job = [Work(SHAPE, 5.0) for _ in range(8)]

@@ -9,58 +9,47 @@ import pytest
 
 from croupier.master.core.settings import Settings
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.engine import make_allocator
-from croupier.sim.framework import Habits, PretendFramework
+from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
+from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.work import Shape, Work
+from tests.harness.sim_faults import checked_steps, crash, disconnect, moody_framework
 
 POLICIES = ("drf", "yarn-drf", "fifo", "asset", "single-resource", "slots", "random")
 ORDERS = ("arrival", "random", "pack", "spread")
 
 
-def make_cluster(rng: Random, seed: int) -> Cluster:
+def make_cluster(rng: Random, seed: int) -> SimulatedCluster:
     nodes = []
     for i in range(rng.randint(1, 6)):
         size = Size.of(rng.randint(2, 8), rng.randint(2, 16))
         nodes.append(Node(f"n{i}", size, Resources({"cpus": size.cpus, "mem": size.mem})))
     allocator = make_allocator(rng.choice(POLICIES), rng.choice(ORDERS), seed)
-    # Every invariant of the master is asserted after every step.
-    return Cluster(
-        nodes, allocator, seed, Settings(agent_timeout_s=1e9, suspect_beats=1e9), check_every=1
+    return SimulatedCluster(
+        nodes, allocator, seed, Settings(agent_timeout_s=1e9, suspect_beats=1e9)
     )
 
 
-def make_framework(cluster: Cluster, rng: Random, name: str, ended: list[Work]) -> PretendFramework:
+def make_framework(
+    cluster: SimulatedCluster, rng: Random, name: str, ended: list[Work]
+) -> SimulatedFramework:
     shapes = [
         Shape(Resources({"cpus": use.cpus, "mem": use.mem}), use)
         for use in (Size.of(rng.randint(1, 2), rng.randint(1, 2)) for _ in range(2))
     ]
-    habits = Habits(
-        declares=rng.random() < 0.7,
-        think_s=rng.choice((0.0, 0.3)),
-        declines=rng.choice((0.0, 0.3)),
-        max_per_offer=rng.choice((None, 1, 3)),
-        refuse_s=rng.choice((None, 0.5, 20.0)),
-    )
+    declares = rng.random() < 0.7
+    think_s, declines = rng.choice((0.0, 0.3)), rng.choice((0.0, 0.3))
+    habits = Habits(declares, rng.choice((None, 1, 3)), rng.choice((None, 0.5, 20.0)))
     if shapes[0].ask == shapes[1].ask:
         shapes.pop()
     works = [
-        Work(rng.choice(shapes), rng.uniform(0.5, 20.0), rng.random() < 0.1)
+        Work(rng.choice(shapes), rng.uniform(0.5, 20.0), rng.choice((1, 2)) * (rng.random() < 0.1))
         for _ in range(rng.randint(0, 40))
     ]
-    for work in works:
-        work.fails = work.fails and rng.random() < 0.5
     role = rng.choice(("a", "a/x", "a/y", "b"))
-    habits = Habits(
-        habits.declares,
-        habits.think_s,
-        habits.declines,
-        habits.max_per_offer,
-        habits.refuse_s,
-        tries=3,
+    return moody_framework(
+        cluster, name, role, habits, works, ended.append, think_s=think_s, declines=declines
     )
-    return cluster.framework(name, role, habits, works, ended.append)
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -72,12 +61,13 @@ def test_all_work_is_done_whatever_fails(seed: int) -> None:
     of_all = sum(framework.waiting + framework.running for framework in frameworks)
     for agent in cluster.agents:
         if rng.random() < 0.5:
-            crash = partial(agent.crash, rng.uniform(0, 30), tasks_survive=rng.random() < 0.5)
-            cluster.kernel.at(rng.uniform(0, 40), crash)
+            down_s, tasks_survive = rng.uniform(0, 30), rng.random() < 0.5
+            cluster.kernel.at(rng.uniform(0, 40), partial(crash, agent, down_s, tasks_survive))
     away = rng.choice(frameworks)
-    cluster.kernel.at(rng.uniform(0, 20), away.disconnect)
+    cluster.kernel.at(rng.uniform(0, 20), partial(disconnect, away))
     cluster.kernel.at(rng.uniform(20, 40), away.connect)
-    cluster.run(5000.0)
+    with checked_steps():
+        cluster.run(5000.0)
     assert len(ended) == len(set(ended))
     lost = of_all - len(ended)
     assert lost == 0, f"{lost} of {of_all} tasks were not done"

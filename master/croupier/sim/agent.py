@@ -1,4 +1,4 @@
-"""A pretend agent: it runs tasks for as long as they take, reports, crashes and returns.
+"""A simulated agent: it runs each task for as long as the task takes, and reports.
 
 Like the real one it numbers its updates of each task, keeps those that were not acknowledged,
 and lists every task when it registers again.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentReported, AgentTask, Heard, Register, SessionEnded
+from croupier.master.core.events import AgentReported, AgentTask, Register
 from croupier.master.core.messages import (
     AcknowledgeUpdate,
     KillTask,
@@ -34,7 +34,7 @@ TaskKey = tuple[FrameworkId, TaskId]
 
 @dataclass(slots=True)
 class _Task:
-    """A task that its agent knows: until its last update is acknowledged."""
+    """A task until its last update is acknowledged."""
 
     info: TaskInfo
     work: Work
@@ -42,14 +42,15 @@ class _Task:
     unacknowledged: list[TaskStatus] = field(default_factory=list)
 
 
-class PretendAgent:
-    """One node's agent.
+class SimulatedAgent:
+    """The agent of one node.
 
     Attributes:
-        agent_id: empty until the master gave one.
-        machine: what really runs there.
-        launched: how many tasks it was told to run.
-        error: why the master ended its session, if it did.
+        agent_id: empty until the master assigned one.
+        total: what the agent advertises, which may differ from what the machine has.
+        machine: the node.
+        launched: the number of tasks launched.
+        error: why the master ended the last session, if it did.
     """
 
     def __init__(
@@ -61,19 +62,19 @@ class PretendAgent:
         works: dict[TaskKey, Work],
         attributes: Attributes | None = None,
         tick_s: float = 0.0,
-        on_change: Callable[[PretendAgent], None] | None = None,
+        on_change: Callable[[SimulatedAgent], None] | None = None,
     ) -> None:
-        """It is not there before `connect`.
+        """Create an agent that is not connected.
 
         Args:
-            kernel: its world.
-            hostname: its name.
-            total: what it advertises, which need not be what the machine has.
-            machine: the node.
-            works: what each task will do, by task; it takes its own out.
-            attributes: what it says of itself.
-            tick_s: if above 0, it notices the end of tasks at multiples of this only.
-            on_change: told when a task has started or ended on the machine.
+            kernel: the virtual time and the master.
+            hostname: the name of the node.
+            total: see `total`.
+            machine: see `machine`.
+            works: the work of each launched task; the agent removes the entries it takes.
+            attributes: the attributes that the agent advertises.
+            tick_s: if above 0, ends of tasks are noticed at multiples of this only.
+            on_change: called when a task has started or ended on the machine.
         """
         self.kernel = kernel
         self.hostname = hostname
@@ -93,55 +94,22 @@ class PretendAgent:
         self._has_changed = False
 
     def connect(self) -> None:
-        """Register, with every task that is known."""
+        """Register with all tasks, unless a session is open."""
+        if self._session is not None:
+            return
         self._session = self.kernel.open_session(self)
-        # What is listed is not reported beside it.
+        # REGISTER lists these updates.
         self._to_report.clear()
-        reports = tuple(
+        tasks = tuple(
             AgentTask(key[0], task.info, task.latest, tuple(task.unacknowledged))
             for key, task in self._tasks.items()
             if task.latest is not None
         )
-        self.kernel.tell(
-            Register(
-                self._session,
-                self.agent_id,
-                self.hostname,
-                self.total,
-                self.attributes,
-                tasks=reports,
-            )
-        )
-
-    def crash(self, down_s: float, tasks_survive: bool = False) -> None:
-        """Break the session, and connect again after `down_s`.
-
-        With the machine itself (`tasks_survive` false) every task that runs is gone without a
-        word. What was to be reported of others is on disk.
-        """
-        self.disconnect("it crashed")
-        if not tasks_survive:
-            self._tasks = {
-                key: task for key, task in self._tasks.items() if key not in self.machine
-            }
-            self.machine.clear(self.kernel.now)
-            self._changed()
-        self.kernel.at(self.kernel.now + down_s, self._return)
-
-    def disconnect(self, message: str) -> None:
-        """Break the session."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            self.kernel.end_session(session)
-            self.kernel.tell(SessionEnded(session, message))
-
-    def beat(self) -> None:
-        """Say that it is there."""
-        if self._session is not None:
-            self.kernel.tell(Heard(self._session))
+        about = (self.agent_id, self.hostname, self.total, self.attributes)
+        self.kernel.step(Register(self._session, *about, tasks=tasks))
 
     def take(self, message: ToAgent | ToFramework) -> None:
-        """Take in a message from the master."""
+        """See `Peer`."""
         match message:
             case LaunchTask(framework_id, task):
                 self._launch((framework_id, task.task_id), task)
@@ -156,23 +124,19 @@ class PretendAgent:
             case _:
                 pass
 
-    def speak(self) -> None:
-        """Report every update that has not been reported."""
+    def send(self) -> None:
+        """Report every update that is due."""
         if self._has_changed:
             self._changed()
         if self._session is not None and self._to_report:
             statuses, self._to_report = tuple(self._to_report), []
-            self.kernel.tell(AgentReported(self._session, statuses))
+            self.kernel.step(AgentReported(self._session, statuses))
 
     def closed(self, error: CroupierError | None) -> None:
-        """The master has given the agent up; it tries again at once."""
+        """Connect again at once."""
         self._session = None
         self.error = error
-        self.kernel.at(self.kernel.now, self._return)
-
-    def _return(self) -> None:
-        if self._session is None:
-            self.connect()
+        self.kernel.at(self.kernel.now, self.connect)
 
     def _launch(self, key: TaskKey, info: TaskInfo) -> None:
         work = self._works.pop(key)
@@ -191,20 +155,19 @@ class PretendAgent:
             self._has_changed = True
 
     def _wake(self) -> None:
-        """Report what is done. A wake-up that a later change made needless does nothing."""
+        """Report tasks that have ended. A wake-up that a later change made needless is ignored."""
         now = self.kernel.now
         if self._wakes_at is None or now < self._wakes_at:
             return
         self._wakes_at = None
         for key in self.machine.done(now):
             self.machine.stop(key, now)
-            failed = self._tasks[key].work.fails
-            self._report(key, TaskState.FAILED if failed else TaskState.FINISHED)
+            self._report(key, self._tasks[key].work.end())
         self._has_changed = True
-        self.kernel.will_speak(self)
+        self.kernel.will_send(self)
 
     def _changed(self) -> None:
-        """Wake up for the next task that will be done, and tell who watches."""
+        """Schedule the next end of a task, and notify the observer."""
         self._has_changed = False
         if self._on_change is not None:
             self._on_change(self)
@@ -221,19 +184,12 @@ class PretendAgent:
     def _report(self, key: TaskKey, state: TaskState, reason: Reason = Reason.NONE) -> None:
         task = self._tasks[key]
         sequence = task.latest.sequence + 1 if task.latest else 1
-        framework_id, task_id = key
         task.latest = TaskStatus(
-            framework_id,
-            task_id,
-            self.agent_id,
-            state,
-            Source.EXECUTOR,
-            reason,
-            sequence=sequence,
+            *key, self.agent_id, state, Source.EXECUTOR, reason, sequence=sequence
         )
         task.unacknowledged.append(task.latest)
         self._to_report.append(task.latest)
-        self.kernel.will_speak(self)
+        self.kernel.will_send(self)
 
     def _acknowledged(self, key: TaskKey, sequence: int) -> None:
         task = self._tasks.get(key)
@@ -250,4 +206,4 @@ class PretendAgent:
             if owner == framework_id:
                 self._to_report += task.unacknowledged
         if self._to_report:
-            self.kernel.will_speak(self)
+            self.kernel.will_send(self)

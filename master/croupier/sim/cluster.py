@@ -1,4 +1,4 @@
-"""A whole pretend cluster: a master's core, nodes, frameworks, and what they use."""
+"""A simulated cluster: a master's core, nodes, frameworks, and what they use."""
 
 from __future__ import annotations
 
@@ -6,22 +6,40 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from random import Random
 
-from croupier.master.allocator import Allocator
+from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.model.attributes import Attributes
-from croupier.model.ids import AgentId, Role
+from croupier.model.ids import Role
 from croupier.model.resources import Resources
-from croupier.sim.agent import PretendAgent, TaskKey
+from croupier.sim.agent import SimulatedAgent, TaskKey
 from croupier.sim.experiment import Simulated
-from croupier.sim.framework import Ended, Habits, Places, PretendFramework
+from croupier.sim.framework import Ended, Habits, Places, SimulatedFramework
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import PAGING, Machine, Paging, Size
 from croupier.sim.work import Work
 
-# Pretend peers need not say all the time that they are there, unless it is to be tested.
 _NOTHING = Size(0, 0)
-_PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=float("inf"))
+# Simulated peers send no heartbeats.
+PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=float("inf"))
+
+
+def make_allocator(
+    policy: str = "drf", order: str = "random", seed: int = 0, scarce: str = "gpus"
+) -> Allocator:
+    """Return a fresh allocator.
+
+    Args:
+        policy: one of `policies.NAMES`.
+        order: the order of agents: `arrival`, `random`, `pack` or `spread`.
+        seed: the seed of its random choices.
+        scarce: the resource that is kept for frameworks that ask for it.
+
+    Raises:
+        InvalidRequest: if there is no such policy.
+    """
+    rules = Rules(order=order, seed=seed, scarce=frozenset({scarce}))
+    return Allocator(policies.make(policy, seed), rules)
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +52,15 @@ class Node:
     attributes: Attributes = field(default_factory=dict)
 
 
-class Cluster:
+class SimulatedCluster:
     """Everything of one run.
 
     Attributes:
-        kernel: its time, and its master.
+        rng: the source of all randomness in the run.
+        kernel: the virtual time and the master.
         agents: in the order of their nodes.
         size: what all machines have together.
+        busy: what is really in use on them.
     """
 
     def __init__(
@@ -48,45 +68,36 @@ class Cluster:
         nodes: Iterable[Node],
         allocator: Allocator,
         seed: int = 0,
-        settings: Settings = _PATIENT,
+        settings: Settings = PATIENT,
         paging: Paging = PAGING,
         tick_s: float = 0.0,
-        check_every: int = 0,
     ) -> None:
         """Connect an agent on each node.
 
         Args:
             nodes: the machines.
-            allocator: fresh; who is dealt what.
-            seed: of all chance in the run.
+            allocator: a fresh one.
+            seed: the seed of `rng`.
             settings: the master's.
             paging: see `machine`.
             tick_s: agents notice the end of tasks at multiples of this; 0 is at once.
-            check_every: every invariant is asserted each so many steps; 0 is never.
         """
         self.rng = Random(seed)
-        self.kernel = Kernel(State("sim", settings, allocator), check_every)
-        self.agents: list[PretendAgent] = []
-        self._present: list[PretendFramework] = []
+        self.kernel = Kernel(State("sim", settings, allocator))
+        self.agents: list[SimulatedAgent] = []
+        self._present: list[SimulatedFramework] = []
         self._works: dict[TaskKey, Work] = {}
-        self._busy: dict[PretendAgent, Size] = {}
-        self._busy_cpus = self._busy_mem = 0
+        self._busy: dict[SimulatedAgent, Size] = {}
+        self.busy = _NOTHING
         for node in nodes:
-            agent = PretendAgent(
-                self.kernel,
-                node.hostname,
-                node.advertised,
-                Machine(node.size, paging),
-                self._works,
-                node.attributes,
-                tick_s,
-                self._on_change,
+            about = (node.hostname, node.advertised, Machine[TaskKey](node.size, paging))
+            agent = SimulatedAgent(
+                self.kernel, *about, self._works, node.attributes, tick_s, self._on_change
             )
             self.agents.append(agent)
             agent.connect()
         sizes = [agent.machine.size for agent in self.agents]
         self.size = Size(sum(s.cpus for s in sizes), sum(s.mem for s in sizes))
-        self._by_id = {agent.agent_id: agent for agent in self.agents}
 
     @property
     def now(self) -> float:
@@ -95,23 +106,14 @@ class Cluster:
 
     @property
     def simulated(self) -> Simulated:
-        """How much has happened."""
+        """The virtual time and the tasks so far."""
         return Simulated(self.now, sum(agent.launched for agent in self.agents))
 
     @property
     def waiting(self) -> int:
-        """How many tasks wait to be launched. O(frameworks that have not left)."""
+        """The number of tasks that wait for a launch. O(frameworks that have not left)."""
         self._present = [each for each in self._present if not each.has_left]
         return sum(framework.waiting for framework in self._present)
-
-    @property
-    def busy(self) -> Size:
-        """What is really in use, on all machines together."""
-        return Size(self._busy_cpus, self._busy_mem)
-
-    def agent(self, agent_id: AgentId) -> PretendAgent:
-        """The agent of this id."""
-        return self._by_id[agent_id]
 
     def framework(
         self,
@@ -121,17 +123,10 @@ class Cluster:
         works: Iterable[Work] = (),
         on_end: Ended | None = None,
         places: Places | None = None,
-    ) -> PretendFramework:
-        """Have a framework come, with work."""
-        made = PretendFramework(
-            self.kernel,
-            name,
-            Role(role),
-            self._works,
-            self.rng,
-            habits,
-            on_end,
-            places,
+    ) -> SimulatedFramework:
+        """Connect a framework with work."""
+        made = SimulatedFramework(
+            self.kernel, name, Role(role), self._works, habits, on_end, places
         )
         self._present.append(made)
         made.submit(works)
@@ -147,9 +142,9 @@ class Cluster:
         """Let virtual time pass; see `Kernel.run`."""
         self.kernel.run(until, progress, is_over)
 
-    def _on_change(self, agent: PretendAgent) -> None:
+    def _on_change(self, agent: SimulatedAgent) -> None:
         busy = agent.machine.busy
         before = self._busy.get(agent, _NOTHING)
         self._busy[agent] = busy
-        self._busy_cpus += busy.cpus - before.cpus
-        self._busy_mem += busy.mem - before.mem
+        cpus, mem = self.busy.cpus - before.cpus, self.busy.mem - before.mem
+        self.busy = Size(cpus + busy.cpus, mem + busy.mem)

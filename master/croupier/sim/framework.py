@@ -1,4 +1,4 @@
-"""A pretend framework: it has work, takes offers for it, and acknowledges what becomes of it."""
+"""A simulated framework: it takes offers for its work, and acknowledges status updates."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import count, islice
-from random import Random
 from typing import Protocol
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import FrameworkCalled, Heard, SessionEnded, Subscribe
+from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
 from croupier.master.core.messages import (
     Offered,
     Rescinded,
@@ -32,10 +31,10 @@ from croupier.sim.kernel import Kernel
 from croupier.sim.work import Shape, Work
 
 _COMMAND = Command(argv=("work",))
-# The master keeps each verdict until it hears that it has arrived.
-_CALLS_BETWEEN_WORDS = 256
-_FOR_EVER_S = 365 * 24 * 3600.0
-# To declare nothing is to want anything, so who has nothing to do wants none of something.
+# The master keeps each verdict until the framework confirms that it has arrived.
+_CALLS_BETWEEN_HEARTBEATS = 256
+_FAILOVER_S = 365 * 24 * 3600.0
+# No demand means any offer, so an idle framework declares none of something.
 _IDLE = Demand(Resources.parse("cpus:1"), 0)
 
 TaskKey = tuple[FrameworkId, TaskId]
@@ -43,14 +42,14 @@ Ended = Callable[[Work], None]
 
 
 class Places(Protocol):
-    """What stands in the way of tasks that the master does not know of."""
+    """Limits on placement that the master does not know."""
 
     def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
-        """Make room on an agent for the first works, as many as go there; how many did."""
+        """Place the first works on an agent; return how many were placed."""
         ...
 
     def give_back(self, work: Work) -> None:
-        """What was taken for `work` is free again."""
+        """Free what was taken for `work`."""
         ...
 
 
@@ -59,32 +58,26 @@ class Habits:
     """How a framework behaves.
 
     Attributes:
-        declares: whether it says what it wants; if not it is offered whole remainders, and
-            asks for none while it has no work.
-        think_s: how long it holds an offer before it answers.
-        declines: how likely it declines an offer at whim, 0 to 1.
-        max_per_offer: how many tasks of a shape it wants in one offer; None is any number.
-        refuse_s: for how long it refuses what it declines; None is the master's default.
-        tries: how often a task that was lost or failed is tried; the first counts.
+        declares: whether it declares demand; if not it is offered whole remainders, and
+            suppresses offers while it has no work.
+        max_per_offer: the most tasks of a shape in one offer; None is no bound.
+        refuse_s: the filter of what it declines; None is the master's default.
     """
 
     declares: bool = True
-    think_s: float = 0.0
-    declines: float = 0.0
     max_per_offer: int | None = None
     refuse_s: float | None = None
-    tries: int = 1000
 
 
-class PretendFramework:
+class SimulatedFramework:
     """One framework's scheduler.
 
     Attributes:
-        framework_id: empty until the master gave one.
+        framework_id: empty until the master assigned one.
         held: what its running tasks asked for, in thousandths, by resource.
-        declined: how many offers it declined.
-        refused: how many of its calls the master refused.
-        error: why the master ended its session, if it did.
+        declined: the number of offers declined.
+        refused: the number of calls that the master refused.
+        error: why the master ended the last session, if it did.
     """
 
     def __init__(
@@ -93,22 +86,20 @@ class PretendFramework:
         name: str,
         role: Role,
         works: dict[TaskKey, Work],
-        rng: Random,
         habits: Habits | None = None,
         on_end: Ended | None = None,
         places: Places | None = None,
     ) -> None:
-        """It is not there before `connect`.
+        """Create a framework that is not connected.
 
         Args:
-            kernel: its world.
-            name: its name, unique in it.
-            role: its role.
-            works: where agents find what a task will do.
-            rng: decides its whims.
+            kernel: the virtual time and the master.
+            name: a unique name.
+            role: its only role.
+            works: where agents find the work of a launched task.
             habits: how it behaves.
-            on_end: told of each task that has ended for good.
-            places: where tasks really go; None is anywhere on an offer that holds them.
+            on_end: called with each work that has finished.
+            places: where tasks may go; None is anywhere on an offer that holds them.
         """
         self.kernel = kernel
         self.name = name
@@ -119,97 +110,78 @@ class PretendFramework:
         self.refused = 0
         self.error: CroupierError | None = None
         self._works = works
-        self._rng = rng
         self._habits = habits or Habits()
         self._on_end = on_end
         self._places = places
         self._session: SessionId | None = None
         self._seqs = count(1)
         self._task_numbers = count(1)
-        self._said = 0
         self._waiting: dict[Shape, deque[Work]] = {}
         self._running: dict[TaskId, Work] = {}
-        self._tries: dict[Work, int] = {}
         self._offers: dict[OfferId, Offered] = {}
-        self._to_answer: list[OfferId] = []
         self._to_acknowledge: list[tuple[AgentId, TaskId, int]] = []
-        self._launching: dict[int, list[TaskId]] = {}
         self._demand_changed = False
         self._leaving = False
 
     @property
     def has_left(self) -> bool:
-        """Whether it has gone, or is about to."""
+        """Whether it has left, or will at this instant."""
         return self._leaving
 
     @property
     def waiting(self) -> int:
-        """How many tasks have not been launched."""
+        """The number of tasks that were not launched."""
         return sum(map(len, self._waiting.values()))
 
     @property
     def running(self) -> int:
-        """How many tasks were launched and have not ended."""
+        """The number of launched tasks that have not ended."""
         return len(self._running)
 
     def connect(self) -> None:
         """Subscribe."""
         self._session = self.kernel.open_session(self)
-        # Before the call: what it missed comes with the answer, and may have to run again.
+        # Before the call: missed updates arrive with its answer, and lost tasks wait again.
         self._demand_changed = False
-        self.kernel.tell(
+        self.kernel.step(
             Subscribe(
                 self._session,
                 self.framework_id,
                 self.name,
                 (self.role,),
                 self.name,
-                _FOR_EVER_S,
+                _FAILOVER_S,
                 demands=self._demands(),
                 suppressed=not self._habits.declares and not self._waiting,
             )
         )
 
-    def disconnect(self) -> None:
-        """Break the session; tasks run on."""
-        if self._session is not None:
-            session, self._session = self._session, None
-            self._offers.clear()
-            self._to_answer.clear()
-            self.kernel.end_session(session)
-            self.kernel.tell(SessionEnded(session, "it left"))
-
     def submit(self, works: Iterable[Work]) -> None:
-        """Have more to do."""
+        """Add work."""
         for work in works:
             work.submitted_at = self.kernel.now
             self._wait(work)
 
     def withdraw(self) -> None:
-        """Have nothing more to do than what runs."""
+        """Drop the work that was not launched."""
         self._waiting.clear()
         self._demand_changed = True
-        self.kernel.will_speak(self)
+        self.kernel.will_send(self)
 
     def leave(self) -> None:
-        """End for good; what runs is killed."""
+        """Tear the framework down; the master kills what runs."""
         self._leaving = True
-        self.kernel.will_speak(self)
-
-    def beat(self) -> None:
-        """Say that it is there."""
-        if self._session is not None:
-            self.kernel.tell(Heard(self._session, self._said))
+        self.kernel.will_send(self)
 
     def take(self, message: ToAgent | ToFramework) -> None:
-        """Take in a message from the master."""
+        """See `Peer`."""
         match message:
             case Updated(statuses):
                 for status in statuses:
                     self._on_status(status)
-                self.kernel.will_speak(self)
-            case Offered(offer_id):
-                self._on_offer(offer_id, message)
+                self.kernel.will_send(self)
+            case Offered():
+                self._on_offer(message)
             case Verdict():
                 self._on_verdict(message)
             case Rescinded(offer_id):
@@ -219,8 +191,8 @@ class PretendFramework:
             case _:
                 pass
 
-    def speak(self) -> None:
-        """Acknowledge, answer offers, say what is wanted."""
+    def send(self) -> None:
+        """Acknowledge updates, answer offers, declare demand."""
         if self._session is None:
             return
         while self._to_acknowledge:
@@ -230,27 +202,26 @@ class PretendFramework:
         if self._leaving:
             self._call(calls.Teardown())
             return
-        if self._to_answer:
+        if self._offers:
             self._answer()
         if self._demand_changed:
             self._demand_changed = False
-            self._tell_demand()
+            self._declare_demand()
 
     def closed(self, error: CroupierError | None) -> None:
-        """The master has ended the session."""
+        """Connect again at once, unless it is leaving."""
         self._session = None
         self.error = error
         self._offers.clear()
-        self._to_answer.clear()
         if not self._leaving:
             self.kernel.at(self.kernel.now, self.connect)
 
-    # What is wanted.
+    # Demand.
 
     def _wait(self, work: Work) -> None:
         self._waiting.setdefault(work.shape, deque()).append(work)
         self._demand_changed = True
-        self.kernel.will_speak(self)
+        self.kernel.will_send(self)
 
     def _demands(self) -> tuple[Demand, ...]:
         if not self._habits.declares:
@@ -259,7 +230,7 @@ class PretendFramework:
         most = self._habits.max_per_offer
         return tuple(shape.demand(len(works), most) for shape, works in shapes) or (_IDLE,)
 
-    def _tell_demand(self) -> None:
+    def _declare_demand(self) -> None:
         if self._habits.declares:
             self._call(calls.UpdateDemand(self._demands()))
         elif self._waiting:
@@ -269,29 +240,20 @@ class PretendFramework:
 
     # Offers.
 
-    def _on_offer(self, offer_id: OfferId, offer: Offered) -> None:
-        self._offers[offer_id] = offer
-        if self._habits.think_s > 0:
-            self.kernel.at(self.kernel.now + self._habits.think_s, lambda: self._think(offer_id))
-        else:
-            self._think(offer_id)
-
-    def _think(self, offer_id: OfferId) -> None:
-        self._to_answer.append(offer_id)
-        self.kernel.will_speak(self)
+    def _on_offer(self, offer: Offered) -> None:
+        self._offers[offer.offer_id] = offer
+        self.kernel.will_send(self)
 
     def _answer(self) -> None:
-        """Launch what goes on the offers of each agent; decline those of which nothing is used."""
+        """Launch tasks on the offers of each agent; decline offers that stay unused."""
         by_agent: dict[AgentId, list[Offered]] = {}
-        for offer_id in self._to_answer:
-            offer = self._offers.pop(offer_id, None)
-            if offer is not None:
-                by_agent.setdefault(offer.agent.agent_id, []).append(offer)
-        self._to_answer.clear()
+        for offer in self._offers.values():
+            by_agent.setdefault(offer.agent.agent_id, []).append(offer)
+        self._offers.clear()
         unused: list[OfferId] = []
         for agent_id, offers in by_agent.items():
             offer_ids = tuple(offer.offer_id for offer in offers)
-            works = [] if self._is_whim() else self._choose(agent_id, offers)
+            works = self._choose(agent_id, offers)
             if works:
                 self._launch(offer_ids, works)
             else:
@@ -300,11 +262,8 @@ class PretendFramework:
             self.declined += len(unused)
             self._call(calls.Decline(tuple(unused), self._habits.refuse_s))
 
-    def _is_whim(self) -> bool:
-        return self._habits.declines > 0 and self._rng.random() < self._habits.declines
-
     def _choose(self, agent_id: AgentId, offers: list[Offered]) -> list[Work]:
-        """Take work out of what waits, as much as goes on the offers."""
+        """Remove from the waiting work as much as fits on the offers."""
         left = NOTHING
         for offer in offers:
             left = left + offer.resources
@@ -349,14 +308,9 @@ class PretendFramework:
         if not status.state.is_terminal or status.task_id not in self._running:
             return
         work = self._ended(status.task_id)
-        if status.state is not TaskState.FINISHED:
-            tries = self._tries.get(work, 1)
-            if tries < self._habits.tries and not self._leaving:
-                self._tries[work] = tries + 1
-                self._wait(work)
-                return
-        self._tries.pop(work, None)
-        if self._on_end is not None:
+        if status.state is not TaskState.FINISHED and not self._leaving:
+            self._wait(work)
+        elif self._on_end is not None:
             self._on_end(work)
 
     def _ended(self, task_id: TaskId) -> Work:
@@ -374,7 +328,6 @@ class PretendFramework:
         if self._session is None:
             return
         seq = next(self._seqs)
-        self.kernel.tell(FrameworkCalled(self._session, seq, call))
-        self._said = seq
-        if seq % _CALLS_BETWEEN_WORDS == 0:
-            self.beat()
+        self.kernel.step(FrameworkCalled(self._session, seq, call))
+        if seq % _CALLS_BETWEEN_HEARTBEATS == 0 and self._session is not None:
+            self.kernel.step(Heard(self._session, seq))

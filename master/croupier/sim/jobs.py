@@ -1,12 +1,12 @@
-"""Jobs: tasks that belong together, in stages, and who submits them."""
+"""Jobs: tasks that belong together, in stages, and the users that submit them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from croupier.sim.cluster import Cluster
-from croupier.sim.framework import Habits, PretendFramework
+from croupier.sim.cluster import SimulatedCluster
+from croupier.sim.framework import Habits
 from croupier.sim.work import Work
 
 
@@ -15,10 +15,10 @@ class Job:
     """A job's stages; each begins when all tasks of the one before have ended.
 
     Attributes:
-        stages: those that have not begun.
-        left: how many tasks of the present stage have not ended.
-        tasks: how many tasks have begun, of all stages so far.
-        submitted_at, finished_at: virtual seconds; None while it has not come to that.
+        stages: the stages that have not begun.
+        left: the tasks of the present stage that have not ended.
+        tasks: the tasks of all stages that have begun.
+        submitted_at, finished_at: virtual seconds; None before.
     """
 
     name: str
@@ -30,82 +30,74 @@ class Job:
 
     @property
     def response_s(self) -> float:
-        """From submission to the end of the last task."""
+        """The time from submission to the end of the last task."""
         assert self.submitted_at is not None
         assert self.finished_at is not None
         return self.finished_at - self.submitted_at
 
-    def next_stage(self) -> list[Work]:
-        """The tasks to submit now; none if the job is done."""
-        if not self.stages:
-            return []
-        works = self.stages.pop(0)
+    def begin(self, now: float) -> list[Work]:
+        """Begin the first stage, and return its tasks."""
+        self.submitted_at = now
+        return self._next_stage()
+
+    def end_task(self, now: float) -> list[Work]:
+        """Take note of the end of a task, and return the tasks of a stage that begins now."""
+        self.left -= 1
+        works = [] if self.left else self._next_stage()
+        if not self.left:
+            self.finished_at = now
+        return works
+
+    def _next_stage(self) -> list[Work]:
+        works = self.stages.pop(0) if self.stages else []
         self.left = len(works)
         self.tasks += self.left
         return works
 
 
 class LoopingUser:
-    """Submits a job, waits until it is done, submits the next, for ever.
+    """Submits a job, waits until it is done, and submits the next, for ever.
 
     Attributes:
-        done: its finished jobs.
-        framework: in whose name it submits.
+        done: the finished jobs.
     """
 
     def __init__(
-        self,
-        cluster: Cluster,
-        name: str,
-        make_job: Callable[[int], Job],
-        habits: Habits | None = None,
+        self, cluster: SimulatedCluster, name: str, make_job: Callable[[int], Job]
     ) -> None:
-        """Begin at once; `make_job` is given the number of the job, from 0."""
+        """Submit the first job; `make_job` takes the number of the job, from 0."""
         self._cluster = cluster
         self._make_job = make_job
         self.done: list[Job] = []
         self._job = make_job(0)
-        self._job.submitted_at = cluster.now
-        self.framework: PretendFramework = cluster.framework(
-            name, name, habits, self._job.next_stage(), self._on_end
-        )
+        works = self._job.begin(cluster.now)
+        self._framework = cluster.framework(name, name, None, works, self._on_end)
 
     def _on_end(self, _work: Work) -> None:
-        job = self._job
-        job.left -= 1
-        if job.left:
-            return
-        works = job.next_stage()
-        if not works:
-            job.finished_at = self._cluster.now
-            self.done.append(job)
+        now = self._cluster.now
+        works = self._job.end_task(now)
+        if self._job.finished_at is not None:
+            self.done.append(self._job)
             self._job = self._make_job(len(self.done))
-            self._job.submitted_at = self._cluster.now
-            works = self._job.next_stage()
-        self.framework.submit(works)
+            works = self._job.begin(now)
+        self._framework.submit(works)
 
 
 def submit(
-    cluster: Cluster,
+    cluster: SimulatedCluster,
     job: Job,
     role: str = "*",
     habits: Habits | None = None,
     on_done: Callable[[Job], None] | None = None,
 ) -> None:
-    """Have a framework come for this one job, and leave when it is done."""
+    """Connect a framework for one job, which leaves when the job is done."""
 
     def on_end(_work: Work) -> None:
-        job.left -= 1
-        if job.left:
-            return
-        works = job.next_stage()
-        if works:
-            framework.submit(works)
-            return
-        job.finished_at = cluster.now
-        framework.leave()
-        if on_done is not None:
-            on_done(job)
+        framework.submit(job.end_task(cluster.now))
+        if job.finished_at is not None:
+            framework.leave()
+            if on_done is not None:
+                on_done(job)
 
-    job.submitted_at = cluster.now
-    framework = cluster.framework(job.name, role, habits, job.next_stage(), on_end)
+    works = job.begin(cluster.now)
+    framework = cluster.framework(job.name, role, habits, works, on_end)

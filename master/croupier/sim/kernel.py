@@ -1,17 +1,13 @@
 """The kernel: a master's real core, driven in virtual time.
 
-Rule: time moves only from one thing that is to happen to the next, and the master and its
-pretend peers come to rest at each instant before it moves on. What a peer says at one instant
-it says at once, as the real ones batch: an agent's status updates are one report, and the
-tasks that a framework launches on one agent are one ACCEPT.
-
-Whoever is first to have something to say speaks first, and the agenda keeps the order in
-which things were put on it: nothing depends on hashing, so a run can be repeated exactly.
+Rule: the master and its simulated peers come to rest at each instant before time moves on. What a
+peer sends at one instant it sends at once, as the real ones batch: an agent's status updates are
+one report, and the tasks that a framework launches on one agent are one ACCEPT. Peers send in the
+order in which they first had something to send.
 """
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import count
@@ -24,99 +20,81 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
 from croupier.model.errors import CroupierError
+from croupier.sim.clock import Action, VirtualClock
 
 # Peers that answer each other without end at one instant would keep time from passing.
 _MAX_ROUNDS = 100_000
 
-Action = Callable[[], None]
-
 
 class Peer(Protocol):
-    """Who stands at the other end of a session."""
+    """The other end of a session."""
 
     def take(self, message: ToAgent | ToFramework) -> None:
-        """Take in a message. It must not step the master: call `Kernel.will_speak` for that."""
+        """Take in a message. It must not step the master: call `Kernel.will_send` for that."""
         ...
 
-    def speak(self) -> None:
-        """Tell the master all there is to say now."""
+    def send(self) -> None:
+        """Send the master all that is due."""
         ...
 
     def closed(self, error: CroupierError | None) -> None:
-        """The master has ended the session."""
+        """Take note that the master has ended the session."""
         ...
 
 
 @dataclass(slots=True)
-class _Watcher:
+class _Sampler:
     at: float
     interval_s: float
-    look: Action
+    sample: Action
 
 
 class Kernel:
-    """Virtual time, what is to happen in it, and the master.
+    """Virtual time, and the master in it.
 
     Attributes:
-        now: virtual seconds since the beginning.
-        state: all that the master knows.
-        steps: how many events the master was given.
-        on_fact: told of each thing that happened, if set.
+        state: the state of the master's core.
+        steps: how many events the core was given.
+        on_fact: receives each fact, if set.
     """
 
-    def __init__(self, state: State, check_every: int = 0) -> None:
-        """With `check_every` above 0 every invariant is asserted each so many steps."""
+    def __init__(self, state: State) -> None:
+        """Begin at time 0."""
         self.state = state
-        self.now = 0.0
         self.steps = 0
         self.on_fact: Callable[[Fact], None] | None = None
-        self._check_every = check_every
-        self._agenda: list[tuple[float, int, Action]] = []
-        self._numbers = count()
+        self._clock = VirtualClock()
+        self.at = self._clock.at
         self._sessions = count(1)
         self._peers: dict[SessionId, Peer] = {}
-        self._speaking: dict[Peer, None] = {}
-        self._watchers: list[_Watcher] = []
+        self._sending: dict[Peer, None] = {}
+        self._samplers: list[_Sampler] = []
 
-    def at(self, when: float, action: Action) -> None:
-        """Have `action` done at `when`, after what was put on the agenda for then before.
+    @property
+    def now(self) -> float:
+        """Virtual seconds since the beginning."""
+        return self._clock.now()
 
-        A time that has passed is now.
-        """
-        heapq.heappush(self._agenda, (max(when, self.now), next(self._numbers), action))
-
-    def every(self, interval_s: float, action: Action) -> None:
-        """Have `action` done now and after each `interval_s`, for ever."""
-
-        def again() -> None:
-            action()
-            self.at(self.now + interval_s, again)
-
-        self.at(self.now, again)
-
-    def watch(self, interval_s: float, look: Action) -> None:
-        """Have `look` called at each `interval_s` from now, when all is at rest.
-
-        It must change nothing: who watches does not disturb.
-        """
-        self._watchers.append(_Watcher(self.now, interval_s, look))
+    def sample(self, interval_s: float, sample: Action) -> None:
+        """Call `sample` at each `interval_s` from now, at rest; it must change nothing."""
+        self._samplers.append(_Sampler(self.now, interval_s, sample))
 
     def open_session(self, peer: Peer) -> SessionId:
-        """A new session between the master and `peer`."""
+        """Open a session between the master and `peer`."""
         session = SessionId(next(self._sessions))
         self._peers[session] = peer
         return session
 
     def end_session(self, session: SessionId) -> None:
-        """Have nothing more delivered on the session."""
+        """Deliver nothing more on the session."""
         self._peers.pop(session, None)
 
-    def will_speak(self, peer: Peer) -> None:
-        """Have `peer` speak at this instant, after those who already will."""
-        self._speaking[peer] = None
+    def will_send(self, peer: Peer) -> None:
+        """Have `peer` send at this instant, after the peers that already will."""
+        self._sending[peer] = None
 
-    def tell(self, event: Event) -> None:
-        """Give the master an event, and its peers what it has to say to that."""
+    def step(self, event: Event) -> None:
+        """Give the master an event, and deliver its messages."""
         self.steps += 1
         for effect in step(self.state, event, self.now):
             if isinstance(effect, Send):
@@ -130,8 +108,6 @@ class Kernel:
                 peer = self._peers.pop(effect.session, None)
                 if peer is not None:
                     peer.closed(effect.error)
-        if self._check_every and self.steps % self._check_every == 0:
-            self.state.check()
 
     def run(
         self,
@@ -139,9 +115,7 @@ class Kernel:
         progress: Callable[[float], None] | None = None,
         is_over: Callable[[], bool] | None = None,
     ) -> None:
-        """Let time pass to `until`, or to when it `is_over`.
-
-        `progress` is told the time now and then.
+        """Run to the time `until`, or until it `is_over`; report the time to `progress`.
 
         Raises:
             RuntimeError: if the peers never come to rest.
@@ -151,44 +125,41 @@ class Kernel:
         while (at := self._next()) is not None and at <= until:
             if is_over is not None and is_over():
                 return
-            self._look(at)
-            self.now = at
+            self._sample(at)
+            self._clock.move_to(at)
             due = self.state.next_deadline()
             if due is not None and due <= at:
-                self.tell(TimePassed())
-            while self._agenda and self._agenda[0][0] <= at:
-                heapq.heappop(self._agenda)[2]()
+                self.step(TimePassed())
+            self._clock.run(at)
             self._rest()
             instants += 1
             if progress is not None and instants % 256 == 0:
                 progress(at)
         if is_over is None or not is_over():
-            self._look(until)
-            self.now = max(self.now, until)
+            self._sample(until)
+            self._clock.move_to(until)
 
-    def _look(self, before: float) -> None:
-        """Let those watch whose time is earlier than `before`."""
-        for watcher in self._watchers:
-            while watcher.at < before:
-                self.now = max(self.now, watcher.at)
-                watcher.look()
-                watcher.at += watcher.interval_s
+    def _sample(self, before: float) -> None:
+        """Take the samples whose time is earlier than `before`."""
+        for sampler in self._samplers:
+            while sampler.at < before:
+                self._clock.move_to(sampler.at)
+                sampler.sample()
+                sampler.at += sampler.interval_s
 
     def _next(self) -> float | None:
-        due = self.state.next_deadline()
-        if not self._agenda:
-            return due if due is None else max(due, self.now)
-        at = self._agenda[0][0]
-        return at if due is None else max(min(at, due), self.now)
+        times = (self.state.next_deadline(), self._clock.next_at())
+        at = min((each for each in times if each is not None), default=None)
+        return None if at is None else max(at, self.now)
 
     def _rest(self) -> None:
         for _ in range(_MAX_ROUNDS):
-            if self._speaking:
-                speaking, self._speaking = self._speaking, {}
-                for peer in speaking:
-                    peer.speak()
+            if self._sending:
+                sending, self._sending = self._sending, {}
+                for peer in sending:
+                    peer.send()
             elif self.state.allocator.has_dirty_agents:
-                self.tell(AllocationDue())
+                self.step(AllocationDue())
             else:
                 return
         raise RuntimeError(f"at {self.now} s the master and its peers never come to rest")

@@ -1,4 +1,4 @@
-"""What a node really has, and what running more on it than it has costs.
+"""Machines: what a node really has, and the cost of running more than that.
 
 A slot scheduler counts tasks, not what they take, so it can put more on a node than fits.
 The model of what that does to the tasks there:
@@ -25,6 +25,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from croupier.model.resources import Resources
+
 GIB = 1024 * 1000
 
 KeyT = TypeVar("KeyT")
@@ -39,39 +41,44 @@ class Size:
 
     @classmethod
     def of(cls, cpus: float, mem_gb: float) -> Size:
-        """From cores and GiB."""
+        """Return the size of so many cores and GiB."""
         return cls(round(cpus * 1000), round(mem_gb * GIB))
+
+    @property
+    def resources(self) -> Resources:
+        """The same as resources."""
+        return Resources({"cpus": self.cpus, "mem": self.mem})
 
 
 class Paging(Protocol):
-    """What it costs that a node's tasks use more memory than the node has."""
+    """The cost of using more memory than a node has."""
 
     def cost(self, used: int, size: int) -> float:
-        """By how much each GiB of a task slows it, for `used` > `size`."""
+        """Return the slowdown per GiB of a task, for `used` > `size`."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Even:
-    """Every page is touched alike."""
+    """A cost in proportion to the missing pages: every page is used alike."""
 
     factor: float
 
     def cost(self, used: int, size: int) -> float:
-        """In proportion to the part of the pages that is missing."""
+        """See `Paging`."""
         return self.factor * (used - size) / used
 
 
 @dataclass(frozen=True, slots=True)
 class Cliff:
-    """Nothing up to `slack`, a part of the node's memory; then `onset`, and `growth` with it."""
+    """No cost up to `slack`, a part of the node's memory; then `onset`, and more by `growth`."""
 
     slack: float
     onset: float
     growth: float
 
     def cost(self, used: int, size: int) -> float:
-        """By how far the node is beyond its slack."""
+        """See `Paging`."""
         free = size * (1 + self.slack)
         return self.onset + self.growth * (used - free) / size if used > free else 0.0
 
@@ -81,7 +88,7 @@ _NOTHING = Size(0, 0)
 
 
 def speed_of(mem: int, used: Size, size: Size, paging: Paging = PAGING) -> float:
-    """How fast a task of `mem` runs on a node of `size` that is `used`; 1 is undisturbed."""
+    """Return the speed of a task of `mem` on a node of `size` with `used` in use; 1 is full."""
     speed = 1.0
     if used.cpus > size.cpus:
         speed *= size.cpus / used.cpus
@@ -91,10 +98,10 @@ def speed_of(mem: int, used: Size, size: Size, paging: Paging = PAGING) -> float
 
 
 class _Pace(Generic[KeyT]):
-    """Tasks of one size of memory, which run at one speed and so end in a fixed order.
+    """Tasks of one memory size, which run at one speed and so end in a fixed order.
 
-    Their work is counted on a clock of their own: `done` seconds of it at time `anchor`,
-    and `speed` more each second since.
+    Their progress is counted in seconds of work: `done` at time `anchor`, and `speed` more each
+    second since.
     """
 
     __slots__ = ("anchor", "cpus", "done", "ends", "speed")
@@ -113,25 +120,24 @@ class _Pace(Generic[KeyT]):
         return self.anchor + (work - self.done) / self.speed
 
     def change(self, speed: float, now: float) -> None:
-        # The clock is left alone while the speed is: no rounding adds up, and what should
-        # end together does.
+        # While the speed stays, nothing is rounded, and tasks that should end together do.
         if speed != self.speed:
             self.done, self.anchor = self.work_done(now), now
             self.speed = speed
 
 
 class Machine(Generic[KeyT]):
-    """A node's tasks and how far each has come.
+    """A node, and the progress of its tasks.
 
     Attributes:
         size: what it has.
-        used: what its tasks would use if it had that much.
+        used: what its tasks would use on a node that is large enough.
     """
 
     __slots__ = ("_numbers", "_paces", "_paging", "_running", "_was_over", "size", "used")
 
     def __init__(self, size: Size, paging: Paging = PAGING) -> None:
-        """An empty machine."""
+        """Begin without tasks."""
         self.size = size
         self.used = _NOTHING
         self._paging = paging
@@ -148,14 +154,14 @@ class Machine(Generic[KeyT]):
 
     @property
     def busy(self) -> Size:
-        """What is really in use: a task that waits for memory uses no CPU."""
+        """What is really in use; a task that waits for memory uses no CPU."""
         if not self._was_over:
             return self.used
         cpus = sum(pace.cpus * pace.speed for pace in self._paces.values())
         return Size(round(cpus), min(self.used.mem, self.size.mem))
 
     def start(self, key: KeyT, use: Size, work_s: float, now: float) -> None:
-        """Begin a task of `work_s` seconds at full speed."""
+        """Start a task that takes `work_s` seconds at full speed."""
         self._numbers += 1
         self._running[key] = (self._numbers, use)
         self._use(Size(self.used.cpus + use.cpus, self.used.mem + use.mem), now)
@@ -167,7 +173,7 @@ class Machine(Generic[KeyT]):
         heapq.heappush(pace.ends, (pace.work_done(now) + work_s, self._numbers, key))
 
     def stop(self, key: KeyT, now: float) -> None:
-        """End a task, done or not."""
+        """End a task, finished or not."""
         _, use = self._running.pop(key)
         self._paces[use.mem].cpus -= use.cpus
         self._use(Size(self.used.cpus - use.cpus, self.used.mem - use.mem), now)
@@ -179,17 +185,17 @@ class Machine(Generic[KeyT]):
         self._use(_NOTHING, now)
 
     def next_end(self) -> float | None:
-        """When the next task is done if nothing changes; None if none runs."""
+        """Return when the next task finishes if nothing changes; None if none runs."""
         first = self._first()
         return None if first is None else first[0]
 
     def done(self, now: float) -> Iterator[KeyT]:
-        """The tasks that are done by `now`, first first; each must be stopped when it is taken."""
+        """Yield the tasks that are finished by `now`, in order; the caller must stop each."""
         while (first := self._first()) is not None and first[0] <= now:
             yield first[1]
 
     def _first(self) -> tuple[float, KeyT] | None:
-        """The time and the key of the task that will be done first."""
+        """Return the time and the key of the task that finishes first."""
         best: tuple[float, int, KeyT] | None = None
         empty = []
         for mem, pace in self._paces.items():

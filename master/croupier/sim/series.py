@@ -1,4 +1,4 @@
-"""Values over virtual time, taken at fixed intervals."""
+"""Time series: values sampled over virtual time at fixed intervals."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ class Series:
     """
 
     def __init__(self, kernel: Kernel, interval_s: float) -> None:
-        """Take values each `interval_s` of what is added with `watch`."""
+        """Sample the watched values each `interval_s`."""
         self.curves: dict[str, Points] = {}
         self._kernel = kernel
         self._watched: dict[str, Callable[[], float]] = {}
-        kernel.watch(interval_s, self._take)
+        kernel.sample(interval_s, self._take)
 
     def watch(self, name: str, value: Callable[[], float]) -> None:
-        """Take `value` from now on."""
+        """Sample `value` from now on."""
         self._watched[name] = value
         self.curves[name] = []
 
     def mean(self, name: str, start: float = 0.0, end: float = float("inf")) -> float:
-        """The mean of the values taken at `start` <= time < `end`; 0 if there are none."""
+        """Return the mean of the samples at `start` <= time < `end`; 0 without samples."""
         values = [value for at, value in self.curves[name] if start <= at < end]
         return sum(values) / len(values) if values else 0.0
 

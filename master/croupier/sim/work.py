@@ -1,4 +1,4 @@
-"""What there is to do: tasks, and what they ask for and really use."""
+"""Work: tasks, what they ask for, and what they really use."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from dataclasses import dataclass, field
 from croupier.model.attributes import Constraint
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
+from croupier.model.task import TaskState
 from croupier.sim.machine import Size
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What tasks of one kind ask for, and what they use: not the same for slots.
+    """What tasks of one kind ask for and what they use, which differ for slots.
 
-    Two shapes are never equal, so tasks to be counted together must share one.
+    Two shapes are never equal: tasks to be counted together share one.
     """
 
     ask: Resources
@@ -22,24 +23,31 @@ class Shape:
     constraints: tuple[Constraint, ...] = ()
 
     def demand(self, count: int | None, max_per_offer: int | None = None) -> Demand:
-        """`count` of it, as a framework declares it."""
+        """Return the demand for `count` tasks."""
         return Demand(self.ask, count, self.constraints, max_per_offer=max_per_offer)
 
 
 @dataclass(slots=True, eq=False)
 class Work:
-    """One task to be done.
+    """One task to run.
 
     Attributes:
         seconds: how long it takes on a node that is not overcommitted.
-        fails: whether it ends FAILED instead of FINISHED.
-        submitted_at, started_at: virtual seconds; None before that.
-        job: whoever it belongs to.
+        failures: how often it ends FAILED before it ends FINISHED.
+        submitted_at, started_at: virtual seconds; `started_at` is None before the launch.
+        job: for the submitter's own use.
     """
 
     shape: Shape
     seconds: float
-    fails: bool = False
+    failures: int = 0
     submitted_at: float = 0.0
     started_at: float | None = None
     job: object = field(default=None, repr=False)
+
+    def end(self) -> TaskState:
+        """End one try, and return the state in which it ends."""
+        if not self.failures:
+            return TaskState.FINISHED
+        self.failures -= 1
+        return TaskState.FAILED

@@ -29,7 +29,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import Role, TaskId
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
-from croupier.sim.cluster import Cluster
+from croupier.sim.cluster import SimulatedCluster
 from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.exact import Parted
@@ -37,6 +37,7 @@ from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import print_found
 from tests.harness.recorded import RecordedWorld, as_format_1, make_head, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
+from tests.harness.sim_faults import crash
 from tests.harness.world import make_task
 
 Spy = Callable[[State, float], None]
@@ -95,22 +96,19 @@ def churn(path: Path, policy: str, order: str, preemption: bool) -> None:
     rng = Random(order)
     with simulation_recorded(path, head, 200_000, nosy(Random(policy))):
         allocator = Allocator(policies.make(policy), head.rules, head.roles)
-        cluster = Cluster(nodes(4), allocator, 7, head.settings)
+        cluster = SimulatedCluster(nodes(4), allocator, 7, head.settings)
         for number in range(6):
-            habits = Habits(
-                declares=number % 3 > 0,
-                think_s=rng.choice([0.0, 0.3]),
-                declines=rng.choice([0.0, 0.5]),
-                refuse_s=rng.choice([None, 0.0, 1.0]),
-            )
-            Endless(cluster, f"f{number}", f"r{number % 2}/x{number % 3}", 1.0, habits)
+            think_s, declines = rng.choice([0.0, 0.3]), rng.choice([0.0, 0.5])
+            habits = Habits(declares=number % 3 > 0, refuse_s=rng.choice([None, 0.0, 1.0]))
+            role = f"r{number % 2}/x{number % 3}"
+            Endless(cluster, f"f{number}", role, 1.0, habits, think_s=think_s, declines=declines)
         for at in range(3, 30, 4):
             agent = rng.choice(cluster.agents)
-            cluster.kernel.at(at, partial(agent.crash, 1.5))
+            cluster.kernel.at(at, partial(crash, agent, 1.5))
             amounts = {"cpus": 1000 * rng.randint(1, 4)}
             settings = RoleSettings(1000 * rng.randint(1, 4), guarantee=amounts)
             event = UpdateRoles(1, (RoleChange(Role("r1"), settings),), force=True)
-            cluster.kernel.at(at + 0.5, partial(cluster.kernel.tell, event))
+            cluster.kernel.at(at + 0.5, partial(cluster.kernel.step, event))
         cluster.run(30)
 
 

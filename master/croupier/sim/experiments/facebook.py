@@ -24,8 +24,7 @@ from statistics import fmean, median
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.engine import make_allocator
+from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.jobs import Job, submit
 from croupier.sim.machine import Size
@@ -83,9 +82,9 @@ def run_jobs(
     progress: Callable[[float], None],
 ) -> Run:
     """Have the trace's jobs done, by DRF or by slots; `progress` gets the parts that are done."""
-    vector = Resources({"cpus": NODE.cpus, "mem": NODE.mem})
+    vector = NODE.resources
     advertised = Resources({"slots": SLOTS * 1000}) if uses_slots else vector
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         (Node(f"n{i}", NODE, advertised) for i in range(nodes)),
         make_allocator(seed=seed),
         seed,
@@ -119,7 +118,7 @@ def run_jobs(
 def _shape(size: Size, uses_slots: bool) -> Shape:
     if uses_slots:
         return Shape(Resources({"slots": 1000}), size)
-    return Shape(Resources({"cpus": size.cpus, "mem": size.mem}), size)
+    return Shape(size.resources, size)
 
 
 class Facebook:

@@ -15,11 +15,9 @@ from __future__ import annotations
 from functools import partial
 from random import Random
 
-from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.engine import make_allocator
+from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
-from croupier.sim.framework import PretendFramework
+from croupier.sim.framework import SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.series import Series
 from croupier.sim.work import Shape, Work
@@ -44,10 +42,10 @@ _BACKLOG = 400
 class _EndlessJob:
     """Has always more tasks of its present shape to do than fit."""
 
-    def __init__(self, cluster: Cluster, name: str, shape: Shape) -> None:
+    def __init__(self, cluster: SimulatedCluster, name: str, shape: Shape) -> None:
         self._rng: Random = cluster.rng
         self._shape = shape
-        self.framework: PretendFramework = cluster.framework(
+        self.framework: SimulatedFramework = cluster.framework(
             name, name, None, self._tasks(_BACKLOG), self._on_end
         )
 
@@ -76,8 +74,8 @@ class Figure8:
 
     def run(self, options: Options, progress: Progress) -> Result:
         """Run six minutes."""
-        nodes = [Node(f"n{i}", NODE, _advertised()) for i in range(NODES)]
-        cluster = Cluster(nodes, make_allocator(seed=options.seed), options.seed)
+        nodes = [Node(f"n{i}", NODE, NODE.resources) for i in range(NODES)]
+        cluster = SimulatedCluster(nodes, make_allocator(seed=options.seed), options.seed)
         jobs = [_EndlessJob(cluster, f"job{i + 1}", _shape(0, i)) for i in range(2)]
         for phase in range(1, len(PHASES)):
             for i, job in enumerate(jobs):
@@ -91,16 +89,12 @@ class Figure8:
         return _result(series, cluster.simulated)
 
 
-def _advertised() -> Resources:
-    return Resources({"cpus": NODE.cpus, "mem": NODE.mem})
-
-
 def _shape(phase: int, job: int) -> Shape:
     use = Size.of(*PHASES[phase][job])
-    return Shape(Resources({"cpus": use.cpus, "mem": use.mem}), use)
+    return Shape(use.resources, use)
 
 
-def _watch(series: Series, cluster: Cluster, framework: PretendFramework) -> None:
+def _watch(series: Series, cluster: SimulatedCluster, framework: SimulatedFramework) -> None:
     totals = {"cpus": cluster.size.cpus, "mem": cluster.size.mem}
 
     def share(resource: str) -> float:

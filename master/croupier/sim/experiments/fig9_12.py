@@ -25,8 +25,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.engine import make_allocator
+from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
 from croupier.sim.jobs import Job, LoopingUser
 from croupier.sim.machine import Cliff, Even, Paging, Size
@@ -113,7 +112,7 @@ def schemes() -> list[Scheme]:
     one = Resources({"slots": 1000})
     slots = [Scheme(f"{s} slots", Resources({"slots": s * 1000}), one, one) for s in SLOTS]
     return [
-        Scheme("DRF", _vector(NODE), _vector(SMALL), _vector(LARGE)),
+        Scheme("DRF", NODE.resources, SMALL.resources, LARGE.resources),
         *slots,
         Scheme("CPU fair", _cpus(NODE), _cpus(SMALL), _cpus(LARGE)),
     ]
@@ -122,14 +121,14 @@ def schemes() -> list[Scheme]:
 def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Outcome:
     """Ten minutes under one scheme."""
     nodes = [Node(f"n{i}", NODE, scheme.node) for i in range(NODES)]
-    cluster = Cluster(nodes, make_allocator(seed=seed), seed, paging=paging)
+    cluster = SimulatedCluster(nodes, make_allocator(seed=seed), seed, paging=paging)
     shapes = {"small": Shape(scheme.small, SMALL), "large": Shape(scheme.large, LARGE)}
     users = {
         kind: [_user(cluster, f"{kind}{i}", shape) for i in range(USERS)]
         for kind, shape in shapes.items()
     }
     busy: list[tuple[int, int]] = []
-    cluster.kernel.watch(5.0, lambda: busy.append((cluster.busy.cpus, cluster.busy.mem)))
+    cluster.kernel.sample(5.0, lambda: busy.append((cluster.busy.cpus, cluster.busy.mem)))
     cluster.run(RUN_S)
     done = {kind: [job for user in them for job in user.done] for kind, them in users.items()}
     return Outcome(
@@ -144,7 +143,7 @@ def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Outcome
     )
 
 
-def _user(cluster: Cluster, name: str, shape: Shape) -> LoopingUser:
+def _user(cluster: SimulatedCluster, name: str, shape: Shape) -> LoopingUser:
     def make_job(number: int) -> Job:
         works = [Work(shape, cluster.rng.uniform(*TASK_S)) for _ in range(JOB_TASKS)]
         return Job(f"{name}-{number}", [works])
@@ -189,10 +188,6 @@ def _mean(each: list[Outcome]) -> Outcome:
     simulated = sum((outcome.simulated for outcome in each), Simulated(0, 0))
     small_jobs, large_jobs, small_s, large_s, cpus, mem = map(mean, fields)
     return Outcome(each[0].scheme, small_jobs, large_jobs, small_s, large_s, cpus, mem, simulated)
-
-
-def _vector(size: Size) -> Resources:
-    return Resources({"cpus": size.cpus, "mem": size.mem})
 
 
 def _cpus(size: Size) -> Resources:

@@ -34,10 +34,9 @@ from typing import TypeVar
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
-from croupier.sim.cluster import Cluster, Node
-from croupier.sim.engine import make_allocator
+from croupier.sim.cluster import Node, SimulatedCluster, make_allocator
 from croupier.sim.experiment import Check, Line, Options, Plot, Progress, Result, Simulated, Table
-from croupier.sim.framework import Habits, PretendFramework
+from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.gpus import WHOLE, GpuNeed, GpuPlaces
 from croupier.sim.gpus import GpuNode as Gpus
 from croupier.sim.machine import Size
@@ -137,7 +136,7 @@ def run_order(
     progress: Callable[[float], None],
 ) -> Run:
     """Have pods come, and run on until the last has come."""
-    cluster = Cluster(
+    cluster = SimulatedCluster(
         (_node(node) for node in nodes),
         make_allocator(order=order, seed=seed, scarce=NAME),
         seed,
@@ -146,7 +145,7 @@ def run_order(
     places = _places(cluster, nodes, [each.pod for each in arrivals])
     # One of a shape in an offer: what is left of a larger one would be refused with it.
     habits = Habits(max_per_offer=1, refuse_s=REFUSE_S)
-    frameworks: dict[str, PretendFramework] = {}
+    frameworks: dict[str, SimulatedFramework] = {}
     shapes: dict[tuple[int, int, int, int], Shape] = {}
     works: list[Work] = []
     for each in arrivals:
@@ -185,7 +184,7 @@ def _need(pod: Pod) -> GpuNeed:
     return GpuNeed(pod.gpus, pod.gpu_milli, Size(pod.cpu_milli, pod.mem_mib * 1000))
 
 
-def _places(cluster: Cluster, nodes: list[GpuNode], pods: list[Pod]) -> GpuPlaces:
+def _places(cluster: SimulatedCluster, nodes: list[GpuNode], pods: list[Pod]) -> GpuPlaces:
     return GpuPlaces(
         {
             agent.agent_id: Gpus(node.gpus, agent.machine.size)

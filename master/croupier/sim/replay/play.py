@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import cycle
-from random import Random
 
 from croupier.master.allocator import Allocator, policies
 from croupier.master.core.events import AgentStopped
@@ -17,8 +16,8 @@ from croupier.master.core.state import State
 from croupier.model.errors import CroupierError
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import TaskState
-from croupier.sim.agent import PretendAgent, TaskKey
-from croupier.sim.framework import Habits, PretendFramework
+from croupier.sim.agent import SimulatedAgent, TaskKey
+from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.kernel import Kernel
 from croupier.sim.machine import Machine, Size
 from croupier.sim.replay.change import Change
@@ -43,18 +42,18 @@ def play(history: History, change: Change, progress: Callable[[float], None]) ->
     return _Play(history, change).run(progress)
 
 
-class _Agent(PretendAgent):
-    """An agent that may go for good."""
+class _Agent(SimulatedAgent):
+    """An agent that may leave for good."""
 
     def leave(self) -> None:
-        """Stop; what runs there is lost."""
+        """Stop; its tasks are lost."""
         if self._session is None:
             return
         session, self._session = self._session, None
         self._tasks.clear()
         self.machine.clear(self.kernel.now)
         self.kernel.end_session(session)
-        self.kernel.tell(AgentStopped(session, "it left"))
+        self.kernel.step(AgentStopped(session, "it left"))
 
 
 class _Actor:
@@ -66,12 +65,11 @@ class _Actor:
         self._play = play
         self._is_leaving = False
         self._repeats: dict[int, tuple[Work, Callable[[], float]]] = {}
-        self.framework = PretendFramework(
+        self.framework = SimulatedFramework(
             play.kernel,
             f"p{number}",
             part.role,
             play.works,
-            play.rng,
             Habits(declares=part.declares),
             self._on_end,
         )
@@ -123,7 +121,6 @@ class _Play:
         settings = replace(head.settings, agent_timeout_s=_PATIENCE_S, suspect_beats=float("inf"))
         self.kernel = Kernel(State("replay", settings, allocator))
         self.kernel.on_fact = self._on_fact
-        self.rng = Random(head.seed)
         self.works: dict[TaskKey, Work] = {}
         self._seconds = history.end - history.start
         self._ledger = Ledger(0.0, self._seconds)
@@ -140,7 +137,7 @@ class _Play:
             at(max(stay.came - start, 0.0), partial(self._agent_comes, stay))
         for at_s, changed in self._role_changes:
             event = UpdateRoles(0, (changed,), force=True)
-            at(at_s - start, partial(self.kernel.tell, event))
+            at(at_s - start, partial(self.kernel.step, event))
         for actor in self._actors.values():
             at(actor.part.came, actor.come)
         self.kernel.run(self._seconds, lambda now: progress(now / (self._seconds or 1.0)))
