@@ -13,8 +13,8 @@ from tests.chaos.real.checker import check_tasks, unsettled
 from tests.harness.cluster import processes_with
 from tests.harness.eventually import eventually
 from tests.upgrade.build import Build, extract_old_build
-from tests.upgrade.cluster import AGENT, MASTER, WAIT_S, old_cluster
-from tests.upgrade.keeper import LATE, TASKS, work_of
+from tests.upgrade.cluster import AGENT, HELD, MASTER, WAIT_S, Upgrade, old_cluster
+from tests.upgrade.keeper import LATE, work_of
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -67,13 +67,34 @@ async def test_a_cluster_is_upgraded_in_place(
         if order.framework == "last":
             upgrade.stop_keeper()
             upgrade.start_keeper(is_old=False)
-        upgrade.held.unlink()
-        upgrade.more.touch()
-        await upgrade.end_tasks(TASKS)
-        await eventually(lambda: len(upgrade.ends()) == TASKS + LATE, WAIT_S, "late tasks end")
-        await eventually(lambda: not unsettled(upgrade.entries), WAIT_S, "all ends are told")
+        await end_all(upgrade)
 
-        assert check_tasks(work_of, {"keeper": upgrade.entries}, upgrade.ran) == []
-        assert upgrade.ends() == {f"t-{code}": code for code in range(TASKS + LATE)}
-        await eventually(upgrade.conserved, WAIT_S, "nothing is used")
-        await eventually(lambda: not processes_with("sleep\x0086413"))
+
+async def test_a_cluster_of_a_hundred_running_and_a_thousand_ended_tasks_is_upgraded(
+    tmp_path: Path, old_build: Build
+) -> None:
+    async with old_cluster(tmp_path, old_build, short=1000, tasks=1100 + HELD) as upgrade:
+        assert len(upgrade.ends()) == 1000
+        await upgrade.check_known()
+        for name in (AGENT, MASTER):
+            await upgrade.stop_daemon(name, signal.SIGTERM)
+        upgrade.environment = None
+        for name in (MASTER, AGENT):
+            await upgrade.start_daemon(name)
+        await upgrade.check_known()
+        await end_all(upgrade)
+
+
+async def end_all(upgrade: Upgrade) -> None:
+    """Have all tasks exit, and check that every end is true and was reported once."""
+    upgrade.held.unlink()
+    upgrade.more.touch()
+    await upgrade.end_tasks(upgrade.tasks)
+    total = upgrade.tasks + LATE
+    await eventually(lambda: len(upgrade.ends()) == total, WAIT_S, "late tasks end")
+    await eventually(lambda: not unsettled(upgrade.entries), WAIT_S, "all ends are told")
+
+    assert check_tasks(work_of, {"keeper": upgrade.entries}, upgrade.ran) == []
+    assert upgrade.ends() == upgrade.codes()
+    await eventually(upgrade.conserved, WAIT_S, "nothing is used")
+    await eventually(lambda: not processes_with("sleep\x0086413"))

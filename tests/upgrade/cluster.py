@@ -17,25 +17,41 @@ from tests.harness.cluster import Cluster
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.upgrade.build import Build
-from tests.upgrade.keeper import SHORT, TASKS
+from tests.upgrade.keeper import LATE, work_of
 
-HAS = "cpus:24;mem:1GB;disk:1GB"
+HAS = "cpus:{};mem:4GB;disk:4GB"
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "60")
 WAIT_S = 30.0
 MASTER, AGENT = "master", "host0"
-# Ends that the framework has not acknowledged when the upgrade begins.
-HELD = range(SHORT, SHORT + 5)
+# Terminal updates that the framework has not acknowledged when the upgrade begins.
+HELD = 5
 
 
 class Upgrade(Cluster):
-    """A cluster of the old build with one framework, and the tasks of that framework."""
+    """A cluster of the old build with one framework.
 
-    def __init__(self, work_dir: Path, old: Build) -> None:
+    Attributes:
+        short: how many tasks of the framework have ended by themselves before the upgrade.
+        tasks: how many it has launched.
+    """
+
+    def __init__(self, work_dir: Path, old: Build, short: int, tasks: int) -> None:
         super().__init__(work_dir)
         self.environment = old.environment
+        self.short, self.tasks = short, tasks
         self._old = old
         self._keeper: subprocess.Popen[bytes] | None = None
-        self._live = list(range(SHORT, TASKS))
+        self._live = list(range(short, tasks))
+
+    @property
+    def has(self) -> str:
+        """Return the resources of the agent: room for all long tasks and a few more."""
+        return HAS.format(self.tasks - self.short + 9)
+
+    def codes(self) -> dict[str, int]:
+        """Return the exit code of each task, those that are launched late included."""
+        names = [f"t-{number}" for number in range(self.tasks + LATE)]
+        return {name: work_of(name).code for name in names}
 
     @property
     def entries(self) -> list[Entry]:
@@ -70,7 +86,7 @@ class Upgrade(Cluster):
         with (self.work_dir / "keeper.log").open("ab") as log:
             self._keeper = subprocess.Popen(
                 [sys.executable, "-m", "tests.upgrade.keeper", str(self.work_dir), self.master,
-                 *known[-1:]],
+                 str(self.short), str(self.tasks), *known[-1:]],
                 stdout=log, stderr=log, stdin=subprocess.DEVNULL, env=environment,
             )  # fmt: skip
 
@@ -84,7 +100,7 @@ class Upgrade(Cluster):
         if name == MASTER:
             await self.start_master(*QUICK)
         else:
-            await self.start_agent(AGENT, HAS, on_stop="leave")
+            await self.start_agent(AGENT, self.has, on_stop="leave")
         if {MASTER, AGENT} <= self.processes.keys():
             await eventually(self.is_whole, WAIT_S, "agent and framework are connected")
 
@@ -106,7 +122,8 @@ class Upgrade(Cluster):
     async def end_tasks(self, number: int) -> None:
         """Have the next tasks exit, and wait until their processes are gone."""
         chosen, self._live = self._live[:number], self._live[number:]
-        pids = [self.ran.starts[f"t-{code}"][0] for code in chosen]
+        starts = self.ran.starts
+        pids = [starts[f"t-{number}"][0] for number in chosen]
         for pid in pids:
             os.kill(pid, signal.SIGUSR1)
         await eventually(lambda: not any(map(is_running, pids)), WAIT_S, "tasks end")
@@ -119,25 +136,27 @@ class Upgrade(Cluster):
         async def are_known() -> bool:
             listed = await self.operator.ListTasks(request, timeout=10)
             pids = {view.status.task_id: view.status.pid for view in listed.tasks}
-            return all(pids.get(f"t-{code}") == starts[f"t-{code}"][0] for code in self._live)
+            return all(pids.get(f"t-{each}") == starts[f"t-{each}"][0] for each in self._live)
 
         await eventually(are_known, WAIT_S, "every live task is listed with its pid")
-        assert all(is_running(starts[f"t-{code}"][0]) for code in self._live)
+        assert all(is_running(starts[f"t-{each}"][0]) for each in self._live)
         assert all(len(pids) == 1 for pids in starts.values())
 
 
 @asynccontextmanager
-async def old_cluster(work_dir: Path, old: Build, *flags: str) -> AsyncIterator[Upgrade]:
-    """Master, agent and framework of the old build, with tasks in every state."""
-    upgrade = Upgrade(work_dir, old)
+async def old_cluster(
+    work_dir: Path, old: Build, *flags: str, short: int = 5, tasks: int = 20
+) -> AsyncIterator[Upgrade]:
+    """Run master, agent and framework of the old build, with tasks in every state."""
+    upgrade = Upgrade(work_dir, old, short, tasks)
     try:
         await upgrade.start_master(*QUICK, *flags)
-        await upgrade.start_agent(AGENT, HAS, on_stop="leave")
+        await upgrade.start_agent(AGENT, upgrade.has, on_stop="leave")
         upgrade.start_keeper(is_old=True)
-        await eventually(lambda: len(upgrade.ran.starts) == TASKS, WAIT_S, "all tasks start")
-        await eventually(lambda: len(upgrade.ends()) == SHORT, WAIT_S, "short tasks end")
+        await eventually(lambda: len(upgrade.ran.starts) == tasks, 2 * WAIT_S, "all tasks start")
+        await eventually(lambda: len(upgrade.ends()) == short, WAIT_S, "short tasks end")
         upgrade.held.touch()
-        await upgrade.end_tasks(len(HELD))
+        await upgrade.end_tasks(HELD)
         yield upgrade
         upgrade.check_running()
     finally:

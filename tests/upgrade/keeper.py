@@ -1,10 +1,11 @@
 """A framework that outlives the upgrade of its cluster; runs on the SDK of either build.
 
-    python -m tests.upgrade.keeper FOLDER MASTER [FRAMEWORK_ID]
+    python -m tests.upgrade.keeper FOLDER MASTER SHORT TASKS [FRAMEWORK_ID]
 
-It launches `TASKS` tasks, and `LATE` more once FOLDER/more exists. FOLDER/journal tells what it
-asks and what it is told. While FOLDER/hold exists, it handles no terminal update, and so
-acknowledges none. It imports only the SDK and modules of the tests that do not import Croupier.
+It launches TASKS tasks, of which the first SHORT end by themselves, and `LATE` more once
+FOLDER/more exists. FOLDER/journal records its calls and the updates that it receives. While
+FOLDER/hold exists, it handles no terminal update, and so acknowledges none. It imports only the
+SDK and modules of the tests that do not import Croupier.
 """
 
 from __future__ import annotations
@@ -28,10 +29,7 @@ from tests.chaos.real.journal import (
 from tests.chaos.real.work import Work
 from tests.harness.eventually import eventually
 
-TASKS = 20
 LATE = 3
-# The first tasks, and the late ones, end by themselves.
-SHORT = 5
 REFUSE_S = 0.3
 UNIT = Resources.parse("cpus:1;mem:16MB")
 HOLD_S = 120.0
@@ -44,27 +42,22 @@ LONG_SCRIPT = (
 
 
 def work_of(task_id: str) -> Work:
-    """Task n exits with n."""
-    number = int(task_id.removeprefix("t-"))
-    return Work(task_id, 0.0, number)
-
-
-def command_of(work: Work, ledger: Path) -> list[str]:
-    """The command of a task; it appends its start and its end to `ledger`."""
-    script = LONG_SCRIPT if SHORT <= work.code < TASKS else SHORT_SCRIPT
-    return ["sh", "-c", script, "task", work.task_id, str(ledger), str(work.code)]
+    """Task n exits with n, modulo 101."""
+    return Work(task_id, 0.0, int(task_id.removeprefix("t-")) % 101)
 
 
 class Keeper(Framework):
-    """Launches the tasks once, and writes down every update."""
+    """Launches each task once, and records every update."""
 
-    def __init__(self, folder: Path, master: str, framework_id: str | None) -> None:
-        """Resume after what the journal holds."""
+    def __init__(
+        self, folder: Path, master: str, short: int, tasks: int, framework_id: str | None
+    ) -> None:
+        """Resume after the last entry of the journal."""
         super().__init__(name="keeper", master=master, framework_id=framework_id, demand=UNIT)
-        self._folder = folder
+        self._folder, self._long = folder, range(short, tasks)
         entries = read_entries(folder / "journal")
         asked = [task for entry in entries if isinstance(entry, Asked) for task in entry.task_ids]
-        self._left = [f"t-{n}" for n in range(TASKS + LATE) if f"t-{n}" not in asked]
+        self._left = [f"t-{n}" for n in range(tasks + LATE) if f"t-{n}" not in asked]
         self._handled = {(e.task_id, e.sequence) for e in entries if isinstance(e, Update)}
         self._journal = Journal(folder / "journal")
         self._journal.write(Begun(os.getpid()))
@@ -81,14 +74,18 @@ class Keeper(Framework):
                 continue
             chosen, self._left = self._left[:number], self._left[number:]
             self._journal.write(Asked(tuple(chosen)))
-            ledger = self._folder / "ran"
             tasks = [
-                Task(command_of(work_of(task_id), ledger), resources=UNIT, task_id=task_id)
-                for task_id in chosen
+                Task(self._command(task_id), resources=UNIT, task_id=task_id) for task_id in chosen
             ]
             for verdict in await self.accept(offer, tasks, REFUSE_S):
                 error = "" if verdict.error is None else str(verdict.error)
                 self._journal.write(Answered(verdict.task_id, error, time.time()))
+
+    def _command(self, task_id: str) -> list[str]:
+        """Return the command of a task; it appends its start and its end to the ledger."""
+        is_long = int(task_id.removeprefix("t-")) in self._long
+        script, code = LONG_SCRIPT if is_long else SHORT_SCRIPT, work_of(task_id).code
+        return ["sh", "-c", script, "task", task_id, str(self._folder / "ran"), str(code)]
 
     async def on_update(self, status: TaskStatus) -> None:
         if status.state.is_terminal:
@@ -105,8 +102,9 @@ class Keeper(Framework):
 
 
 def main(argv: list[str]) -> int:
-    folder, master, *known = argv
-    asyncio.run(Keeper(Path(folder), master, known[0] if known else None).run())
+    folder, master, short, tasks, *known = argv
+    framework_id = known[0] if known else None
+    asyncio.run(Keeper(Path(folder), master, int(short), int(tasks), framework_id).run())
     return 0
 
 
