@@ -16,15 +16,19 @@ from croupier.model.attributes import AttributeValue, parse_attributes
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_hostname
 from croupier.model.resources import NOTHING
-from croupier.net.address import Address, parse_addresses
+from croupier.net.address import (
+    AGENT_HTTP_PORT,
+    DEFAULT_MASTER,
+    MASTER_PORT,
+    Address,
+    parse_addresses,
+)
 from croupier.process.cli import read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
 
 Recovery = Literal["strict", "best-effort", "cleanup"]
 OnStop = Literal["leave", "end"]
-
-MASTER_PORT = 5050
 
 
 def _parse_masters(text: str) -> tuple[Address, ...]:
@@ -54,10 +58,10 @@ class AgentConfig:
     master: Annotated[
         tuple[Address, ...],
         read_by(_parse_masters, negative=(), show_default=_format_masters),
-    ] = (Address("127.0.0.1", MASTER_PORT),)
+    ] = (DEFAULT_MASTER,)
     """The master, or all masters of the cluster: HOST:PORT[,HOST:PORT...]."""
 
-    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5081)  # noqa: RUF009 - frozen
+    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", AGENT_HTTP_PORT)  # noqa: RUF009 - frozen
     """Where to serve /metrics, /healthz, /readyz and /output; port 0 is any free one."""
 
     http_names: Annotated[

@@ -44,6 +44,7 @@ from croupier.model.errors import (
 )
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
+from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskStatus
 from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.client_stream import SessionTimes
@@ -80,8 +81,6 @@ MIN_HEARTBEAT_S, MAX_HEARTBEAT_S = 0.05, 3600.0
 OUTBOX_LIMIT = 10_000
 # More than a full sync of all tasks that an agent may have.
 OUTBOX_BYTES = 64 * 1024 * 1024
-# About 100 KB, and at most 500 KB, of a message that may have 1 MB.
-STATUSES_PER_REPORT = 200
 
 
 class Link:
@@ -149,8 +148,8 @@ class Link:
         """Queue status updates."""
         if session != self._number:
             return
-        for begin in range(0, len(statuses), STATUSES_PER_REPORT):
-            part = statuses[begin : begin + STATUSES_PER_REPORT]
+        for begin in range(0, len(statuses), MAX_PER_REPORT):
+            part = statuses[begin : begin + MAX_PER_REPORT]
             if not self._session.send(updates_to_wire(part)):
                 return
 
@@ -165,8 +164,8 @@ class Link:
         """Report the launches that the agent refused for its problems."""
         if session != self._number:
             return
-        for begin in range(0, len(refused), STATUSES_PER_REPORT):
-            part = refused[begin : begin + STATUSES_PER_REPORT]
+        for begin in range(0, len(refused), MAX_PER_REPORT):
+            part = refused[begin : begin + MAX_PER_REPORT]
             self._send_once(health_to_wire(self._problems, part))
 
     def _send_once(self, report: pb.Report) -> None:

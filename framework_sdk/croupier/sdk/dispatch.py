@@ -12,6 +12,7 @@ from typing import Protocol
 
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError
+from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.model.task import TaskStatus
 from croupier.net.cancellation import reraise_own_cancellation
 from croupier.sdk.calls import Calls
@@ -33,7 +34,6 @@ from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.verdict import Failure
 from croupier.sdk.wire import decline_calls
 
-REFUSE_AFTER_FAILURE_S = 5.0
 # Handlers that never wait must not keep the stream from being served.
 _ITEMS_PER_TURN = 100
 
@@ -121,7 +121,7 @@ class Dispatcher:
             return
         left = [offer.id for offer in offers if offer.id in self._book]
         self._book.answer(left)
-        for call in decline_calls(left, REFUSE_AFTER_FAILURE_S, "handler raised"):
+        for call in decline_calls(left, DEFAULT_REFUSE_S, "handler raised"):
             self._calls.post(call)
 
     async def _serve_update(self, status: TaskStatus) -> None:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 
 from croupier.model.errors import InvalidRequest
-
-LONGEST_S = 365 * 24 * 3600.0
+from croupier.model.limits import MAX_WAIT_S
 
 
 def milliseconds(what: str, seconds: float) -> int:
@@ -15,11 +14,11 @@ def milliseconds(what: str, seconds: float) -> int:
     Raises:
         InvalidRequest: if it is negative, not a number, or over 365 days.
     """
-    if math.isnan(seconds) or not 0 <= seconds <= LONGEST_S:
+    if math.isnan(seconds) or not 0 <= seconds <= MAX_WAIT_S:
         raise InvalidRequest(f"{what} must be between 0 seconds and 365 days, not {seconds}")
     return round(seconds * 1000)
 
 
 def from_milliseconds(told: int) -> float:
     """The seconds in `told`, which a master has said; at most 365 days."""
-    return min(told / 1000, LONGEST_S)
+    return min(told / 1000, MAX_WAIT_S)

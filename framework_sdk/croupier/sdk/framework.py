@@ -15,9 +15,10 @@ from croupier.model.attributes import Constraint, facts_of
 from croupier.model.demand import Demand, check_demands
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation
 from croupier.model.ids import Role, check_id
+from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S, DEFAULT_REFUSE_S
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
-from croupier.net.address import parse_addresses
+from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
 from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
@@ -32,10 +33,6 @@ from croupier.sdk.task import Task
 from croupier.sdk.verdict import Failure, TaskVerdict
 from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
 from croupier.v1 import framework_pb2 as pb
-
-DEFAULT_MASTER = "127.0.0.1:5050"
-DEFAULT_PORT = 5050
-DEFAULT_REFUSE_S = 5.0
 
 
 class Framework:
@@ -55,7 +52,7 @@ class Framework:
         role: str | None = None,
         master: str | None = None,
         framework_id: str | None = None,
-        failover_timeout_s: float = 600.0,
+        failover_timeout_s: float = DEFAULT_FAILOVER_TIMEOUT_S,
         demand: Resources | None = None,
         *,
         demand_count: int | None = None,
@@ -92,7 +89,9 @@ class Framework:
         self._standing = Standing(
             check_id("framework", framework_id) if framework_id else "", wanted, own
         )
-        address = os.environ.get("CROUPIER_MASTER", DEFAULT_MASTER) if master is None else master
+        address = (
+            os.environ.get("CROUPIER_MASTER", str(DEFAULT_MASTER)) if master is None else master
+        )
         identity = Identity(
             name=self._name,
             client_id=uuid.uuid4().hex,
@@ -104,7 +103,7 @@ class Framework:
             self,
             identity,
             self._standing,
-            parse_addresses(address, DEFAULT_PORT),
+            parse_addresses(address, MASTER_PORT),
             self._settings,
             SystemClock(),
             random.Random(),

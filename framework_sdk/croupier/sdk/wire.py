@@ -9,6 +9,7 @@ from croupier.model.attributes import attribute_text
 from croupier.model.clock import Clock
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON
 from croupier.net.errors import error_from_wire
 from croupier.sdk.core.subscription import Standing
 from croupier.sdk.duration import from_milliseconds, milliseconds
@@ -20,9 +21,6 @@ from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, resources_from_wire
 from croupier.wire.task import demand_to_wire, task_to_wire
-
-MAX_REASON = 256
-OFFERS_AT_ONCE = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +78,10 @@ def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> lis
     if len(reason) > MAX_REASON:
         raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
     filters = _filters(refuse_s)
-    parts = [offer_ids[i : i + OFFERS_AT_ONCE] for i in range(0, len(offer_ids), OFFERS_AT_ONCE)]
+    parts = [
+        offer_ids[i : i + MAX_OFFERS_PER_CALL]
+        for i in range(0, len(offer_ids), MAX_OFFERS_PER_CALL)
+    ]
     declines = [pb.Decline(offer_ids=part, filters=filters, reason=reason) for part in parts]
     return [pb.Call(decline=decline) for decline in declines]
 

@@ -15,6 +15,7 @@ from cyclopts import Parameter
 
 from croupier.ctl.target import LOCAL, MasterFlag
 from croupier.model.durations import parse_duration
+from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT
 from croupier.process.cli import make_app, read_by, run_app
 
 INTERRUPTED = 130
@@ -261,8 +262,8 @@ def local(
     cpus: str | None = None,
     mem: str | None = None,
     disk: str | None = None,
-    master_port: int = 5050,
-    http_port: int = 5080,
+    master_port: int = MASTER_PORT,
+    http_port: int = MASTER_HTTP_PORT,
     work_dir: Path | None = None,
     role_weights: str = "",
     policy: str = "",

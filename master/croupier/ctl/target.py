@@ -5,10 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, Final
 
-from croupier.net.address import Address, parse_addresses
+from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, Address, parse_addresses
 from croupier.process.cli import read_by
-
-DEFAULT_PORT: Final = 5050
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,13 +22,13 @@ class Target:
         Raises:
             InvalidRequest: if it is not that.
         """
-        return cls(parse_addresses(text, DEFAULT_PORT))
+        return cls(parse_addresses(text, MASTER_PORT))
 
     def __str__(self) -> str:
         return ",".join(map(str, self.addresses))
 
 
-LOCAL: Final = Target((Address("127.0.0.1", DEFAULT_PORT),))
+LOCAL: Final = Target((DEFAULT_MASTER,))
 
 MasterFlag = Annotated[
     Target,

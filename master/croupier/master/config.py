@@ -17,7 +17,7 @@ from croupier.master.etcd.target import SCHEME, EtcdAccess, EtcdTarget
 from croupier.master.weights import Weights
 from croupier.model.errors import InvalidRequest
 from croupier.model.scalar import format_scalar, parse_scalar
-from croupier.net.address import Address
+from croupier.net.address import DEFAULT_MASTER, MASTER_HTTP_PORT, Address
 from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
@@ -99,10 +99,10 @@ class MasterConfig:
         InvalidRequest: if a value is out of bounds, or would expose the master unprotected.
     """
 
-    listen: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5050)  # noqa: RUF009 - frozen
+    listen: Annotated[Address, read_by(Address.parse)] = DEFAULT_MASTER
     """Where to listen for frameworks, agents and operators (gRPC)."""
 
-    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", 5080)  # noqa: RUF009
+    http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", MASTER_HTTP_PORT)  # noqa: RUF009
     """Where to serve /metrics, /healthz and /readyz."""
 
     http_names: Annotated[

@@ -20,11 +20,11 @@ from croupier.master.core.messages import (
     Updated,
     Verdict,
 )
-from croupier.master.core.on_accept import MAX_TASKS
 from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.demand import MAX_SHAPES, Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
+from croupier.model.limits import MAX_TASKS_PER_ACCEPT
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
 from croupier.sim.kernel import Kernel
@@ -269,7 +269,9 @@ class SimulatedFramework:
             left = left + offer.resources
         chosen: list[Work] = []
         for shape, waiting in list(self._waiting.items()):
-            number = shape.ask.units_within(left, min(len(waiting), MAX_TASKS - len(chosen)))
+            number = shape.ask.units_within(
+                left, min(len(waiting), MAX_TASKS_PER_ACCEPT - len(chosen))
+            )
             if not number:
                 continue
             if self._places is not None:

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from ipaddress import ip_address
+from typing import Final
 
 from croupier.model.errors import InvalidRequest
+
+MASTER_PORT: Final = 5050
+MASTER_HTTP_PORT: Final = 5080
+AGENT_HTTP_PORT: Final = 5081
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +55,9 @@ class Address:
             return ip_address(self.host).is_loopback
         except ValueError:
             return False
+
+
+DEFAULT_MASTER: Final = Address("127.0.0.1", MASTER_PORT)
 
 
 def parse_addresses(text: str, default_port: int | None = None) -> tuple[Address, ...]:

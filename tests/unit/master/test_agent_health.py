@@ -16,10 +16,10 @@ from croupier.master.core.records import TaskRecord
 from croupier.master.metrics import Metrics
 from croupier.master.services.agent_views import view_agent
 from croupier.master.services.views import view_reasons
-from croupier.master.wire.from_agent import MAX_REFUSED
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId
+from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
 from croupier.v1 import agent_pb2 as pb
@@ -208,7 +208,7 @@ def test_what_agents_say_of_themselves_is_bounded_and_printable() -> None:
     (problem, *_) = event.problems
     assert (len(problem.part), len(problem.message)) == (32, 300)
     assert problem.message.startswith("?[31m")
-    for _ in range(MAX_REFUSED + 1):
+    for _ in range(MAX_PER_REPORT + 1):
         wire.refused.add(framework_id="F", task_id="t")
     with pytest.raises(InvalidRequest, match="more than 200 refused launches"):
         report_from_wire(scene.host, pb.Report(health=wire))

@@ -16,9 +16,9 @@ from croupier.ctl.local.follow import follow
 from croupier.ctl.local.machine import port_to_use, this_machine
 from croupier.ctl.local.plan import Plan, Wishes, make_plan
 from croupier.ctl.signals import EndSignals
-from croupier.ctl.target import DEFAULT_PORT
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
+from croupier.net.address import MASTER_PORT
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ def run_local(wishes: Wishes, place: Place) -> int:
 def welcome(plan: Plan, directory: Path, passes: bool) -> str:
     """What the user is told once everything is ready."""
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
-    where = "" if plan.master_address.port == DEFAULT_PORT else f" --master {plan.master_address}"
+    where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
     return f"""\
 Croupier is ready: a master and {count} agent{"" if count == 1 else "s"}, each with {each}
 

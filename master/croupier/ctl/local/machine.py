@@ -9,8 +9,7 @@ from pathlib import Path
 
 from croupier.ctl.local.plan import HOST, Machine
 from croupier.model.errors import InvalidRequest, Unavailable
-
-MIB = 1024 * 1024
+from croupier.model.limits import MIB
 
 
 def this_machine(work_dir: Path) -> Machine:

@@ -12,6 +12,7 @@ from croupier.ctl.run.job import Job
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.progress import Copy, Progress
 from croupier.ctl.target import Target
+from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.sdk import (
     Conflict,
     CroupierError,
@@ -100,7 +101,7 @@ class Launcher(Framework):
         for copy in copies:
             self._agents[copy.task_id] = offer.agent_id
         tasks = [self._job.task(copy.task_id) for copy in copies]
-        refuse_s = 0.0 if self.progress.pending else 5.0
+        refuse_s = 0.0 if self.progress.pending else DEFAULT_REFUSE_S
         try:
             verdicts = await self.accept(offer, tasks, refuse_s=refuse_s)
         except Unavailable:

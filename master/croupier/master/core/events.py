@@ -13,6 +13,7 @@ from croupier.model.attributes import Attributes
 from croupier.model.demand import Demand
 from croupier.model.health import Problem
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo, TaskStatus
 
@@ -45,7 +46,7 @@ class Subscribe:
     name: str
     roles: tuple[Role, ...]
     client_id: str
-    failover_timeout_s: float = 600.0
+    failover_timeout_s: float = DEFAULT_FAILOVER_TIMEOUT_S
     offer_lease_s: float = 0.0
     demands: tuple[Demand, ...] = ()
     suppressed: bool = False

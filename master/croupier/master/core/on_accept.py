@@ -17,16 +17,13 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import LaunchTask, TaskVerdict
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, return_offer
-from croupier.master.core.settings import MAX_REFUSE_S
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import OfferId, TaskId
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
-
-MAX_OFFERS = 1000
-MAX_TASKS = 1_000
 
 
 def accept(
@@ -39,8 +36,8 @@ def accept(
     """
     refuse_s = checked_refusal(state, call.refuse_s)
     listed = call.all_tasks
-    if len(listed) > MAX_TASKS:
-        raise InvalidRequest(f"more than {MAX_TASKS} tasks in one ACCEPT")
+    if len(listed) > MAX_TASKS_PER_ACCEPT:
+        raise InvalidRequest(f"more than {MAX_TASKS_PER_ACCEPT} tasks in one ACCEPT")
     offers, error = own_offers(state, framework, call.offer_ids)
     if error is not None:
         yield from _spoil(state, offers, error, now)
@@ -82,8 +79,8 @@ def own_offers(
     framework, InvalidRequest that the list itself is bad.
     """
     error: CroupierError | None = None
-    if not offer_ids or len(offer_ids) > MAX_OFFERS:
-        return [], InvalidRequest(f"an offer must be named, and at most {MAX_OFFERS}")
+    if not offer_ids or len(offer_ids) > MAX_OFFERS_PER_CALL:
+        return [], InvalidRequest(f"an offer must be named, and at most {MAX_OFFERS_PER_CALL}")
     offers: dict[OfferId, Offer] = {}
     for offer_id in offer_ids:
         offer = state.offers.get(offer_id)
@@ -102,7 +99,7 @@ def own_offers(
 
 def checked_refusal(state: State, refuse_s: float | None) -> float:
     """How long a refusal holds, in seconds: the default if not said, capped at a year."""
-    return state.settings.refuse_s if refuse_s is None else min(refuse_s, MAX_REFUSE_S)
+    return state.settings.refuse_s if refuse_s is None else min(refuse_s, MAX_WAIT_S)
 
 
 def _spoil(

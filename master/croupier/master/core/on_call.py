@@ -17,7 +17,7 @@ from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import TaskVerdict, Verdict
-from croupier.master.core.on_accept import MAX_TASKS, accept, checked_refusal, own_offers
+from croupier.master.core.on_accept import accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
 from croupier.master.core.on_task import (
@@ -41,11 +41,11 @@ from croupier.model.errors import (
     shortened,
 )
 from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
+from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
 
 # More answers than this unseen, and the framework does not read.
 MAX_VERDICTS = 4096
-MAX_REASON = 256
 MAX_NAMED = 10_000
 
 # A handler yields effects and returns the verdicts on tasks; it raises to refuse.
@@ -166,7 +166,7 @@ def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict,
             ids = list(call.task_ids)
         case _:
             return ()
-    return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS])
+    return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS_PER_ACCEPT])
 
 
 def _decline(

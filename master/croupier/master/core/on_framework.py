@@ -21,7 +21,6 @@ from croupier.master.core.on_task import (
     tell_orphans,
 )
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
-from croupier.master.core.settings import MAX_FAILOVER_TIMEOUT_S
 from croupier.master.core.state import State
 from croupier.model.demand import check_demands
 from croupier.model.errors import (
@@ -34,6 +33,7 @@ from croupier.model.errors import (
     Unavailable,
 )
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, Role, check_id, check_roles
+from croupier.model.limits import MAX_WAIT_S
 from croupier.model.roles import ancestors
 from croupier.model.task import Reason, TaskState, TaskStatus
 
@@ -167,7 +167,7 @@ def _check(state: State, event: Subscribe) -> None:
         raise Unavailable(f"{len(state.frameworks)} frameworks are known; no more are taken in")
     check_demands(event.demands, event.roles)
     own_roles(event.suppressed_roles, event.roles)
-    if not 0 <= event.failover_timeout_s <= MAX_FAILOVER_TIMEOUT_S:
+    if not 0 <= event.failover_timeout_s <= MAX_WAIT_S:
         raise InvalidRequest("the failover timeout must be between 0 and 365 days")
     if event.offer_lease_s < 0:
         raise InvalidRequest("an offer's lease must not be negative")

@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.master.allocator.starvation import PreemptionRules
-
-MAX_REFUSE_S = 365 * 24 * 3600.0
-MIB = 1024 * 1024
-MAX_FAILOVER_TIMEOUT_S = 365 * 24 * 3600.0
+from croupier.model.limits import DEFAULT_REFUSE_S, MIB
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +52,7 @@ class Settings:
     return_timeout_s: float = 600.0
     offer_lease_s: float = 10.0
     max_offer_lease_s: float = 15.0
-    refuse_s: float = 5.0
+    refuse_s: float = DEFAULT_REFUSE_S
     completed_tasks: int = 10_000
     spent_ids: int = 100_000
     spent_frameworks: int = 10_000

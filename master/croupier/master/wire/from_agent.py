@@ -22,6 +22,7 @@ from croupier.master.lineage import Lineage
 from croupier.model.errors import InvalidRequest, ProtocolViolation
 from croupier.model.health import MAX_PROBLEMS, Problem
 from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id, check_role
+from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import MASTER_SEQUENCE, MAX_MESSAGE, Source, TaskStatus
 from croupier.process.time_slice import sliced
 from croupier.v1 import agent_pb2 as pb
@@ -36,8 +37,6 @@ MAX_UPDATES = 1_000
 # On one agent, and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
-# Of one report; agents send 200 at most.
-MAX_REFUSED = 200
 
 
 async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
@@ -103,7 +102,7 @@ async def _register(session: SessionId, wire: pb.Register) -> Register:
 
 
 def _health(session: SessionId, wire: pb.AgentHealth) -> AgentHealth:
-    check_count(len(wire.refused), MAX_REFUSED, "refused launches")
+    check_count(len(wire.refused), MAX_PER_REPORT, "refused launches")
     refused = (
         RefusedLaunch(
             FrameworkId(check_id("framework", each.framework_id)),

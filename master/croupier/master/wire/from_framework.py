@@ -10,7 +10,6 @@ from typing import TypeVar
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import FrameworkCalled, Subscribe
-from croupier.master.core.on_accept import MAX_OFFERS, MAX_TASKS
 from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.errors import CroupierError, InvalidRequest, ProtocolViolation, shortened
 from croupier.model.ids import (
@@ -22,6 +21,7 @@ from croupier.model.ids import (
     TaskId,
     check_roles,
 )
+from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import TaskInfo
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.process.time_slice import TimeSlice, sliced
@@ -81,7 +81,9 @@ async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
         _check_size(wire)
         call = await _call(name, wire)
     except CroupierError as error:
-        task_ids = tuple(TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS))
+        task_ids = tuple(
+            TaskId(each.task_id[:255]) for each in islice(_tasks(wire), MAX_TASKS_PER_ACCEPT)
+        )
         call = calls.Malformed(name, error, task_ids)
     return FrameworkCalled(session, wire.seq, call)
 
@@ -114,11 +116,11 @@ def _check_counts(wire: pb.Call) -> None:
     Raises:
         InvalidRequest: if it does.
     """
-    check_count(len(wire.accept.offer_ids), MAX_OFFERS, "offers in one call")
-    check_count(len(wire.accept.operations), MAX_TASKS, "operations in one ACCEPT")
+    check_count(len(wire.accept.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
+    check_count(len(wire.accept.operations), MAX_TASKS_PER_ACCEPT, "operations in one ACCEPT")
     tasks = sum(len(operation.launch.tasks) for operation in wire.accept.operations)
-    check_count(tasks, MAX_TASKS, "tasks in one ACCEPT")
-    check_count(len(wire.decline.offer_ids), MAX_OFFERS, "offers in one call")
+    check_count(tasks, MAX_TASKS_PER_ACCEPT, "tasks in one ACCEPT")
+    check_count(len(wire.decline.offer_ids), MAX_OFFERS_PER_CALL, "offers in one call")
     check_count(len(wire.acknowledge.updates), MAX_NAMED, "tasks are named in one call")
     check_count(len(wire.reconcile.task_ids), MAX_NAMED, "tasks are named in one call")
 
