@@ -20,21 +20,18 @@ from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send, SessionId
 from croupier.master.core.events import AgentTask, Heard, SessionEnded, TimePassed
 from croupier.master.core.messages import (
-    AcknowledgeUpdate,
     AgentFailed,
-    KillTask,
-    LaunchTask,
     Offered,
     PreemptRequested,
     Registered,
     Rescinded,
-    ResendUpdates,
     Subscribed,
     Updated,
     Verdict,
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId

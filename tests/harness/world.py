@@ -24,7 +24,6 @@ from croupier.master.core.events import (
     TimePassed,
 )
 from croupier.master.core.messages import (
-    LaunchTask,
     Offered,
     Subscribed,
     ToAgent,
@@ -43,6 +42,7 @@ from croupier.master.core.records import (
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError

@@ -33,8 +33,9 @@ from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key, Killing, Running
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.health import Problem
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, TaskInfo
 
@@ -168,12 +169,12 @@ class AnAgent(RuleBasedStateMachine):
     @precondition(lambda self: not self.state.voided and not self.looks)
     def launch(self, framework: FrameworkId, task: TaskId, amount: str, epoch: int) -> None:
         info = TaskInfo(task, Command(("x",)), Resources.parse(amount))
-        self.do(ev.Launch(framework, info, framework_epoch=epoch))
+        self.do(LaunchTask(framework, info, DEFAULT_ROLE, framework_epoch=epoch))
 
     @rule(framework=FRAMEWORKS, task=TASKS, grace=st.sampled_from([None, 0, 2000]))
     @precondition(lambda self: not self.looks)
     def kill(self, framework: FrameworkId, task: TaskId, grace: int | None) -> None:
-        self.do(ev.Kill(framework, task, grace, Reason.KILLED_BY_FRAMEWORK))
+        self.do(KillTask(framework, task, grace, Reason.KILLED_BY_FRAMEWORK))
 
     @rule(works=st.booleans(), told=st.booleans())
     @precondition(lambda self: self.queue)
@@ -258,7 +259,7 @@ class AnAgent(RuleBasedStateMachine):
         """What was decided, and neither made durable nor performed, is as if it had not been."""
         before = set(self.state.tasks)
         info = TaskInfo(task, Command(("x",)), Resources.parse("cpus:1"))
-        step(self.state, ev.Launch(framework, info), Now(self.now, 0))
+        step(self.state, LaunchTask(framework, info, DEFAULT_ROLE), Now(self.now, 0))
         self.state = recovered(
             [*self.disk.compacted(), *self.disk.written], TOTAL, life=str(self.lives)
         )
@@ -268,11 +269,11 @@ class AnAgent(RuleBasedStateMachine):
     @rule(framework=FRAMEWORKS, task=TASKS, sequence=st.integers(0, 5))
     def acknowledge(self, framework: FrameworkId, task: TaskId, sequence: int) -> None:
         heard = self.heard.get((framework, task), 0)
-        self.do(ev.Acknowledge(framework, task, min(sequence, heard)))
+        self.do(AcknowledgeUpdate(framework, task, min(sequence, heard)))
 
     @rule(framework=FRAMEWORKS)
     def resend(self, framework: FrameworkId) -> None:
-        self.do(ev.Resend(framework))
+        self.do(ResendUpdates(framework))
 
     @rule()
     def connect_or_lose(self) -> None:

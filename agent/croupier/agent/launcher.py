@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable
 from itertools import chain, islice
 
-from croupier.agent.core.events import Launch, LaunchFailed
+from croupier.agent.core.events import LaunchFailed
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.unix_user import find_account
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
 from croupier.model.task import Command, TaskInfo
@@ -34,7 +35,7 @@ class Launcher:
         self._sandboxes, self._supervisor, self._failed = sandboxes, supervisor, failed
         self._kept = {"PATH": _DEFAULT_PATH} | {n: os.environ[n] for n in _KEPT if n in os.environ}
 
-    def has_sandbox(self, order: Launch) -> bool:
+    def has_sandbox(self, order: LaunchTask) -> bool:
         """Whether there is a sandbox of the task that is to be launched."""
         return self._sandboxes.has((order.framework_id, order.task.task_id))
 

@@ -6,13 +6,14 @@ from contextlib import suppress
 from signal import SIGKILL, SIGTERM
 
 from croupier.agent.core.effects import CheckHealth, Force, Spawn
-from croupier.agent.core.events import Adopted, Exited, Launch, LaunchFailed, Vanished
+from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.supervisor import Supervisor
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Unavailable
 
 _SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
@@ -32,7 +33,7 @@ class LocalMachine:
         self._launcher, self._supervisor = launcher, supervisor
         self._janitor, self._health_check = janitor, health_check
 
-    def has_sandbox(self, order: Launch) -> bool:
+    def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
         return self._launcher.has_sandbox(order)
 

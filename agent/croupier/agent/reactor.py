@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Protocol, assert_never
 
 from croupier.agent.core import events as ev
@@ -50,6 +50,7 @@ from croupier.agent.core.records import Record
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
 from croupier.model.task import TaskStatus
@@ -80,7 +81,7 @@ class Session(Protocol):
 class Machine(Protocol):
     """The processes and sandboxes of this machine."""
 
-    def has_sandbox(self, order: ev.Launch) -> bool:
+    def has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox already."""
 
     def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
@@ -167,8 +168,8 @@ class Reactor:
 
     def decide(self, event: Event) -> None:
         """Step the core; the effects belong to the coming batch."""
-        if isinstance(event, ev.Launch) and self._has_sandbox(event):
-            event = replace(event, has_sandbox=True)
+        if isinstance(event, LaunchTask) and self._has_sandbox(event):
+            event = ev.LaunchIntoSandbox(event)
         self._effects += self._step(event)
 
     def decide_at_once(self, event: Event) -> None:
@@ -220,7 +221,7 @@ class Reactor:
         deadline = self.state.next_deadline()
         return min((at for at in (deadline, self._commit_by) if at is not None), default=None)
 
-    def _has_sandbox(self, order: ev.Launch) -> bool:
+    def _has_sandbox(self, order: LaunchTask) -> bool:
         """Return whether the task has a sandbox; False for a launch that is refused anyway."""
         is_refused = not self.state.health.is_healthy and self.state.takes_refusals
         # The disk may hang.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from croupier.agent.core.events import Acknowledge, Event, Kill, Launch, Resend
+from croupier.agent.core.events import Event
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key, Task
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.attributes import Attributes
 from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
@@ -121,7 +122,7 @@ def order_from_wire(order: pb.Order) -> Event:
     match order.WhichOneof("order"):
         case "launch":
             launch = order.launch
-            return Launch(
+            return LaunchTask(
                 FrameworkId(launch.framework_id),
                 task_from_wire(launch.task),
                 check_role(launch.role or DEFAULT_ROLE),
@@ -129,17 +130,19 @@ def order_from_wire(order: pb.Order) -> Event:
             )
         case "acknowledge":
             ack = order.acknowledge
-            return Acknowledge(FrameworkId(ack.framework_id), TaskId(ack.task_id), ack.sequence)
+            return AcknowledgeUpdate(
+                FrameworkId(ack.framework_id), TaskId(ack.task_id), ack.sequence
+            )
         case "kill":
             return _kill_from_wire(order.kill)
         case "resend":
-            return Resend(FrameworkId(order.resend.framework_id))
+            return ResendUpdates(FrameworkId(order.resend.framework_id))
         case kind:
             raise ProtocolViolation(f"an order that is unknown: {kind or 'empty'}")
 
 
-def _kill_from_wire(kill: pb.KillTask) -> Kill:
-    return Kill(
+def _kill_from_wire(kill: pb.KillTask) -> KillTask:
+    return KillTask(
         FrameworkId(kill.framework_id),
         TaskId(kill.task_id),
         min(kill.kill_policy.grace_ms, MAX_GRACE_MS) if kill.HasField("kill_policy") else None,

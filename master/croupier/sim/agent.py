@@ -11,15 +11,8 @@ from dataclasses import dataclass, field
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register
-from croupier.master.core.messages import (
-    AcknowledgeUpdate,
-    KillTask,
-    LaunchTask,
-    Registered,
-    ResendUpdates,
-    ToAgent,
-    ToFramework,
-)
+from croupier.master.core.messages import Registered, ToAgent, ToFramework
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import count
-from typing import Protocol
+from typing import Protocol, assert_never
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
@@ -43,6 +43,7 @@ from croupier.master.core.events import (
     RefusedLaunch,
     Register,
 )
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
@@ -295,17 +296,15 @@ class AgentProcess(Process):
                 self._backoff.reset()
                 self._beat(self._session)
                 return [ev.Registered(agent_id)]
-            case to.LaunchTask(framework_id, task, role, epoch):
+            case LaunchTask(framework_id, task):
                 has_sandbox = (framework_id, task.task_id) in self.machine.sandboxes
-                return [ev.Launch(framework_id, task, role, epoch, has_sandbox)]
-            case to.KillTask(framework_id, task_id, grace_ms, reason, epoch):
-                return [ev.Kill(framework_id, task_id, grace_ms, reason, epoch)]
-            case to.AcknowledgeUpdate(framework_id, task_id, sequence):
-                return [ev.Acknowledge(framework_id, task_id, sequence)]
-            case to.ResendUpdates(framework_id):
-                return [ev.Resend(framework_id)]
-            case _:
+                return [ev.LaunchIntoSandbox(order) if has_sandbox else order]
+            case KillTask() | AcknowledgeUpdate() | ResendUpdates():
+                return [order]
+            case to.Heartbeat():
                 return []
+            case _:
+                assert_never(order)
 
     # The driver.
 

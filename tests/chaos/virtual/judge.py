@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
-from croupier.agent.core.events import Launch
+from croupier.agent.core.events import LaunchIntoSandbox
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import AgentAction, Deactivate, Drain, MarkGone, Reactivate
 from croupier.master.core.agent_status import AgentStatus
@@ -19,8 +19,6 @@ from croupier.master.core.effects import Effect, SessionId
 from croupier.master.core.events import Subscribe
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import (
-    AcknowledgeUpdate,
-    LaunchTask,
     Offered,
     Registered,
     Subscribed,
@@ -38,6 +36,7 @@ from croupier.master.core.records import (
     task_key,
 )
 from croupier.master.core.step import Event
+from croupier.model.agent_orders import AcknowledgeUpdate, LaunchTask
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
@@ -265,7 +264,7 @@ class Judge:
                 for status in effect.statuses:
                     if status.state.is_terminal:
                         self.fates[status.task_id].is_over = True
-        if isinstance(event, Launch) and not agent.state.health.is_healthy:
+        if isinstance(event, LaunchTask | LaunchIntoSandbox) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             self.must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 

@@ -24,13 +24,14 @@ from croupier.master.core.effects import (
     SessionId,
 )
 from croupier.master.core.events import AllocationDue, Claim, Register, SessionEnded, TimePassed
-from croupier.master.core.messages import AcknowledgeUpdate, Heartbeat, ToAgent, ToFramework
+from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
+from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.errors import CroupierError, NotLeader
 from croupier.model.store_position import StorePosition
 from croupier.v1 import agent_pb2 as pb

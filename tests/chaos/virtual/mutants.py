@@ -16,7 +16,7 @@ from croupier.agent.core import on_task as agent_on_task
 from croupier.agent.core import step as agent_step
 from croupier.agent.core.deadlines import ResendDeadline
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
-from croupier.agent.core.events import Exited, Launch, Now, Vanished
+from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
 from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
@@ -25,6 +25,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook
@@ -71,7 +72,7 @@ def _forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Itera
         yield Forget(event.key)
 
 
-def _launches_again(state: AgentState, order: Launch, now: Now) -> Iterator[Any]:
+def _launches_again(state: AgentState, order: LaunchTask, now: Now) -> Iterator[Any]:
     key = (order.framework_id, order.task.task_id)
     if state.is_live(key):
         state.runs += 1

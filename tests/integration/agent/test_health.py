@@ -15,9 +15,11 @@ import pytest
 
 from croupier.agent import health_check
 from croupier.agent.cleanup import clean_up
-from croupier.agent.core.events import HealthChecked, Launch
+from croupier.agent.core.events import HealthChecked
 from croupier.agent.launcher import Launcher
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import LAUNCH, Problem
+from croupier.model.ids import DEFAULT_ROLE
 from croupier.model.task import TaskState
 from croupier.v1 import agent_pb2 as pb
 from tests.harness.agent_process import AgentProcess
@@ -148,7 +150,7 @@ async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is
     looked_for: list[str] = []
     has = Launcher.has_sandbox
 
-    def has_sandbox(launcher: Launcher, order: Launch) -> bool:
+    def has_sandbox(launcher: Launcher, order: LaunchTask) -> bool:
         looked_for.append(order.task.task_id)
         return has(launcher, order)
 
@@ -182,7 +184,7 @@ async def test_a_recovery_that_waits_for_the_commit_does_not_hide_that_the_disk_
     await eventually(lambda: bool(master.health()), 10, "the agent is unhealthy")
     with hanging_disk():
         put(HealthChecked((), is_thorough=True))
-        put(Launch(F, shell("t", "true")))
+        put(LaunchTask(F, shell("t", "true"), DEFAULT_ROLE))
         await eventually(lambda: len(master.health()) > 1, 10, "the master is told")
     await master.state("t", FINISHED)
     assert [parts(told) for told in master.health()][1:] == [{"work-dir"}] * 2
@@ -190,7 +192,7 @@ async def test_a_recovery_that_waits_for_the_commit_does_not_hide_that_the_disk_
 
 def _waits(serving: Serving, name: str) -> bool:
     events = [event for event, _ in serving.agent._inbox._events]
-    return any(isinstance(event, Launch) and event.task.task_id == name for event in events)
+    return any(isinstance(event, LaunchTask) and event.task.task_id == name for event in events)
 
 
 async def test_an_older_master_is_told_in_updates(

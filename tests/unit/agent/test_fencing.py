@@ -15,8 +15,9 @@ from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.fencing import NewestMaster
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Conflict, InvalidRequest, Unavailable
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.store_position import StorePosition
 from croupier.model.task import Command, TaskInfo
@@ -109,7 +110,7 @@ def test_the_position_is_durable_with_the_launch_and_not_by_itself() -> None:
         # The epoch is a record of its own; later commits of the same term are not worth one.
         assert bool(effects) == (commit == 7)
     info = TaskInfo(TaskId("t1"), Command(("true",)), Resources.parse("cpus:1"))
-    effects = step(state, ev.Launch(FrameworkId("F"), info), Now(0, 0))
+    effects = step(state, LaunchTask(FrameworkId("F"), info, DEFAULT_ROLE), Now(0, 0))
     kept = [effect.record for effect in effects if isinstance(effect, Checkpoint)]
     assert kept[0] == PositionRecord(StorePosition(0, 3, "t", 9))
     assert isinstance(kept[1], TaskRecord)

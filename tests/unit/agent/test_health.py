@@ -21,8 +21,9 @@ from croupier.agent.core.effects import (
 from croupier.agent.core.events import Event, HealthChecked, Now
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
-from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskState
 
@@ -53,7 +54,9 @@ class World:
         info = TaskInfo(
             TaskId(f"t{self.count}"), Command(("x",)), Resources.parse("cpus:1"), grace_ms=0
         )
-        return self.do(ev.Launch(FrameworkId(framework_id), info, framework_epoch=self.count))
+        return self.do(
+            LaunchTask(FrameworkId(framework_id), info, DEFAULT_ROLE, framework_epoch=self.count)
+        )
 
     def fail(self, framework_id: str = "F1", cause: str = "no processes") -> list[Effect]:
         """Launch a task whose process cannot be started; what comes of that."""

@@ -36,6 +36,7 @@ from croupier.agent.core.records import (
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import Conflict
 from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -153,7 +154,7 @@ class TestATaskThatIsFound:
         assert world.state.is_idle
         waiting = world.state.tasks[KEY].updates.waiting
         assert [status.sequence for status in waiting] == [2, 3]
-        world.do(ev.Acknowledge(F, T, 3))
+        world.do(AcknowledgeUpdate(F, T, 3))
         assert not world.state.tasks
 
     def test_void_is_killed_before_the_agent_is_anybody(self) -> None:
@@ -267,15 +268,15 @@ def test_tasks_that_hold_more_than_there_is_are_refused() -> None:
 
 
 class TestRunsOfFrameworks:
-    def launch(self, task_id: str, epoch: int, framework_id: str = F) -> ev.Launch:
+    def launch(self, task_id: str, epoch: int, framework_id: str = F) -> LaunchTask:
         info = TaskInfo(TaskId(task_id), Command(("x",)), Resources.parse("cpus:0.1"))
-        return ev.Launch(FrameworkId(framework_id), info, DEFAULT_ROLE, epoch)
+        return LaunchTask(FrameworkId(framework_id), info, DEFAULT_ROLE, epoch)
 
     def test_are_remembered_and_older_ones_refused(self) -> None:
         world = World(FrameworkRecord(F, 5))
         effects = world.do(self.launch("a", 4))
         assert moves(effects) == [(TaskState.DROPPED, 1)]
-        kill = ev.Kill(F, T, None, Reason.KILLED_BY_FRAMEWORK, 4)
+        kill = KillTask(F, T, None, Reason.KILLED_BY_FRAMEWORK, 4)
         assert world.do(kill) == [Outdated(KEY, 4)]
         assert FrameworkRecord(F, 6) in records(world.do(self.launch("b", 6)))
         assert moves(world.do(self.launch("c", 0))) == [(TaskState.STARTING, 1)]

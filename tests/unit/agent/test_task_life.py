@@ -34,8 +34,9 @@ from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import Conflict
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 
@@ -83,7 +84,7 @@ class World:
 
     def running(self, **more: int) -> World:
         """With a task that runs as pid 7."""
-        self.do(ev.Launch(F, task(**more)), ev.Started(KEY, 7))  # type: ignore[arg-type]
+        self.do(LaunchTask(F, task(**more), DEFAULT_ROLE), ev.Started(KEY, 7))  # type: ignore[arg-type]
         return self
 
     def status(self) -> TaskStatus:
@@ -103,14 +104,14 @@ def sent(effects: Iterable[Effect]) -> list[tuple[str, int]]:
     ]
 
 
-def kill(grace_ms: int | None = None, reason: Reason = Reason.KILLED_BY_FRAMEWORK) -> ev.Kill:
-    return ev.Kill(F, T, grace_ms, reason)
+def kill(grace_ms: int | None = None, reason: Reason = Reason.KILLED_BY_FRAMEWORK) -> KillTask:
+    return KillTask(F, T, grace_ms, reason)
 
 
 class TestALifeThatGoesWell:
     def test_starts_runs_and_finishes_with_numbered_updates(self) -> None:
         world = World()
-        effects = world.do(ev.Launch(F, task()))
+        effects = world.do(LaunchTask(F, task(), DEFAULT_ROLE))
         assert sent(effects) == [("STARTING", 1)]
         assert effects[-1] == Spawn(KEY, "0-1")
         assert sent(world.do(ev.Started(KEY, 7))) == [("RUNNING", 2)]
@@ -123,7 +124,7 @@ class TestALifeThatGoesWell:
 
     def test_holds_its_resources_from_launch_to_end(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task(resources="cpus:1;ports:[3-4]")))
+        world.do(LaunchTask(F, task(resources="cpus:1;ports:[3-4]"), DEFAULT_ROLE))
         assert str(world.state.free) == "cpus:3;mem:1GB;ports:[1-2,5-10]"
         world.do(ev.Started(KEY, 7), ev.Exited(KEY, exit_code=0))
         assert world.state.free == TOTAL
@@ -131,34 +132,34 @@ class TestALifeThatGoesWell:
     def test_is_forgotten_when_its_last_update_is_acknowledged(self) -> None:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
-        assert world.do(ev.Acknowledge(F, T, 2)) == []
-        assert world.do(ev.Acknowledge(F, T, 3)) == [Forget(KEY)]
+        assert world.do(AcknowledgeUpdate(F, T, 2)) == []
+        assert world.do(AcknowledgeUpdate(F, T, 3)) == [Forget(KEY)]
         assert not world.state.tasks
 
     def test_is_not_forgotten_while_it_runs(self) -> None:
         world = World().running()
-        assert world.do(ev.Acknowledge(F, T, 2)) == []
+        assert world.do(AcknowledgeUpdate(F, T, 2)) == []
         assert world.state.is_live(KEY)
 
     def test_a_second_launch_of_a_known_task_changes_nothing(self) -> None:
         world = World().running()
-        assert world.do(ev.Launch(F, task())) == []
+        assert world.do(LaunchTask(F, task(), DEFAULT_ROLE)) == []
         world.do(ev.Exited(KEY, exit_code=0))
-        assert world.do(ev.Launch(F, task())) == []
+        assert world.do(LaunchTask(F, task(), DEFAULT_ROLE)) == []
 
     def test_one_id_of_two_frameworks_is_two_tasks(self) -> None:
         world = World().running()
         other = FrameworkId("F2")
-        assert world.do(ev.Launch(other, task()))[-1] == Spawn((other, T), "0-2")
+        assert world.do(LaunchTask(other, task(), DEFAULT_ROLE))[-1] == Spawn((other, T), "0-2")
 
 
 class TestALifeThatGoesWrong:
     def test_one_that_has_left_a_sandbox_and_is_not_known_any_more_is_not_run_again(self) -> None:
         world = World().running()
-        again = ev.Launch(F, task(), has_sandbox=True)
+        again = ev.LaunchIntoSandbox(LaunchTask(F, task(), DEFAULT_ROLE))
         world.do(ev.Exited(KEY, exit_code=0))
         assert world.do(again) == [], "an order that was sent twice"
-        world.do(ev.Acknowledge(F, T, 3))
+        world.do(AcknowledgeUpdate(F, T, 3))
         assert sent(world.do(again)) == [("DROPPED", 1)]
         assert world.status().reason is Reason.TASK_INVALID
         assert "has run on this agent before" in world.status().message
@@ -185,7 +186,7 @@ class TestALifeThatGoesWrong:
 
     def test_a_failed_launch_is_failed_and_frees(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task()), ev.LaunchFailed(KEY, "no such program", 127))
+        world.do(LaunchTask(F, task(), DEFAULT_ROLE), ev.LaunchFailed(KEY, "no such program", 127))
         status = world.status()
         assert (status.state, status.reason) == (TaskState.FAILED, Reason.CONTAINER_LAUNCH_FAILED)
         assert (status.source, status.message) == (Source.AGENT, "no such program")
@@ -202,15 +203,17 @@ class TestALifeThatGoesWrong:
     )
     def test_what_does_not_fit_is_dropped(self, resources: str, message: str) -> None:
         world = World()
-        assert sent(world.do(ev.Launch(F, task(resources=resources)))) == [("DROPPED", 1)]
+        assert sent(world.do(LaunchTask(F, task(resources=resources), DEFAULT_ROLE))) == [
+            ("DROPPED", 1)
+        ]
         assert world.status().message.startswith(message)
         assert world.status().reason is Reason.INVALID_OFFERS
-        assert world.do(ev.Acknowledge(F, T, 1)) == [Forget(KEY)]
+        assert world.do(AcknowledgeUpdate(F, T, 1)) == [Forget(KEY)]
 
     def test_what_no_agent_could_run_is_dropped(self) -> None:
         world = World()
         broken = TaskInfo(T, Command(), Resources.parse("cpus:1"))
-        assert sent(world.do(ev.Launch(F, broken))) == [("DROPPED", 1)]
+        assert sent(world.do(LaunchTask(F, broken, DEFAULT_ROLE))) == [("DROPPED", 1)]
         assert world.status().reason is Reason.TASK_INVALID
 
 
@@ -247,7 +250,7 @@ class TestAKill:
 
     def test_of_a_task_that_is_not_started_yet_spares_the_process(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task()))
+        world.do(LaunchTask(F, task(), DEFAULT_ROLE))
         assert world.do(kill()) == []
         assert not world.state.wants_process(KEY)
         assert sent(world.do(ev.NotStarted(KEY))) == [("KILLED", 2)]
@@ -255,7 +258,7 @@ class TestAKill:
 
     def test_that_comes_while_the_process_starts_ends_it_at_once(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task()), kill(grace_ms=2000))
+        world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         effects = world.do(ev.Started(KEY, 7))
         assert sent(effects) == [("RUNNING", 2), ("KILLING", 3)]
         assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
@@ -263,7 +266,7 @@ class TestAKill:
 
     def test_is_forced_on_a_task_that_is_never_said_to_have_started(self) -> None:
         world = World()
-        world.do(ev.Launch(F, task()), kill(grace_ms=2000))
+        world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         assert world.sleep(1.99) == []
         assert world.sleep(0.02) == [Signal(KEY, 0, Force.KILL)]
 
@@ -273,7 +276,7 @@ class TestAKill:
         assert world.status().reason is Reason.TASK_UNKNOWN
         assert world.do(kill()) == []
         assert sent(world.sleep(10)) == [("GONE", 1)]
-        assert world.do(ev.Acknowledge(F, T, 1)) == [Forget(KEY)]
+        assert world.do(AcknowledgeUpdate(F, T, 1)) == [Forget(KEY)]
 
     def test_of_a_task_that_has_ended_changes_nothing(self) -> None:
         world = World().running()
@@ -304,7 +307,7 @@ class TestUpdates:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
         world.sleep(10)
-        world.do(ev.Acknowledge(F, T, 2))
+        world.do(AcknowledgeUpdate(F, T, 2))
         assert Acknowledged(2) in world.effects
         # Somebody reads: the wait begins anew with the shortest.
         assert world.sleep(9.9) == []
@@ -312,17 +315,17 @@ class TestUpdates:
 
     def test_stale_and_foreign_acknowledgements_change_nothing(self) -> None:
         world = World().running()
-        world.do(ev.Acknowledge(F, T, 1))
-        assert world.do(ev.Acknowledge(F, T, 1), ev.Acknowledge(F, TaskId("x"), 9)) == []
+        world.do(AcknowledgeUpdate(F, T, 1))
+        assert world.do(AcknowledgeUpdate(F, T, 1), AcknowledgeUpdate(F, TaskId("x"), 9)) == []
         assert len(world.state.tasks[KEY].updates.waiting) == 1
 
     def test_a_framework_that_is_back_gets_its_own_again_at_once(self) -> None:
         world = World().running()
-        world.do(ev.Launch(FrameworkId("F2"), task()))
-        effects = world.do(ev.Resend(F))
+        world.do(LaunchTask(FrameworkId("F2"), task(), DEFAULT_ROLE))
+        effects = world.do(ResendUpdates(F))
         assert sent(effects) == [("STARTING", 1), ("RUNNING", 2)]
         assert all(isinstance(e, SendUpdates) and e.again for e in effects)
-        assert world.do(ev.Resend(FrameworkId("F3"))) == []
+        assert world.do(ResendUpdates(FrameworkId("F3"))) == []
 
     def test_nothing_is_sent_while_nobody_listens_and_nothing_is_lost(self) -> None:
         world = World().running()
@@ -413,7 +416,7 @@ class TestTheAgentItself:
 
     def test_once_removed_kills_everything_and_comes_back_as_new_when_that_is_done(self) -> None:
         world = World().running()
-        world.do(ev.Launch(F, task("t2")))
+        world.do(LaunchTask(F, task("t2"), DEFAULT_ROLE))
         assert world.do(ev.Removed()) == [Signal(KEY, 7, Force.KILL)]
         assert not world.state.wants_process((F, TaskId("t2")))
         assert world.do(ev.Disconnected(1), ev.Connected(2)) == []
@@ -425,12 +428,12 @@ class TestTheAgentItself:
 
     def test_when_stopping_ends_all_with_at_most_5_s_of_grace_and_starts_no_more(self) -> None:
         world = World().running(grace_ms=60_000)
-        world.do(ev.Launch(F, task("t2")))
+        world.do(LaunchTask(F, task("t2"), DEFAULT_ROLE))
         effects = world.do(ev.StopRequested())
         assert sent(effects) == [("KILLING", 3)]
         assert sent(world.do(ev.NotStarted((F, TaskId("t2"))))) == [("KILLED", 2)]
         assert world.sleep(5) == [Signal(KEY, 7, Force.KILL)]
-        assert sent(world.do(ev.Launch(F, task("t3")))) == [("DROPPED", 1)]
+        assert sent(world.do(LaunchTask(F, task("t3"), DEFAULT_ROLE))) == [("DROPPED", 1)]
         world.do(ev.Exited(KEY, signal=9))
         assert world.status().reason is Reason.AGENT_STOPPED
         assert world.state.is_idle

@@ -10,8 +10,9 @@ from croupier.agent.core.recovery import recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.step import step
 from croupier.agent.wire import PAGE_BYTES, SLIM_BYTES, Identity, order_from_wire, register_to_wire
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest, ProtocolViolation
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import MAX_GRACE_MS, Command, Reason, TaskInfo
 from croupier.v1 import agent_pb2 as pb
@@ -26,9 +27,9 @@ def test_register_is_all_that_the_agent_knows() -> None:
     state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
     info = TaskInfo(T, Command(("sleep", "1")), Resources.parse("cpus:1"))
     for event in (
-        ev.Launch(F, info, Role("ads/prod")),
+        LaunchTask(F, info, Role("ads/prod")),
         ev.Started((F, T), 7),
-        ev.Acknowledge(F, T, 1),
+        AcknowledgeUpdate(F, T, 1),
     ):
         step(state, event, Now(0, 0))
     (report,) = register_to_wire(WHO, state)
@@ -53,9 +54,11 @@ def test_register_says_whom_the_agent_has_heard_and_what_it_has_lost() -> None:
 def test_orders_say_which_run_of_the_framework_gives_them() -> None:
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
     launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), framework_epoch=3)
-    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, framework_epoch=3)
+    assert order_from_wire(pb.Order(launch=launch)) == LaunchTask(
+        F, info, DEFAULT_ROLE, framework_epoch=3
+    )
     kill = order_from_wire(pb.Order(kill=pb.KillTask(framework_id=F, task_id=T, framework_epoch=4)))
-    assert kill == ev.Kill(F, T, None, Reason.NONE, 4)
+    assert kill == KillTask(F, T, None, Reason.NONE, 4)
 
 
 def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
@@ -63,7 +66,7 @@ def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
     for n in range(20):
         command = Command(shell="x" * 100_000)
         info = TaskInfo(TaskId(f"t{n}"), command, Resources.parse("cpus:0.1"))
-        step(state, ev.Launch(F, info), Now(0, 0))
+        step(state, LaunchTask(F, info, DEFAULT_ROLE), Now(0, 0))
     (register,) = register_to_wire(WHO, state)
     assert register.ByteSize() < SLIM_BYTES
     assert len(register.register.tasks) == 20
@@ -78,7 +81,7 @@ def test_a_register_that_would_be_large_leaves_names_and_labels_out() -> None:
         info = TaskInfo(
             TaskId(f"t{n}"), command, Resources.parse("cpus:1"), name="n" * 4000, labels=labels
         )
-        step(state, ev.Launch(F, info), Now(0, 0))
+        step(state, LaunchTask(F, info, DEFAULT_ROLE), Now(0, 0))
     (register,) = register_to_wire(WHO, state)
     assert register.ByteSize() < SLIM_BYTES
     assert len(register.register.tasks) == 100
@@ -90,7 +93,7 @@ def test_a_register_of_many_tasks_comes_in_pages() -> None:
         info = TaskInfo(
             TaskId(f"t{n}" + "x" * 200), Command(("true",)), Resources.parse("cpus:0.01")
         )
-        step(state, ev.Launch(F, info), Now(0, 0))
+        step(state, LaunchTask(F, info, DEFAULT_ROLE), Now(0, 0))
     *pages, last = register_to_wire(WHO, state)
     assert len(pages) > 3
     assert all(page.ByteSize() < 2 * PAGE_BYTES for page in pages)
@@ -104,9 +107,9 @@ def test_a_register_of_many_tasks_comes_in_pages() -> None:
 def test_a_launch_says_what_the_task_is_charged_to() -> None:
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
     launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), role="ads/prod")
-    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, Role("ads/prod"))
+    assert order_from_wire(pb.Order(launch=launch)) == LaunchTask(F, info, Role("ads/prod"))
     launch.role = ""
-    assert order_from_wire(pb.Order(launch=launch)) == ev.Launch(F, info, Role("*"))
+    assert order_from_wire(pb.Order(launch=launch)) == LaunchTask(F, info, Role("*"))
     launch.role = "a/../b"
     with pytest.raises(InvalidRequest, match="role"):
         order_from_wire(pb.Order(launch=launch))
@@ -114,22 +117,22 @@ def test_a_launch_says_what_the_task_is_charged_to() -> None:
 
 def test_a_kill_may_leave_the_grace_to_the_task() -> None:
     bare = pb.Order(kill=pb.KillTask(framework_id=F, task_id=T))
-    assert order_from_wire(bare) == ev.Kill(F, T, None, Reason.NONE)
+    assert order_from_wire(bare) == KillTask(F, T, None, Reason.NONE)
     at_once = pb.Order(
         kill=pb.KillTask(framework_id=F, task_id=T, reason=task_pb2.Reason.ValueType(14))
     )
     at_once.kill.kill_policy.grace_ms = 0
-    assert order_from_wire(at_once) == ev.Kill(F, T, 0, Reason.KILLED_BY_FRAMEWORK)
+    assert order_from_wire(at_once) == KillTask(F, T, 0, Reason.KILLED_BY_FRAMEWORK)
 
 
 def test_numbers_of_orders_are_bounded() -> None:
     endless = pb.Order(kill=pb.KillTask(framework_id=F, task_id=T))
     endless.kill.kill_policy.grace_ms = 2**64 - 1
-    assert order_from_wire(endless) == ev.Kill(F, T, MAX_GRACE_MS, Reason.NONE)
+    assert order_from_wire(endless) == KillTask(F, T, MAX_GRACE_MS, Reason.NONE)
     state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
-    step(state, ev.Launch(F, info), Now(0, 0))
-    effects = step(state, ev.Acknowledge(F, T, 2**64 - 1), Now(0, 0))
+    step(state, LaunchTask(F, info, DEFAULT_ROLE), Now(0, 0))
+    effects = step(state, AcknowledgeUpdate(F, T, 2**64 - 1), Now(0, 0))
     assert Checkpoint(AcknowledgedRecord(F, T, 1), lazy=True) in effects
 
 

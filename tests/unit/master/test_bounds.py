@@ -8,10 +8,11 @@ from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent, Reactivate
 from croupier.master.core.events import AgentTask, Heard
-from croupier.master.core.messages import KillTask, Updated
+from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.model.agent_orders import KillTask
 from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, TaskId
 from croupier.model.task import TaskState, TaskStatus

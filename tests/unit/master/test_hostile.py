@@ -6,9 +6,10 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, SessionEnded
-from croupier.master.core.messages import KillTask, Updated
+from croupier.master.core.messages import Updated
 from croupier.master.core.settings import Settings
 from croupier.master.core.task_commands import OperatorKill
+from croupier.model.agent_orders import KillTask
 from croupier.model.attributes import matches
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, InvalidRequest, ProtocolViolation, Removed

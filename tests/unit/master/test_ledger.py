@@ -10,16 +10,10 @@ from croupier.master.core import calls
 from croupier.master.core.effects import Deposed, Happened, SessionId
 from croupier.master.core.events import AgentStopped, Claim, FrameworkCalled, Heard, Register
 from croupier.master.core.facts import AgentRefused
-from croupier.master.core.messages import (
-    AcknowledgeUpdate,
-    KillTask,
-    LaunchTask,
-    Offered,
-    ResendUpdates,
-    Verdict,
-)
+from croupier.master.core.messages import Offered, Verdict
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import Conflict, FailedOver, NotLeader
 from croupier.model.ids import AgentId, OfferId
 from croupier.model.resources import Resources

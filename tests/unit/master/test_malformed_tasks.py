@@ -6,7 +6,7 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.messages import LaunchTask
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.wire.task import task_to_wire

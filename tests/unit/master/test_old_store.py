@@ -10,7 +10,6 @@ from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentTask
-from croupier.master.core.messages import KillTask
 from croupier.master.core.records import (
     ForgetFramework,
     FrameworkRecord,
@@ -21,6 +20,7 @@ from croupier.master.core.records import (
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.lineage import Names, next_record
+from croupier.model.agent_orders import KillTask
 from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.store_position import StorePosition

@@ -20,10 +20,11 @@ from croupier.master.core.drains import DrainProgress, drain_progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentStopped, AgentTask
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
-from croupier.master.core.messages import AgentFailed, KillTask, LaunchTask, Rescinded
+from croupier.master.core.messages import AgentFailed, Rescinded
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Removed
 from croupier.model.ids import TaskId
 from croupier.model.resources import Resources

@@ -7,7 +7,7 @@ from dataclasses import replace
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported, AgentTask, Register
-from croupier.master.core.messages import AcknowledgeUpdate
+from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, Source, TaskState, TaskStatus
 from tests.harness.restarting import ALL, T1, Scene

@@ -7,11 +7,12 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.events import AgentTask
-from croupier.master.core.messages import LaunchTask, PreemptRequested
+from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import FrameworkRecord, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
 from croupier.master.wire.to_framework import event_to_wire
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import matches, not_matches
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, InvalidRequest

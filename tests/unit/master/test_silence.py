@@ -10,8 +10,8 @@ from croupier.master.core import calls, drains
 from croupier.master.core.agent_commands import Drain, OperateAgent
 from croupier.master.core.agents import AgentState
 from croupier.master.core.events import Heard
-from croupier.master.core.messages import AcknowledgeUpdate
 from croupier.master.core.settings import Settings
+from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
 from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import World

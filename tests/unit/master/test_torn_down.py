@@ -8,9 +8,9 @@ from croupier.master.core.effects import Answer, Close, Save
 from croupier.master.core.events import SessionEnded
 from croupier.master.core.facts import FrameworkTornDown
 from croupier.master.core.framework_commands import TeardownFramework, TornDown
-from croupier.master.core.messages import KillTask
 from croupier.master.core.records import FrameworkRecord
 from croupier.master.services.views import view_framework
+from croupier.model.agent_orders import KillTask
 from croupier.model.errors import CroupierError, NotFound, Removed
 from croupier.model.ids import FrameworkId
 from croupier.model.task import Reason, TaskState

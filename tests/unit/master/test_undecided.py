@@ -12,13 +12,13 @@ from croupier.master.core import calls
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask, Register
-from croupier.master.core.messages import KillTask
 from croupier.master.core.records import AgentRecord, Registry
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.model.agent_orders import KillTask
 from croupier.model.errors import Conflict
 from croupier.model.ids import Role, TaskId
 from croupier.model.resources import Resources

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from croupier.agent.core.tasks import Key
+from croupier.model.agent_orders import LaunchTask, TaskOrder
 from croupier.model.health import Problem
-from croupier.model.ids import DEFAULT_ROLE, AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId
 from croupier.model.store_position import StorePosition
-from croupier.model.task import Reason, TaskInfo
 
 
 class Now(NamedTuple):
@@ -92,50 +92,10 @@ class Removed:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
-    """Run this; the agent has no use for the role, but the next master has.
+class LaunchIntoSandbox:
+    """A launch of a task that has a sandbox already."""
 
-    Attributes:
-        framework_epoch: which run of the framework's program wants it; 0: of no known one.
-        has_sandbox: whether there is a sandbox of that task already.
-    """
-
-    framework_id: FrameworkId
-    task: TaskInfo
-    role: Role = DEFAULT_ROLE
-    framework_epoch: int = 0
-    has_sandbox: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Kill:
-    """End a task; `grace_ms` None is the task's own.
-
-    Attributes:
-        framework_epoch: which run of the framework's program wants it; 0: none.
-    """
-
-    framework_id: FrameworkId
-    task_id: TaskId
-    grace_ms: int | None
-    reason: Reason
-    framework_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Acknowledge:
-    """The framework has the task's updates up to and with `sequence`."""
-
-    framework_id: FrameworkId
-    task_id: TaskId
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class Resend:
-    """The framework is back: it may have missed what it has not acknowledged."""
-
-    framework_id: FrameworkId
+    order: LaunchTask
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +178,7 @@ class DeadlinePassed:
     """The earliest deadline has come."""
 
 
-TaskEvent = Launch | Kill | Acknowledge | Resend | Started | NotStarted | LaunchFailed | Exited
+TaskEvent = TaskOrder | LaunchIntoSandbox | Started | NotStarted | LaunchFailed | Exited
 AgentEvent = (
     AgentStarted
     | StopRequested

@@ -22,7 +22,7 @@ from croupier.agent.core.effects import (
     Signal,
     Spawn,
 )
-from croupier.agent.core.events import Exited, Kill, Launch, LaunchFailed, Now
+from croupier.agent.core.events import Exited, LaunchFailed, Now
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
 from croupier.agent.core.on_session import register_when_ready
@@ -39,6 +39,7 @@ from croupier.agent.core.tasks import (
     Starting,
     Task,
 )
+from croupier.model.agent_orders import KillTask, LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.health import problems_text
 from croupier.model.ids import DEFAULT_ROLE, check_id
@@ -54,7 +55,9 @@ RAN_BEFORE = (
 )
 
 
-def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
+def on_launch(
+    state: AgentState, order: LaunchTask, now: Now, *, has_sandbox: bool = False
+) -> Iterator[Effect]:
     """Start a task. A task that is known already was launched by an order that was sent twice.
 
     A task that has a sandbox and is not known any more has run and ended. Its launch is rejected,
@@ -69,7 +72,7 @@ def on_launch(state: AgentState, order: Launch, now: Now) -> Iterator[Effect]:
         if state.session is not None:
             yield RefuseLaunch(state.session, key, _unhealthy(state))
         return
-    rejection = _rejection(state, order)
+    rejection = _rejection(state, order, has_sandbox)
     if rejection is not None:
         # The command may be large, and is of no use any more.
         info = replace(info, command=Command())
@@ -154,7 +157,7 @@ def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
     yield from register_when_ready(state, now)
 
 
-def on_kill(state: AgentState, event: Kill, now: Now) -> Iterator[Effect]:
+def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
     """Ask a task to end; a second kill may shorten the grace, never lengthen it."""
     key = (event.framework_id, event.task_id)
     if state.is_outdated(event.framework_id, event.framework_epoch):
@@ -228,7 +231,7 @@ def _kill_within(state: AgentState, task: Task, order: KillOrder, now: Now) -> N
     state.deadlines.set_at_most(KillDeadline(task.key), now.at + order.grace_ms / 1000)
 
 
-def _rejection(state: AgentState, order: Launch) -> Cause | None:
+def _rejection(state: AgentState, order: LaunchTask, has_sandbox: bool) -> Cause | None:
     """Return why the task cannot be started here; None if it can. The master checked it before."""
     info = order.task
     try:
@@ -243,7 +246,7 @@ def _rejection(state: AgentState, order: Launch) -> Cause | None:
         message = "a newer run of the framework has taken over"
     elif not state.health.is_healthy:
         reason, message = Reason.CONTAINER_LAUNCH_FAILED, _unhealthy(state)
-    elif order.has_sandbox:
+    elif has_sandbox:
         # The agent has forgotten the task, so its framework knew how it had ended.
         reason, message = Reason.TASK_INVALID, RAN_BEFORE
     elif not info.resources <= state.free:

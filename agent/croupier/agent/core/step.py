@@ -29,6 +29,7 @@ from croupier.agent.core.on_task import (
 from croupier.agent.core.on_update import on_acknowledge, on_deadline_passed, on_resend
 from croupier.agent.core.records import PositionRecord
 from croupier.agent.core.state import AgentState
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 
 
 def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
@@ -44,9 +45,11 @@ def step(state: AgentState, event: Event, now: Now) -> list[Effect]:
 
 def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
     match event:
-        case ev.Launch():
+        case LaunchTask():
             return on_launch(state, event, now)
-        case ev.Acknowledge(framework_id, task_id, sequence):
+        case ev.LaunchIntoSandbox(order):
+            return on_launch(state, order, now, has_sandbox=True)
+        case AcknowledgeUpdate(framework_id, task_id, sequence):
             return on_acknowledge(state, (framework_id, task_id), sequence, now)
         case ev.Started(key, pid):
             return on_started(state, key, pid, now)
@@ -56,9 +59,9 @@ def _handle(state: AgentState, event: Event, now: Now) -> Iterator[Effect]:
             return on_launch_failed(state, event, now)
         case ev.NotStarted(key):
             return on_not_started(state, key, now)
-        case ev.Kill():
+        case KillTask():
             return on_kill(state, event, now)
-        case ev.Resend(framework_id):
+        case ResendUpdates(framework_id):
             return on_resend(state, framework_id, now)
         case _:
             return _handle_agent_event(state, event, now)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
 from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, TaskInfo, TaskStatus
+from croupier.model.task import TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,49 +124,6 @@ class Registered:
     master_id: str
 
 
-@dataclass(frozen=True, slots=True)
-class LaunchTask:
-    """Run this; it is charged to `role`, which the agent keeps for the next master.
-
-    `framework_epoch` counts the runs of the framework's program.
-    """
-
-    framework_id: FrameworkId
-    task: TaskInfo
-    role: Role
-    framework_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class KillTask:
-    """End this; `grace_ms` None leaves the task's own.
-
-    `framework_epoch` is 0 if it is not the framework that wants it.
-    """
-
-    framework_id: FrameworkId
-    task_id: TaskId
-    grace_ms: int | None
-    reason: Reason
-    framework_epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class AcknowledgeUpdate:
-    """Updates up to and with `sequence` have arrived."""
-
-    framework_id: FrameworkId
-    task_id: TaskId
-    sequence: int
-
-
-@dataclass(frozen=True, slots=True)
-class ResendUpdates:
-    """The framework is back and wants what it has not acknowledged."""
-
-    framework_id: FrameworkId
-
-
 ToFramework = (
     Subscribed
     | Offered
@@ -176,4 +134,4 @@ ToFramework = (
     | PreemptRequested
     | Heartbeat
 )
-ToAgent = Registered | LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates | Heartbeat
+ToAgent = Registered | TaskOrder | Heartbeat

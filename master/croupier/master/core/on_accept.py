@@ -14,11 +14,12 @@ from croupier.master.core import calls
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.messages import LaunchTask, TaskVerdict
+from croupier.master.core.messages import TaskVerdict
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, return_offer
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S

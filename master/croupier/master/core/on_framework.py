@@ -9,7 +9,7 @@ from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
 from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
 from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import ResendUpdates, Subscribed
+from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import (
     acknowledge,
@@ -22,6 +22,7 @@ from croupier.master.core.on_task import (
 )
 from croupier.master.core.records import ForgetFramework, FrameworkRecord
 from croupier.master.core.state import State
+from croupier.model.agent_orders import ResendUpdates
 from croupier.model.demand import check_demands
 from croupier.model.errors import (
     Conflict,

@@ -13,7 +13,6 @@ from croupier.master.core.drains import wanted_kill
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import KillTask
 from croupier.master.core.on_accept import order_launch
 from croupier.master.core.on_framework import adopt, record_of
 from croupier.master.core.on_task import (
@@ -27,6 +26,7 @@ from croupier.master.core.on_task import (
 )
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import KillTask
 from croupier.model.task import Reason, TaskState
 
 

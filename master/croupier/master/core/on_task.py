@@ -9,10 +9,11 @@ from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
 from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
 from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import AcknowledgeUpdate, KillTask, Updated
+from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
 

@@ -28,6 +28,7 @@ from croupier.master.core import (
 from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog import lines
+from croupier.model import agent_orders
 from croupier.model.attributes import Constraint, Operator
 from croupier.model.codec import error_tag
 from croupier.model.demand import Demand
@@ -161,10 +162,10 @@ _KINDS: Final = (
     Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),
     Kind("Heartbeat", messages.Heartbeat, ""),
     Kind("Registered", messages.Registered, "agent_id heartbeat_s master_id"),
-    Kind("LaunchTask", messages.LaunchTask, "framework_id task role framework_epoch"),
-    Kind("KillTask", messages.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
-    Kind("AcknowledgeUpdate", messages.AcknowledgeUpdate, "framework_id task_id sequence"),
-    Kind("ResendUpdates", messages.ResendUpdates, "framework_id"),
+    Kind("LaunchTask", agent_orders.LaunchTask, "framework_id task role framework_epoch"),
+    Kind("KillTask", agent_orders.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
+    Kind("AcknowledgeUpdate", agent_orders.AcknowledgeUpdate, "framework_id task_id sequence"),
+    Kind("ResendUpdates", agent_orders.ResendUpdates, "framework_id"),
     # facts
     Kind("AgentJoined", facts.AgentJoined, "agent_id hostname kind tasks"),
     Kind("AgentLeft", facts.AgentLeft, "agent_id hostname why message"),

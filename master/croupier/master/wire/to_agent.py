@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import assert_never
 
-from croupier.master.core.messages import (
-    AcknowledgeUpdate,
-    Heartbeat,
-    KillTask,
-    LaunchTask,
-    Registered,
-    ResendUpdates,
-    ToAgent,
-)
+from croupier.master.core.messages import Heartbeat, Registered, ToAgent
 from croupier.master.lineage import Lineage
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.net.outbox import Encoded, joined
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2, task_pb2

@@ -5,18 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from croupier.master.core.messages import (
-    AcknowledgeUpdate,
-    KillTask,
-    LaunchTask,
-    Registered,
-    ResendUpdates,
-    Subscribed,
-    Updated,
-    Verdict,
-)
+from croupier.master.core.messages import Registered, Subscribed, Updated, Verdict
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import Part, RoleChange
+from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import CroupierError
 from croupier.model.roles import RoleSettings
 from tests.chaos.virtual import registry as reg

@@ -1,0 +1,58 @@
+"""What a master orders an agent to do with tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.task import Reason, TaskInfo
+
+
+@dataclass(frozen=True, slots=True)
+class LaunchTask:
+    """Start a task.
+
+    Attributes:
+        role: what the task is charged to; the agent keeps it for the next master.
+        framework_epoch: counts the runs of the framework's program; 0: unknown.
+    """
+
+    framework_id: FrameworkId
+    task: TaskInfo
+    role: Role
+    framework_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class KillTask:
+    """End a task.
+
+    Attributes:
+        grace_ms: None: the task's own.
+        framework_epoch: 0 unless the framework itself ends the task.
+    """
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    grace_ms: int | None
+    reason: Reason
+    framework_epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class AcknowledgeUpdate:
+    """The framework has acknowledged the task's updates up to and with `sequence`."""
+
+    framework_id: FrameworkId
+    task_id: TaskId
+    sequence: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResendUpdates:
+    """The framework is connected again and needs all updates that it has not acknowledged."""
+
+    framework_id: FrameworkId
+
+
+TaskOrder = LaunchTask | KillTask | AcknowledgeUpdate | ResendUpdates
