@@ -13,13 +13,19 @@ TOP = {
     "pyproject.toml",
     *ROOTS,
     "deploy",
+    "docs",
     "tests",
     "README.md",
+    "ARCHITECTURE.md",
+    "CONTRIBUTING.md",
+    "SECURITY.md",
     "CHANGELOG.md",
     "LICENSE",
     "Makefile",
-    ".gitignore",
     ".ci",
+    ".editorconfig",
+    ".gitignore",
+    ".pre-commit-config.yaml",
 }
 
 

@@ -1,0 +1,88 @@
+"""The documentation: its links lead somewhere, the files it names exist, its lines are short."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[2]
+MAX_COLUMNS = 120
+LINK = re.compile(r"\]\(([^)\s]+)\)")
+SOURCE_FILE = re.compile(r"`([a-z_0-9]+(?:/[a-z_0-9]+)*\.(?:py|proto|sh))`")
+
+
+@cache
+def tracked() -> tuple[str, ...]:
+    if not (REPO / ".git").exists():
+        return tuple(str(path.relative_to(REPO)) for path in REPO.rglob("*") if path.is_file())
+    command = ["git", "ls-files", "-z"]
+    listed = subprocess.run(command, cwd=REPO, check=True, capture_output=True, text=True)
+    return tuple(name for name in listed.stdout.split("\0") if (REPO / name).is_file())
+
+
+PAGES = sorted(name for name in tracked() if name.endswith(".md"))
+
+
+def prose(page: str) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines outside code blocks."""
+    is_code = False
+    for number, line in enumerate((REPO / page).read_text().splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif not is_code:
+            yield number, line
+
+
+def anchors(page: str) -> set[str]:
+    titles = (line.lstrip("#").strip() for _, line in prose(page) if line.startswith("#"))
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def is_there(page: str, target: str) -> bool:
+    path, _, anchor = target.partition("#")
+    found = ((REPO / page).parent / path).resolve() if path else REPO / page
+    if not found.exists():
+        return False
+    return not anchor or anchor in anchors(str(found.relative_to(REPO)))
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_links_within_the_repository_lead_somewhere(page: str) -> None:
+    targets = [target for _, line in prose(page) for target in LINK.findall(line)]
+    local = [target for target in targets if "://" not in target]
+    assert [target for target in local if not is_there(page, target)] == []
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_lines_of_prose_are_short(page: str) -> None:
+    long = [n for n, line in prose(page) if len(line) > MAX_COLUMNS and not line.startswith("|")]
+    assert long == []
+
+
+@pytest.mark.parametrize("page", ["ARCHITECTURE.md", "CONTRIBUTING.md"])
+def test_the_source_files_that_a_page_names_exist(page: str) -> None:
+    named = {name for _, line in prose(page) for name in SOURCE_FILE.findall(line)}
+    assert len(named) >= 5
+    assert [
+        n for n in sorted(named) if not any(f"/{path}".endswith(f"/{n}") for path in tracked())
+    ] == []
+
+
+def test_every_page_is_reachable_from_the_readme() -> None:
+    reached, waiting = set[str](), ["README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        for _, line in prose(page):
+            for target in LINK.findall(line):
+                path = ((REPO / page).parent / target.partition("#")[0]).resolve()
+                if path.suffix == ".md" and path.is_file():
+                    waiting.append(str(path.relative_to(REPO)))
+    assert {page for page in PAGES if page.startswith("docs/")} <= reached
