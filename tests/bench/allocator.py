@@ -182,8 +182,8 @@ def freed(agents: int, frameworks: int) -> Measured:
     allocator = make(agents, frameworks)
     for grant in deal(allocator)[:100]:
         place = (grant.framework_id, grant.role, grant.agent_id)
-        allocator.launch(*place, FREED)
-        allocator.release(*place, FREED)
+        allocator.charges.launch(*place, FREED)
+        allocator.charges.release(*place, FREED)
     return dealt(allocator)
 
 
@@ -203,14 +203,14 @@ def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, fl
     allocator = make(agents, frameworks)
     decline_all(allocator)
     runs = [dealt(allocator) for _ in range(ROUNDS)]
-    filters = allocator.filter_count()
+    filters = allocator.queries.filter_count()
     # Memory is measured apart, on a smaller cluster: tracing would slow the rest down.
     allocator = make(agents // 20, frameworks)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
     decline_all(allocator)
     gc.collect()
-    size = (tracemalloc.get_traced_memory()[0] - before) / allocator.filter_count()
+    size = (tracemalloc.get_traced_memory()[0] - before) / allocator.queries.filter_count()
     tracemalloc.stop()
     return runs, {"filters": filters, "bytes_per_filter": size}
 

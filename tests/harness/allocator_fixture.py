@@ -52,6 +52,7 @@ class Dealing:
 
     Attributes:
         allocator: as it is.
+        tree, agents: its parts.
         now: seconds; goes on by `wait`.
     """
 
@@ -63,6 +64,7 @@ class Dealing:
     ) -> None:
         settings = {Role(role): each for role, each in (roles or {}).items()}
         self.allocator = Allocator(policy, rules, settings)
+        self.tree, self.agents = self.allocator._tree, self.allocator._agents
         self.now = 0.0
 
     def agent(self, name: str, total: str, hostname: str = "", **attributes: str) -> None:
@@ -80,7 +82,7 @@ class Dealing:
 
     def counts(self, name: str) -> list[int | None]:
         """What is left of each demand."""
-        return [each.count for each in self.allocator.demands(FrameworkId(name))]
+        return [each.count for each in self.allocator.queries.demands(FrameworkId(name))]
 
     def set_role(self, role: str, settings: RoleSettings) -> None:
         self.allocator.set_role(Role(role), settings)
@@ -109,7 +111,7 @@ class Dealing:
         for task in wanted:
             launched.append(task if task.ranges or task.sets else task.carve(left, 1))
             left = left - launched[-1]
-            self.allocator.launch(*place, launched[-1])
+            self.allocator.charges.launch(*place, launched[-1])
         self.allocator.settle_offers(*place, grant.units, launched, left)
         self.allocator.check()
 
@@ -130,15 +132,13 @@ class Dealing:
         until: float,
     ) -> None:
         """Set a filter, as a decline of `refused` does."""
-        allocator = self.allocator
-        allocator.pool.agents[agent_id].filters.add(
-            allocator.tree.leaves[framework_id, role], refused, until
-        )
-        allocator.pool.wake_at(agent_id, until)
+        leaf = self.tree.leaves[framework_id, role]
+        self.agents.agents[agent_id].filters.add(leaf, refused, until)
+        self.agents.wake_at(agent_id, until)
 
     def finish(self, grant: Grant, task: str) -> None:
         """A task of an accepted grant ends."""
-        self.allocator.release(grant.framework_id, grant.role, grant.agent_id, amount(task))
+        self.allocator.charges.release(grant.framework_id, grant.role, grant.agent_id, amount(task))
         self.allocator.check()
 
     def fill(self) -> list[Grant]:
@@ -157,13 +157,13 @@ class Dealing:
     def causes(self, name: str, agent: str | None = None) -> list[Cause]:
         """What keeps the framework from more, or from one agent."""
         agent_id = None if agent is None else AgentId(agent)
-        told = self.allocator.explain(FrameworkId(name), agent_id, self.now)
+        told = self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)
         return [each.cause for each in told]
 
     def why(self, name: str, agent: str | None = None) -> str:
         """The first reason, in words."""
         agent_id = None if agent is None else AgentId(agent)
-        return self.allocator.explain(FrameworkId(name), agent_id, self.now)[0].detail
+        return self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)[0].detail
 
     def free(self, agent: str) -> str:
-        return str(self.allocator.free(AgentId(agent)))
+        return str(self.allocator.queries.free(AgentId(agent)))

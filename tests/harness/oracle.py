@@ -51,6 +51,7 @@ class Books:
 
     def __init__(self, allocator: Allocator, rules: Rules) -> None:
         self.allocator, self.rules = allocator, rules
+        self.tree, self.agents = allocator._tree, allocator._agents
         self.now = 0.0
         # How often somebody was asked whether he could have more.
         self.judged = 0
@@ -93,7 +94,7 @@ class Books:
     def overlooked(self) -> Iterator[str]:
         """Who could use an agent that is settled."""
         for agent_id, total in self.totals.items():
-            free = self.allocator.free(agent_id)
+            free = self.allocator.queries.free(agent_id)
             if agent_id in self.away or not free:
                 continue
             for member in self.members.values():
@@ -108,7 +109,7 @@ class Books:
         return member.is_connected and role in member.roles and role not in member.suppressed
 
     def wanted(self, member: Member, role: Role) -> list[Demand]:
-        told = self.allocator.demands(member.framework_id)
+        told = self.allocator.queries.demands(member.framework_id)
         return [each for each in told if (each.role or member.roles[0]) == role]
 
     def could_use(
@@ -118,7 +119,7 @@ class Books:
         free = self.without_earmark(place, free)
         if self.is_kept(place):
             return False
-        if not self.allocator.demands(framework_id):
+        if not self.allocator.queries.demands(framework_id):
             room = self.trimmed(role, free)
             useful = room["cpus"] >= 10 or room["mem"] >= 32_000
             return useful and not self.refused(place, room) and not self.saved(place, NOTHING)
@@ -188,13 +189,13 @@ class Books:
     def without_earmark(
         self, place: tuple[FrameworkId, Role, AgentId], free: Resources
     ) -> Resources:
-        mark = self.allocator.pool.agents[place[2]].earmark
+        mark = self.agents.agents[place[2]].earmark
         if mark is None or (mark.leaf.framework_id, mark.leaf.role) == place[:2]:
             return free
         owner = self.members[mark.leaf.framework_id]
         role, named = mark.leaf.role, (mark.leaf.framework_id, mark.leaf.role, place[2])
         wanted = self.wanted(owner, role)
-        wants = not self.allocator.demands(owner.framework_id) or any(
+        wants = not self.allocator.queries.demands(owner.framework_id) or any(
             self.left(named, demand) for demand in wanted
         )
         is_parked = mark.leaf.parked_by is not None
@@ -208,12 +209,12 @@ class Books:
         return any(
             leaf.reservations.is_kept(place[2], self.now)
             and (leaf.framework_id, leaf.role) != place[:2]
-            for leaf in self.allocator.tree.leaves.values()
+            for leaf in self.tree.leaves.values()
         )
 
     def saved(self, place: tuple[FrameworkId, Role, AgentId], unit: Resources) -> bool:
         """Whether what is scarce on the agent is kept for somebody who asks for it."""
-        free, total = self.allocator.free(place[2]), self.totals[place[2]]
+        free, total = self.allocator.queries.free(place[2]), self.totals[place[2]]
         if not free["gpus"] or unit["gpus"]:
             return False
         for member in self.members.values():
@@ -245,7 +246,7 @@ class Books:
     def counted(self, role: Role, name: str) -> int:
         """What counts toward the limit of a role: tasks, and offers as far as they are wanted."""
         total = 0
-        places = {(leaf.framework_id, leaf.role) for leaf in self.allocator.tree.leaves.values()}
+        places = {(leaf.framework_id, leaf.role) for leaf in self.tree.leaves.values()}
         for framework_id, each in places:
             if each != role and not each.startswith(f"{role}/"):
                 continue
@@ -258,7 +259,7 @@ class Books:
                     add(offered, offer.resources)
             member = self.members[framework_id]
             counts = offered.get(name, 0)
-            if self.allocator.demands(framework_id):
+            if self.allocator.queries.demands(framework_id):
                 wanted = self.wanted(member, each) if each in member.roles else []
                 if all(demand.count is not None for demand in wanted):
                     most = sum(demand.unit[name] * (demand.count or 0) for demand in wanted)

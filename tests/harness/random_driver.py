@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 
 from croupier.master.allocator import Allocator, Grant, Rules, policies
-from croupier.master.allocator.agent_pool import Earmark
 from croupier.master.allocator.queue import ORDERS
 from croupier.model.attributes import Constraint, equals, facts_of, not_equals
 from croupier.model.demand import Demand
@@ -174,15 +173,16 @@ class Tossing(Books):
 
     def room_is_made(self) -> None:
         """As by a preemption."""
-        leaves = [leaf for leaf in self.allocator.tree.leaves.values() if leaf.is_member]
+        leaves = [leaf for leaf in self.tree.leaves.values() if leaf.is_member]
         agent_id = self.random.choice(list(self.totals))
         free = {
             n: m for n, m in self.totals[agent_id].scalars.items() if self.random.random() < 0.7
         }
-        pool = self.allocator.pool
-        if free and leaves and pool.agents[agent_id].earmark is None:
-            mark = Earmark(self.random.choice(leaves), Resources(free), self.now + 5.0)
-            pool.earmark(pool.agents[agent_id], mark)
+        if free and leaves and self.agents.agents[agent_id].earmark is None:
+            leaf = self.random.choice(leaves)
+            self.allocator.earmark(
+                agent_id, leaf.framework_id, leaf.role, Resources(free), self.now + 5.0
+            )
 
     def task_is_found(self) -> None:
         member = self.random.choice(list(self.members.values()))
@@ -191,10 +191,10 @@ class Tossing(Books):
             self.random.choice(ROLES),
             self.random.choice(list(self.totals)),
         )
-        free = self.allocator.free(place[2])
+        free = self.allocator.queries.free(place[2])
         if free["cpus"] >= 1000:
             task = Task(place, Resources({"cpus": 1000}))
-            self.allocator.charge(*place, task.resources)
+            self.allocator.charges.charge(*place, task.resources)
             self.tasks.append(task)
 
     def task_ends(self) -> None:
@@ -237,7 +237,7 @@ class Tossing(Books):
         self.offers.remove(offer)
         place = (offer.framework_id, offer.role, offer.agent_id)
         for task in launched:
-            self.allocator.launch(*place, task)
+            self.allocator.charges.launch(*place, task)
             self.tasks.append(Task(place, task))
         until = None if refuse_s is None else self.now + refuse_s
         if left and until is not None and self.members[offer.framework_id].is_connected:
@@ -246,7 +246,7 @@ class Tossing(Books):
 
     def end(self, task: Task) -> None:
         self.tasks.remove(task)
-        self.allocator.release(*task.grant_of, task.resources)
+        self.allocator.charges.release(*task.grant_of, task.resources)
 
     def forget_refusals(self, framework_id: FrameworkId, roles: set[Role] | None = None) -> None:
         for key in list(self.refusals):
@@ -289,17 +289,17 @@ class Tossing(Books):
             self.end(task)
             self.allocator.check()
         for agent_id, total in self.totals.items():
-            assert self.allocator.free(agent_id) == total, agent_id
-        assert not self.allocator.tree.root.slots
-        assert all(leaf.is_member for leaf in self.allocator.tree.leaves.values())
+            assert self.allocator.queries.free(agent_id) == total, agent_id
+        assert not self.tree.root.slots
+        assert all(leaf.is_member for leaf in self.tree.leaves.values())
         for framework_id in list(self.members):
             self.allocator.remove_framework(framework_id)
             self.allocator.check()
-        tree = self.allocator.tree
+        tree = self.tree
         assert not tree.leaves
         assert not tree.roles
         assert not tree.root.held
         assert not tree.root.direction_sum
         assert not any(tree.askers.values())
-        assert self.allocator.filter_count() == 0
-        assert not self.allocator.pool.earmarked
+        assert self.allocator.queries.filter_count() == 0
+        assert not self.agents.earmarked

@@ -160,7 +160,7 @@ class Story:
 
     def _do_accept_all(self, plain: list[str], options: dict[str, str]) -> None:
         session = self._sessions[plain[0]]
-        (demand,) = self.world.state.allocator.demands(FrameworkId(self._ids[plain[0]]))
+        (demand,) = self.world.state.allocator.queries.demands(FrameworkId(self._ids[plain[0]]))
         for offer in self.world.offers(session):
             tasks = []
             for _ in range(demand.unit.units_within(offer.resources, 1000)):
@@ -297,7 +297,7 @@ class Story:
 
     def _do_shares(self, plain: list[str], options: dict[str, str]) -> None:
         for framework in self.world.state.frameworks.values():
-            share = self.world.state.allocator.share(framework.framework_id)
+            share = self.world.state.allocator.queries.share(framework.framework_id)
             running = sum(not task.state.is_terminal for task in framework.tasks.values())
             name = self._name(framework.framework_id)
             self._out.append(f"{name} {share} = {float(share):.3f} with {running} tasks")
@@ -308,7 +308,7 @@ class Story:
     def _do_why(self, plain: list[str], options: dict[str, str]) -> None:
         framework_id = FrameworkId(self._ids[plain[0]])
         agent_id = AgentId(self._ids[plain[1]]) if len(plain) > 1 else None
-        told = self.world.state.allocator.explain(framework_id, agent_id, self.world.now)
+        told = self.world.state.allocator.queries.explain(framework_id, agent_id, self.world.now)
         for passed in told:
             detail = passed.detail
             for known, name in self._names.items():

@@ -11,10 +11,11 @@ from collections.abc import Callable
 
 import pytest
 
-from croupier.master.allocator import limit_waiters, policies
+from croupier.master.allocator import policies
 from croupier.master.allocator.agent_allocation import Visit
 from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.filters import Filters
+from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
 from tests.harness.random_driver import Tossing
 
@@ -61,7 +62,7 @@ def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -
 @pytest.mark.parametrize(
     ("what", "name", "broken"),
     [
-        (limit_waiters, "_admit", lambda _leaf, _tree: False),
+        (LimitWaiters, "_admit", lambda _waiters, _leaf: False),
         (AgentPool, "release_reservations", is_settled_at_once),
         (AgentPool, "recheck_scarce", is_settled_at_once),
         (AgentPool, "mark_all_dirty", lambda _pool, _leaf=None: None),

@@ -144,7 +144,9 @@ class Dealt:
             for grant in self.allocator.run(0.0, budget=1):
                 task = self._resources(self.plan.demands[grant.role])
                 for _ in grant.deals:
-                    self.allocator.launch(grant.framework_id, grant.role, grant.agent_id, task)
+                    self.allocator.charges.launch(
+                        grant.framework_id, grant.role, grant.agent_id, task
+                    )
                     self.running.append(grant.role)
                 tasks = [task] * len(grant.deals)
                 self.allocator.settle_offers(*grant.place, grant.units, tasks)
@@ -154,7 +156,7 @@ class Dealt:
         self.running.remove(path)
         framework_id = FrameworkId(path.replace("/", "-"))
         task = self._resources(self.plan.demands[path])
-        self.allocator.release(framework_id, Role(path), AgentId("a"), task)
+        self.allocator.charges.release(framework_id, Role(path), AgentId("a"), task)
         self.fill()
 
     def forest(self) -> Forest:

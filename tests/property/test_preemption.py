@@ -44,7 +44,7 @@ class Cluster:
         """Everything that is dealt runs at once."""
         while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(now):
-                leaf = self.allocator.tree.leaves[grant.framework_id, grant.role]
+                leaf = self.allocator._tree.leaves[grant.framework_id, grant.role]
                 place = (grant.framework_id, grant.role, grant.agent_id)
                 launched = []
                 for unit, number in grant.units:
@@ -54,7 +54,7 @@ class Cluster:
                         since = now + self.launched / 1e6
                         task = Holding(leaf, grant.agent_id, unit, key, since)
                         self.tasks[grant.framework_id, key] = task
-                        self.allocator.launch(*place, unit)
+                        self.allocator.charges.launch(*place, unit)
                         launched.append(unit)
                 self.allocator.settle_offers(*place, grant.units, launched)
         self.allocator.check()
@@ -62,12 +62,14 @@ class Cluster:
     def end(self, victim: Holding) -> None:
         key = (victim.leaf.framework_id, victim.key)
         del self.tasks[key]
-        self.allocator.release(*key[:1], victim.leaf.role, victim.agent_id, victim.resources)
+        self.allocator.charges.release(
+            *key[:1], victim.leaf.role, victim.agent_id, victim.resources
+        )
         self.preemptor.gone(key)
 
     def lack(self) -> Fraction:
         """The sum over frameworks of what each lacks of its tolerated share."""
-        tree = self.allocator.tree
+        tree = self.allocator._tree
         return sum(
             (
                 max(Fraction(0), TOLERANCE * entitled - tree.share_of(node))
@@ -94,7 +96,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
     }
     rules = Rules(hold_s=0, scarce=frozenset())
     allocator = Allocator(None, rules, settings)
-    preemptor = Preemptor(allocator, PreemptionRules(True, TOLERANCE, at_once=1))
+    preemptor = allocator.preemptor(PreemptionRules(True, TOLERANCE, at_once=1))
     cluster = Cluster(allocator, preemptor)
     for number in range(lots.randint(1, 6)):
         total = {name: milli * 1000 for name, milli in capacity.items()}
@@ -116,7 +118,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
 
 def check_plan(cluster: Cluster, plan: Plan) -> None:
     """The victims are needed, and they and the roles above them keep what they are owed."""
-    tree = cluster.allocator.tree
+    tree = cluster.allocator._tree
     entitled = tree.entitlements()
     starving = plan.starving.leaf
     common = set(starving.path)
@@ -135,7 +137,7 @@ def check_plan(cluster: Cluster, plan: Plan) -> None:
             assert tree.totals.share(held) >= entitled[node], node
         guarantee = node.settings.guarantee
         assert not guarantee or any(held[name] >= least for name, least in guarantee.items())
-    free = cluster.allocator.free(plan.agent_id).scalars
+    free = cluster.allocator.queries.free(plan.agent_id).scalars
     freed = dict(free)
     for victim in plan.victims:
         for name, milli in victim.resources.scalars.items():

@@ -12,7 +12,6 @@ from hypothesis.stateful import initialize, rule
 from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import NAMES
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
@@ -79,16 +78,16 @@ class RecordedMachine(CoreMachine):
         """Everything that operators and scrapes look at."""
         state = self.world.state
         stand(state)
-        list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
+        list(state.allocator.queries.what_if({Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.dirty_agents >= 0
         state.next_deadline()
         for framework_id in state.frameworks:
-            state.allocator.share(framework_id)
-            state.allocator.entitlement(framework_id)
-            state.allocator.explain(framework_id, None, self.world.now)
+            state.allocator.queries.share(framework_id)
+            state.allocator.queries.entitlement(framework_id)
+            state.allocator.queries.explain(framework_id, None, self.world.now)
             for agent_id, agent in state.agents.items():
                 if agent.in_pool:
-                    state.allocator.explain(framework_id, agent_id, self.world.now)
+                    state.allocator.queries.explain(framework_id, agent_id, self.world.now)
 
     def teardown(self) -> None:
         if not hasattr(self, "world"):

@@ -116,7 +116,7 @@ def recovered(world: World) -> Mapping[Role, RoleSettings]:
         registry.apply(record)
     return State.recovered(
         registry, "m2", Settings(), Allocator(roles=FLAGS), 0.0
-    ).allocator.roles()
+    ).allocator.queries.roles()
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -136,8 +136,8 @@ def test_whatever_operators_do(seed: int) -> None:
             for role, standing in stand(world.state).items()
             for name in ("cpus", "mem", "gpus")
         }
-        check_settings(world.state.allocator.roles())
-    assert recovered(world) == world.state.allocator.roles()
+        check_settings(world.state.allocator.queries.roles())
+    assert recovered(world) == world.state.allocator.queries.roles()
     assert drama.accepted
     assert drama.accepted + drama.refused > 10
     assert any(isinstance(record, RoleRecord) for record in world.saved)

@@ -75,5 +75,5 @@ def test_all_work_is_done_whatever_fails(seed: int) -> None:
     assert all(not any(framework.held.values()) for framework in frameworks)
     for known in cluster.kernel.state.agents.values():
         offered = [offer.resources for offer in known.offers.values()]
-        free = cluster.kernel.state.allocator.free(known.agent_id)
+        free = cluster.kernel.state.allocator.queries.free(known.agent_id)
         assert sum((each["cpus"] for each in offered), free["cpus"]) == known.total["cpus"]

@@ -107,9 +107,11 @@ def _resources(state: State) -> dict[tuple[str, ...], float]:
 
 def _roles(state: State) -> Iterator[tuple[Role, RoleSettings]]:
     """Return at most `MAX_ROLES` roles; those with an operator's settings come first."""
-    known = state.allocator.roles()
+    known = state.allocator.queries.roles()
     others = (
-        (pool.role, pool.settings) for pool in state.allocator.pools() if pool.role not in known
+        (role, RoleSettings())
+        for role in state.allocator.queries.roles_in_use()
+        if role not in known
     )
     return islice(chain(known.items(), others), MAX_ROLES)
 
@@ -193,7 +195,7 @@ STATE: Final[tuple[Family[State], ...]] = (
     Family(
         "offer_filters",
         "Decline filters in force, one for each framework and agent.",
-        lambda state: state.allocator.filter_count(),
+        lambda state: state.allocator.queries.filter_count(),
     ),
     Family(
         "agents_missing",
@@ -227,13 +229,15 @@ STATE: Final[tuple[Family[State], ...]] = (
     Family(
         "role_dominant_share",
         "Dominant share of a role, offered and used.",
-        lambda state: _by_role(state, lambda role, _: state.allocator.role_share(role)),
+        lambda state: _by_role(state, lambda role, _: state.allocator.queries.role_share(role)),
         ("role",),
     ),
     Family(
         "role_entitlement",
         "Dominant share that a role is entitled to; 0 while it has neither demand nor resources.",
-        lambda state: _by_role(state, lambda role, _: state.allocator.role_entitlement(role)),
+        lambda state: _by_role(
+            state, lambda role, _: state.allocator.queries.role_entitlement(role)
+        ),
         ("role",),
     ),
     Family(

@@ -84,7 +84,9 @@ class EngineCluster:
         Raises:
             ValueError: if the agent has no room for it.
         """
-        self.allocator.charge(self.ids[client], role_of(client), agent_id, self.unit(client))
+        self.allocator.charges.charge(
+            self.ids[client], role_of(client), agent_id, self.unit(client)
+        )
         self._started(client, agent_id)
 
     def fill(self) -> None:
@@ -105,7 +107,7 @@ class EngineCluster:
         self.tasks.remove(task)
         self.forest.start(client, -1)
         unit = self.unit(client)
-        self.allocator.release(self.ids[client], role_of(client), task.agent_id, unit)
+        self.allocator.charges.release(self.ids[client], role_of(client), task.agent_id, unit)
 
     def preempt(self, tolerance: Fraction) -> None:
         """Fill, and kill for those who starve, until nobody can be helped."""
@@ -119,7 +121,7 @@ class EngineCluster:
 
     def preemptor(self, tolerance: Fraction) -> Preemptor:
         """Who looks for the starving, and does not wait."""
-        return Preemptor(self.allocator, PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1))
+        return self.allocator.preemptor(PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1))
 
     def help_one(self, preemptor: Preemptor) -> bool:
         """Kill for one task of one who starves; whether there was anybody who can be helped."""
@@ -145,7 +147,7 @@ class EngineCluster:
     def _launch(self, grant: Grant) -> None:
         client = self.clients[grant.framework_id]
         unit = self.unit(client)
-        self.allocator.launch(grant.framework_id, grant.role, grant.agent_id, unit)
+        self.allocator.charges.launch(grant.framework_id, grant.role, grant.agent_id, unit)
         self._started(client, grant.agent_id)
         self.schedule.append(client)
 

@@ -62,9 +62,9 @@ class EngineDecliners:
             InvalidRequest: if there is no room for them elsewhere.
         """
         amount = self._terms.resources(count * need for need in demand_of(client))
-        if not amount <= self._allocator.free(_ELSEWHERE):
+        if not amount <= self._allocator.queries.free(_ELSEWHERE):
             raise InvalidRequest("tasks that run before are on the machines that are offered")
-        self._allocator.charge(self._ids[client], role_of(client), _ELSEWHERE, amount)
+        self._allocator.charges.charge(self._ids[client], role_of(client), _ELSEWHERE, amount)
 
     def run(self, willing: Pool, cycles: int, refuse: Fraction) -> int | None:
         """The cycle, from 0, in which `willing` is offered anything; None if in none.

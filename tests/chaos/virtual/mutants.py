@@ -122,7 +122,7 @@ def _releases_twice(self: State, task: Task) -> None:
     _RELEASE(self, task)
     if charged:
         amount = task.info.resources
-        self.allocator.release(task.framework_id, task.role, task.agent_id, amount)
+        self.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
 
 
 def _charges_none(self: State) -> None:

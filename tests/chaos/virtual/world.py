@@ -301,7 +301,7 @@ class World:
                 for task in each.tasks.values()
             ]
             for known in state.agents.values():
-                if not known.in_pool or state.allocator.free(known.agent_id) != known.total:
+                if not known.in_pool or state.allocator.queries.free(known.agent_id) != known.total:
                     left.append(f"not all of {known.agent_id} is free")
         for agent in self.agents:
             left += [f"{agent.name} has task {key}" for key in agent.state.tasks]

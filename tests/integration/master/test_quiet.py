@@ -68,7 +68,7 @@ async def beat(agents: list[RawAgent]) -> None:
 
 def is_refused(state: State) -> bool:
     everything = len(state.frameworks) == FRAMEWORKS and not state.offers
-    return everything and state.allocator.filter_count() == FRAMEWORKS * AGENTS
+    return everything and state.allocator.queries.filter_count() == FRAMEWORKS * AGENTS
 
 
 def last_heard(state: State) -> dict[str, float]:

@@ -117,7 +117,7 @@ class TestDealing:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:0.009;mem:31MB;disk:100GB"))
         assert allocator.run(0.0) == []
-        assert allocator.explain(F1)[0].cause is Cause.NOT_USEFUL
+        assert allocator.queries.explain(F1)[0].cause is Cause.NOT_USEFUL
 
     def test_demand_is_met_and_not_more(self) -> None:
         allocator = make_allocator(F1)
@@ -127,18 +127,18 @@ class TestDealing:
         grants = allocator.run(0.0)
         assert [numbers(grant) for grant in grants] == [2, 1]
         task = Resources.parse("cpus:1")
-        allocator.launch(F1, R1, A1, task)
-        allocator.launch(F1, R1, A1, task)
+        allocator.charges.launch(F1, R1, A1, task)
+        allocator.charges.launch(F1, R1, A1, task)
         allocator.settle_offers(*grants[0].place, grants[0].units, [task, task])
         decline(allocator, grants[1])
-        assert [demand.count for demand in allocator.demands(F1)] == [1]
+        assert [demand.count for demand in allocator.queries.demands(F1)] == [1]
 
     def test_constraints_choose_agents(self) -> None:
         allocator = make_allocator(F1)
         allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), None, (equals("zone", "b"),)),))
         allocator.add_agent(A1, Resources.parse("cpus:2"), "h1", {"zone": "a"})
         assert allocator.run(0.0) == []
-        assert allocator.explain(F1)[0].cause is Cause.CONSTRAINT
+        assert allocator.queries.explain(F1)[0].cause is Cause.CONSTRAINT
         allocator.add_agent(A2, Resources.parse("cpus:2"), "h2", {"zone": "b"})
         assert [grant.agent_id for grant in allocator.run(0.0)] == [A2]
 
@@ -162,7 +162,7 @@ class TestDealing:
             allocator.check()
         assert max(slices) <= 500
         assert sum(slices) == 4000
-        assert allocator.share(F1) == allocator.share(F2)
+        assert allocator.queries.share(F1) == allocator.queries.share(F2)
 
 
 class TestFilters:
@@ -181,10 +181,10 @@ class TestFilters:
         (grant,) = allocator.run(0.0)
         part = Resources.parse("cpus:3")
         rest = grant.resources - part
-        allocator.launch(F1, R1, A1, rest)
+        allocator.charges.launch(F1, R1, A1, rest)
         allocator.settle_offers(F1, R1, A1, grant.units, [rest], part, 100.0)
         assert allocator.run(0.0) == []
-        allocator.release(F1, R1, A1, rest)
+        allocator.charges.release(F1, R1, A1, rest)
         assert [str(each.resources) for each in allocator.run(0.0)] == ["cpus:4"]
 
     def test_revive_forgets_filters(self) -> None:
@@ -206,7 +206,7 @@ class TestFilters:
         while grants := allocator.run(0.0):
             for grant in grants:
                 decline(allocator, grant, 3600.0)
-        assert allocator.filter_count() == 2000
+        assert allocator.queries.filter_count() == 2000
         passes = allocator.passes
         for second in range(1000):
             allocator.wake(float(second))
@@ -226,7 +226,7 @@ class TestKeeping:
         allocator.add_agent(A1, Resources.parse("cpus:18;mem:20GB"))
         (grant,) = allocator.run(0.0)
         task = Resources.parse("cpus:1;mem:1GB")
-        allocator.launch(F1, R1, A1, grant.resources)
+        allocator.charges.launch(F1, R1, A1, grant.resources)
         allocator.settle_offers(*grant.place, grant.units, [task] * numbers(grant))
         allocator.connect(F2, True)
         assert allocator.run(0.0) == []
@@ -235,16 +235,16 @@ class TestKeeping:
     def test_room_is_kept_until_the_needier_fits(self) -> None:
         allocator = self.make_contended(30.0)
         for _ in range(5):
-            allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
+            allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
             assert allocator.run(1.0) == []
-        assert allocator.explain(F1)[0].cause is Cause.KEPT
-        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
+        assert allocator.queries.explain(F1)[0].cause is Cause.KEPT
+        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F2]
         allocator.check()
 
     def test_it_is_kept_for_a_bounded_time(self) -> None:
         allocator = self.make_contended(30.0)
-        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
+        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert allocator.run(1.0) == []
         assert allocator.next_wakeup() == pytest.approx(31.0)
         allocator.wake(31.0)
@@ -262,20 +262,20 @@ class TestKeeping:
             allocator.add_agent(agent_id, Resources.parse("cpus:2"))
         one = Resources.parse("cpus:1")
         for grant in allocator.run(0.0):
-            allocator.launch(F1, R1, grant.agent_id, grant.resources)
+            allocator.charges.launch(F1, R1, grant.agent_id, grant.resources)
             allocator.settle_offers(*grant.place, grant.units, [one, one])
         allocator.connect(F2, True)
 
         def end_one_task_each() -> list[str]:
             for agent_id in agents:
-                allocator.release(F1, R1, agent_id, one)
+                allocator.charges.release(F1, R1, agent_id, one)
             return sorted(grant.agent_id for grant in allocator.run(1.0))
 
         dealt = end_one_task_each()
         assert len(dealt) == len(agents) - 3
         # Where the rest of an agent comes free, it is dealt to whom it was kept for.
         (kept, *_) = (agent_id for agent_id in agents if agent_id not in dealt)
-        allocator.release(F1, R1, kept, one)
+        allocator.charges.release(F1, R1, kept, one)
         grants = allocator.run(2.0)
         assert [(grant.framework_id, grant.agent_id) for grant in grants] == [(F2, kept)]
         # What does not come is not waited for, nor is it kept again at once.
@@ -285,7 +285,7 @@ class TestKeeping:
 
     def test_nothing_is_kept_when_that_is_turned_off(self) -> None:
         allocator = self.make_contended(0.0)
-        allocator.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
+        allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]
 
 
@@ -299,7 +299,7 @@ def test_a_capacity_change_keys_everything_anew() -> None:
     allocator.add_agent(A2, Resources.parse("cpus:4;mem:400GB"))
     allocator.run(0.0)
     allocator.check()
-    assert allocator.share(F1) == 1
+    assert allocator.queries.share(F1) == 1
 
 
 def test_a_grant_by_the_caller_ignores_demand_and_filters() -> None:
@@ -308,25 +308,34 @@ def test_a_grant_by_the_caller_ignores_demand_and_filters() -> None:
     allocator.set_demand(F1, (Demand(Resources.parse("cpus:100")),))
     allocator.suppress(F1)
     assert allocator.run(0.0) == []
-    granted = allocator.grant(F1, R1, A1, Resources.parse("cpus:3"))
+    granted = allocator.charges.grant(F1, R1, A1, Resources.parse("cpus:3"))
     assert granted.resources == Resources.parse("cpus:3")
-    assert allocator.free(A1) == Resources.parse("cpus:1;mem:4GB")
-    assert allocator.share(F1) == Fraction(3, 4)
+    assert allocator.queries.free(A1) == Resources.parse("cpus:1;mem:4GB")
+    assert allocator.queries.share(F1) == Fraction(3, 4)
     allocator.check()
     with pytest.raises(ValueError, match="cpus"):
-        allocator.grant(F1, R1, A1, Resources.parse("cpus:2"))
+        allocator.charges.grant(F1, R1, A1, Resources.parse("cpus:2"))
     decline(allocator, granted)
-    assert allocator.free(A1) == Resources.parse("cpus:4;mem:4GB")
+    assert allocator.queries.free(A1) == Resources.parse("cpus:4;mem:4GB")
     allocator.check()
 
 
 def test_an_agent_changes_around_what_is_charged_on_it() -> None:
     allocator = make_allocator(F1)
     allocator.add_agent(A1, Resources.parse("cpus:4"))
-    allocator.grant(F1, R1, A1, Resources.parse("cpus:3"))
+    allocator.charges.grant(F1, R1, A1, Resources.parse("cpus:3"))
     with pytest.raises(ValueError, match="cpus"):
         allocator.change_agent(A1, Resources.parse("cpus:2;mem:1GB"), "h", {})
     allocator.change_agent(A1, Resources.parse("cpus:3;mem:1GB"), "h", {"rack": "r1"})
-    assert allocator.free(A1) == Resources.parse("mem:1GB")
-    assert allocator.share(F1) == 1
+    assert allocator.queries.free(A1) == Resources.parse("mem:1GB")
+    assert allocator.queries.share(F1) == 1
     allocator.check()
+
+
+def test_constraints_are_matched_again_after_an_agent_changed() -> None:
+    allocator = make_allocator(F1)
+    allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), 1, (equals("rack", "r1"),)),))
+    allocator.add_agent(A1, Resources.parse("cpus:4"))
+    assert allocator.run(0.0) == []
+    allocator.change_agent(A1, Resources.parse("cpus:4"), "h", {"rack": "r1"})
+    assert len(allocator.run(0.0)) == 1

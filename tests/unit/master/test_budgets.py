@@ -144,7 +144,7 @@ def test_levels_of_roles_are_bounded_for_all_frameworks() -> None:
     assert same not in world.closed
     full = world.framework(roles=tuple(deep(number) for number in range(100, 106)))
     assert isinstance(world.closed[full], Conflict)
-    assert len(world.state.allocator.tree.roles) == 128
+    assert len(world.state.allocator.queries.roles_in_use()) == 128
     small = world.framework(roles=(deep(200, 1),))
     assert small not in world.closed
 
@@ -160,7 +160,7 @@ def test_a_framework_returns_though_there_are_too_many_levels() -> None:
     )
     task = AgentTask(stranger, make_task("t1"), status, (), Role("c"))
     world.agent("cpus:4;mem:8GB", agent_id="A9", tasks=(task,))
-    assert len(world.state.allocator.tree.roles) == 3
+    assert len(world.state.allocator.queries.roles_in_use()) == 3
     world.end_session(session)
     back = world.framework("a/b", framework_id=own)
     assert back not in world.closed

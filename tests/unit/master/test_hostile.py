@@ -103,9 +103,9 @@ def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() ->
     )
     killed = [message.task_id for message in world.sent[back] if isinstance(message, KillTask)]
     assert killed == ["t1"]
-    assert not world.state.allocator.free(away)
+    assert not world.state.allocator.queries.free(away)
     world.report(back, framework_id, "t1", TaskState.KILLED, 2)
-    assert world.state.allocator.free(away) == Resources.parse("cpus:1;mem:1GB")
+    assert world.state.allocator.queries.free(away) == Resources.parse("cpus:1;mem:1GB")
 
 
 def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
@@ -170,7 +170,7 @@ def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
     for _ in range(500):
         world.decline(session, 3600.0)
         world.call(session, calls.Revive())
-    assert len(world.state.allocator.pool._wakeups._heap) < 100
+    assert len(world.state.allocator._agents._wakeups._heap) < 100
     assert len(world.state.deadlines._heap) < 200
 
 

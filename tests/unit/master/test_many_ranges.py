@@ -38,7 +38,7 @@ def test_registering_is_linear_in_ranges(monkeypatch: pytest.MonkeyPatch) -> Non
     for session in range(2):
         agent = world.agent(str(total), agent_id="a", tasks=tasks)
         assert agent not in world.closed, session
-        free = world.state.allocator.free(AgentId("a"))
+        free = world.state.allocator.queries.free(AgentId("a"))
         assert len(free.ranges["ports"]) == MANY
     # Each of some steps for each registration looks at every range; it was a thousand steps.
     assert sum(looked_at) < 40 * MANY

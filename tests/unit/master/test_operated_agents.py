@@ -341,7 +341,7 @@ def test_a_gone_agent_takes_its_tasks_with_it() -> None:
     (failed,) = [m for m in scene.sent[scene.session] if isinstance(m, AgentFailed)]
     assert failed.agent_id == scene.host_id
     assert not scene.state.agents
-    assert not scene.state.allocator.pool.agents
+    assert not scene.state.allocator.queries.total
     assert [fact.why for fact in scene.facts if isinstance(fact, AgentLeft)][-1] == "gone"
     # Told until it is acknowledged.
     scene.now += 11.0

@@ -18,7 +18,7 @@ def with_roles(number: int) -> World:
     for at in range(0, number, 10):
         world.framework(roles=tuple(f"r{at}/{below}" for below in range(10)), allocate=False)
     world.state.allocator.set_role(Role("set"), RoleSettings(weight=2000))
-    world.state.allocator.tree.refresh()
+    world.state.allocator.queries.role_entitlement(Role("set"))
     return world
 
 

@@ -107,7 +107,7 @@ def test_what_is_refused_changes_nothing() -> None:
         assert len(str(answer)) < 500
         assert stand(world.state) == before
     assert not any(isinstance(record, RoleRecord) for record in world.saved)
-    assert not world.state.allocator.roles()
+    assert not world.state.allocator.queries.roles()
     assert world.state.agents[world.agent_id(agent)].in_pool
 
 
@@ -171,7 +171,7 @@ def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
     for record in world.saved:
         registry.apply(record)
     again = State.recovered(registry, "m2", Settings(), Allocator(roles=flags), 0.0)
-    assert again.allocator.roles() == {
+    assert again.allocator.queries.roles() == {
         WEB: RoleSettings(3000),
         "web/x": RoleSettings(limit={"cpus": 1000}),
     }
@@ -210,7 +210,7 @@ def test_settings_never_contradict_each_other_even_for_those_who_insist(force: b
     update(world, change("ads", limit="cpus:3"))
     answer = update(world, change("ads/x", "cpus:2"), change("ads/y", "cpus:2"), force=force)
     assert isinstance(answer, InvalidRequest)
-    assert list(world.state.allocator.roles()) == [ADS]
+    assert list(world.state.allocator.queries.roles()) == [ADS]
 
 
 def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
@@ -224,9 +224,8 @@ def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
             )
     update(world, change("b", weight=4000))
     world.agent("cpus:1;mem:1GB", allocate=False)
-    world.state.allocator.tree.refresh()
     world._step(UpdateRoles(1, (change("a/x/y", "cpus:9"),)))
-    tree = world.state.allocator.tree
+    tree = world.state.allocator._tree
     assert [tree.roles[Role(role)].level[0] for role in ("a", "a/x", "a/x/y", "b")] == [0, 0, 0, 1]
 
 

@@ -32,8 +32,7 @@ def both(count: int = 2) -> tuple[Demand, ...]:
 
 
 def used(world: World, role: Role) -> dict[str, int]:
-    pool = world.state.allocator.tree.roles.get(role)
-    return dict(pool.used) if pool is not None else {}
+    return dict(world.state.allocator.queries.used_by_role().get(role, {}))
 
 
 class TestOffers:
@@ -94,7 +93,7 @@ class TestOffers:
         (web,) = [offer for offer in world.offers(session) if offer.role == WEB]
         tasks = [make_task("t1"), make_task("t2")]
         world.accept(session, *tasks, offers=[str(web.offer_id)])
-        left = world.state.allocator.demands(world.framework_id(session))
+        left = world.state.allocator.queries.demands(world.framework_id(session))
         assert [demand.count for demand in left] == [2, 1]
 
     def test_constraints_by_pattern_choose_agents(self) -> None:
@@ -138,7 +137,7 @@ class TestSilence:
         world.end_session(session)
         again = world.framework(roles=(ADS, WEB), framework_id="m-F1", suppressed_roles=(ADS, WEB))
         assert not world.offers(again)
-        assert world.state.allocator.is_suppressed(FrameworkId("m-F1"))
+        assert world.state.allocator.queries.is_suppressed(FrameworkId("m-F1"))
 
     @pytest.mark.parametrize("kind", [calls.Suppress, calls.Revive])
     def test_a_role_of_others_spoils_the_call(
@@ -256,9 +255,9 @@ class TestRefusals:
     def test_demands_that_cannot_be_change_nothing(self, demands: tuple[Demand, ...]) -> None:
         world = World()
         session = world.framework(roles=(ADS, WEB), demands=both())
-        before = world.state.allocator.demands(FrameworkId("m-F1"))
+        before = world.state.allocator.queries.demands(FrameworkId("m-F1"))
         assert isinstance(world.call(session, calls.UpdateDemand(demands)).error, InvalidRequest)
-        assert world.state.allocator.demands(FrameworkId("m-F1")) == before
+        assert world.state.allocator.queries.demands(FrameworkId("m-F1")) == before
         newer = world.framework(roles=(ADS, WEB), demands=demands, framework_id="m-F1")
         assert isinstance(world.closed[newer], InvalidRequest)
         assert world.state.frameworks[FrameworkId("m-F1")].session == session

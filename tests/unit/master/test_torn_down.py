@@ -50,7 +50,7 @@ def test_a_framework_that_is_away_is_torn_down_at_once() -> None:
     assert FrameworkTornDown(scene.owner, "f", 1, "me") in scene.facts
     scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
     assert scene.owner not in scene.state.frameworks
-    assert scene.state.allocator.pool.agents[scene.agent_id(scene.host)].free["cpus"] == 4000
+    assert scene.state.allocator.queries.free(scene.agent_id(scene.host))["cpus"] == 4000
 
 
 def is_save(effect: object) -> bool:

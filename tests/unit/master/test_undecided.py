@@ -230,7 +230,7 @@ def test_tasks_of_an_agent_that_is_given_up_count_no_more(ended_by: str) -> None
         scene.do(OperateAgent(1, scene.host_id, MarkGone(), "someone"))
     assert scene.used() == ""
     other = scene.agent(ALL, "other")
-    assert (scene.offered(), scene.state.allocator.total) == (
+    assert (scene.offered(), scene.state.allocator.queries.total) == (
         "cpus:2;mem:2GB",
         Resources.parse(ALL).scalars,
     )

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from fractions import Fraction
 
 from croupier.master.allocator import Allocator
-from croupier.master.allocator.what_if import WhatIf
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
@@ -35,12 +34,16 @@ def random_cluster(rng: random.Random) -> Allocator:
         allocator.connect(framework_id, rng.random() < 0.8)
     for grant in allocator.run(0.0, 1000):
         if rng.random() < 0.5:
-            allocator.launch(grant.framework_id, grant.role, grant.agent_id, grant.resources)
+            allocator.charges.launch(
+                grant.framework_id, grant.role, grant.agent_id, grant.resources
+            )
     return allocator
 
 
 def due(allocator: Allocator) -> dict[Role, Fraction]:
-    return {pool.role: allocator.role_entitlement(pool.role) for pool in allocator.pools()}
+    return {
+        role: allocator.queries.role_entitlement(role) for role in allocator.queries.roles_in_use()
+    }
 
 
 def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
@@ -48,12 +51,12 @@ def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
     for seed in range(200):
         rng = random.Random(seed)
         allocator = random_cluster(rng)
-        before, now = dict(allocator.roles()), due(allocator)
+        before, now = dict(allocator.queries.roles()), due(allocator)
         changes = {role: random_settings(rng) for role in rng.sample(ROLES, 2)}
-        what_if = WhatIf(allocator.tree, changes)
+        what_if = allocator.queries.what_if(changes)
         would_be = {role: what_if.entitlement(role) for role in now}
         would_move = list(what_if.moved())
-        assert allocator.roles() == before
+        assert allocator.queries.roles() == before
         assert due(allocator) == now
         allocator.check()
         for role, settings in changes.items():
@@ -71,7 +74,10 @@ def test_two_to_one() -> None:
     for role in ("ads", "web"):
         allocator.add_framework(FrameworkId(role), [Role(role)])
         allocator.connect(FrameworkId(role), True)
-    half, what_if = Fraction(1, 2), WhatIf(allocator.tree, {Role("ads"): RoleSettings(weight=2000)})
+    half, what_if = (
+        Fraction(1, 2),
+        allocator.queries.what_if({Role("ads"): RoleSettings(weight=2000)}),
+    )
     assert due(allocator) == {"ads": half, "web": half}
     assert what_if.entitlement(Role("ads")) == Fraction(2, 3)
     assert what_if.entitlement(Role("web")) == Fraction(1, 3)
@@ -87,7 +93,7 @@ def test_what_does_not_move_is_not_looked_at() -> None:
     for role in (Role("small/a"), Role("small/b"), *roles):
         allocator.add_framework(FrameworkId(role.replace("/", "-")), [role])
         allocator.connect(FrameworkId(role.replace("/", "-")), True)
-    what_if = WhatIf(allocator.tree, {Role("small/a"): RoleSettings(weight=3000)})
+    what_if = allocator.queries.what_if({Role("small/a"): RoleSettings(weight=3000)})
     calls = count_calls(lambda: list(what_if.moved()))
     assert sorted(what_if.moved()) == ["small/a", "small/b"]
     assert calls < 100

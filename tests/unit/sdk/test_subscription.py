@@ -126,7 +126,7 @@ class TestSeveralShapes:
             assert world.accept(session, task).error is None
             launch = Launch(offers[0].role, (UNIT,), {"zone": zone, "hostname": "host"})
             standing.on_launched(seq, launch, before=False)
-            demands = world.state.allocator.demands(world.framework_id(session))
+            demands = world.state.allocator.queries.demands(world.framework_id(session))
             assert demands == standing.demands
         assert seq == (1 if zone == "c" else 2)
 

@@ -148,7 +148,9 @@ class TestCluster:
             cluster.framework(name, name, works=[Work(SHAPE, 1000.0) for _ in range(20)])
         cluster.run(1.0)
         assert cluster.busy == Size.of(12, 12)
-        shares = [cluster.kernel.state.allocator.share(f) for f in cluster.kernel.state.frameworks]
+        shares = [
+            cluster.kernel.state.allocator.queries.share(f) for f in cluster.kernel.state.frameworks
+        ]
         assert [float(share) for share in shares] == [0.5, 0.5]
 
     def test_a_framework_that_declares_nothing_is_offered_remainders(self) -> None:
@@ -164,7 +166,7 @@ class TestCluster:
         )
         cluster.run(4.0)
         # The rest of each agent went back: nothing is held, and nothing more is asked for.
-        assert cluster.kernel.state.allocator.is_suppressed(framework.framework_id)
+        assert cluster.kernel.state.allocator.queries.is_suppressed(framework.framework_id)
         cluster.run(60.0)
         assert len(ended) == 2
         assert framework.declined == 1

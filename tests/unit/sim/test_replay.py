@@ -14,7 +14,6 @@ import pytest
 
 from croupier.master.allocator import Allocator, Rules, policies
 from croupier.master.allocator.starvation import PreemptionRules
-from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.events import AgentTask, TimePassed
@@ -77,14 +76,14 @@ def nosy(rng: Random) -> Spy:
         if rng.random() < 0.7:
             return
         stand(state)
-        list(WhatIf(state.allocator.tree, {Role("r1"): RoleSettings(7000)}).moved())
+        list(state.allocator.queries.what_if({Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.dirty_agents >= 0
         for framework_id in state.frameworks:
-            state.allocator.entitlement(framework_id)
-            state.allocator.explain(framework_id, None, now)
+            state.allocator.queries.entitlement(framework_id)
+            state.allocator.queries.explain(framework_id, None, now)
             for agent_id, agent in state.agents.items():
                 if agent.in_pool:
-                    state.allocator.explain(framework_id, agent_id, now)
+                    state.allocator.queries.explain(framework_id, agent_id, now)
 
     return ask
 

@@ -18,10 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from croupier.master.allocator import limit_waiters, limits, refusals
+from croupier.master.allocator import refusals
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
 from croupier.master.allocator.eligibility import Choice, Dealt, Look
 from croupier.master.allocator.grant import Grant
+from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.reasons import Cause
 from croupier.master.allocator.rules import Rules
@@ -50,6 +51,7 @@ class Visit(Look):
         agent: PooledAgent,
         tree: Tree,
         pool: AgentPool,
+        waiters: LimitWaiters,
         rules: Rules,
         pass_number: int,
         now: float,
@@ -57,6 +59,7 @@ class Visit(Look):
         """Look at `agent` at time `now`."""
         super().__init__(agent, tree, pool, rules, now)
         self._pass = pass_number
+        self._waiters = waiters
         # Once a framework cannot use the agent it cannot for the rest of the visit:
         # what is left only shrinks.
         self._out: set[Leaf] = set()
@@ -102,7 +105,7 @@ class Visit(Look):
         if self._is_withheld:
             self._pool.withhold(self._agent)
         for leaf, is_cut in self._barred.items():
-            if not limit_waiters.bar(leaf, self._tree, is_cut=is_cut):
+            if not self._waiters.park(leaf, is_cut=is_cut):
                 # What it was dealt takes the place of offers that it wanted no more.
                 self._pool.mark_all_dirty(leaf)
             if not leaf.is_listed:
@@ -215,9 +218,7 @@ class Visit(Look):
             # What is left of it is less than an offer must have: smaller rooms will do.
             self._pool.mark_all_dirty(leaf)
         if leaf.limited:
-            if self._tree.set_surplus(leaf, limits.surplus_of(leaf)):
-                for waiting in limit_waiters.admitted(leaf, self._tree):
-                    self._pool.mark_all_dirty(waiting)
+            self._waiters.update_surplus(leaf)
             # Who asked for what is scarce may be at the limit now.
             self._pool.mark_withheld_dirty()
         leaf.reservations.let_go(self._agent.agent_id)

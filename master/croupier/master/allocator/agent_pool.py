@@ -106,7 +106,7 @@ class AgentPool:
         self._is_all_changed = False
 
     @property
-    def has_dirty_agents(self) -> bool:
+    def is_dirty(self) -> bool:
         """Whether any agent may have to be looked at."""
         return self._is_all_changed or bool(self._fresh) or len(self._queue) > 0
 
@@ -166,6 +166,13 @@ class AgentPool:
             self._open[agent.agent_id] = agent
         else:
             self._close(agent.agent_id)
+
+    def give_back(self, agent_id: AgentId, amount: Resources) -> None:
+        """Free so much more on the agent; it is dirty, and its round starts anew."""
+        agent = self.agents[agent_id]
+        agent.is_dealt = False
+        self.set_free(agent, agent.free + amount)
+        self.mark_dirty(agent)
 
     def _close(self, agent_id: AgentId) -> None:
         if self._open.pop(agent_id, None) is not None:

@@ -1,9 +1,9 @@
-"""The allocator: who holds what, and who is dealt what next.
+"""The allocator: it records every change, and decides in `run` which framework is dealt what.
 
-It is told of every change and decides in `run` only. Offered and used resources are both
-charged to the framework that has them, in one of its roles (pessimistic offers). Every unit
-of every agent is at any time either free in the pool or charged to one leaf of the tree; of an
-agent that has not returned to this master it is either charged or idle, see `absent_agents`.
+Offered and used resources are both charged to the framework that has them, in one of its roles
+(pessimistic offers). Every unit of every agent is at any time either free in the pool or charged
+to one leaf of the tree. Of an agent that has not returned to this master it is either charged or
+idle, see `absent_agents`.
 """
 
 from __future__ import annotations
@@ -11,14 +11,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.absent_agents import AbsentAgents
 from croupier.master.allocator.agent_allocation import Visit
-from croupier.master.allocator.agent_pool import PooledAgent
+from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
+from croupier.master.allocator.limit_waiters import LimitWaiters
+from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.pending_demand import carried, count_down, give_back, shapes
 from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.preemptor import Preemptor
+from croupier.master.allocator.queries import Queries
 from croupier.master.allocator.rules import Rules
+from croupier.master.allocator.share import Totals
+from croupier.master.allocator.starvation import PreemptionRules
+from croupier.master.allocator.tree import Tree
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -26,11 +34,14 @@ from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
 
-class Allocator(Charges):
+class Allocator:
     """Deals agents' free resources to frameworks in the order of a policy.
 
     Attributes:
-        passes: how many passes were begun; a quiet cluster makes none.
+        absent: agents that have not returned to this master.
+        charges: what frameworks hold, and how that changes as tasks come and go.
+        queries: read-only questions.
+        passes: how many passes began; a quiet cluster makes none.
     """
 
     def __init__(
@@ -39,10 +50,28 @@ class Allocator(Charges):
         rules: Rules | None = None,
         roles: Mapping[Role, RoleSettings] | None = None,
     ) -> None:
-        """`roles` are the settings of roles that operators have made; `policy` None is DRF."""
-        super().__init__(policy, rules or Rules(), roles)
+        """Start empty.
+
+        Args:
+            policy: the order of frameworks; None is DRF.
+            rules: how agents are dealt.
+            roles: the settings that operators made.
+        """
+        self._rules = rules = rules or Rules()
+        self._totals = Totals()
+        self._tree = Tree(self._totals, policy, roles)
+        self._agents = AgentPool(rules.order, rules.seed, rules.scarce)
+        self._members = Memberships(self._tree, self._agents)
+        self._waiters = LimitWaiters(self._tree, self._agents)
+        self.absent = AbsentAgents(self._totals)
+        self.charges = Charges(self._tree, self._agents, self.absent, self._members, self._waiters)
+        self.queries = Queries(self._tree, self._agents, self._members, rules)
         self.passes = 0
         self._in_pass = False
+
+    def preemptor(self, rules: PreemptionRules) -> Preemptor:
+        """Return a preemptor for this allocator's frameworks and agents."""
+        return Preemptor(self._tree, self._agents, rules)
 
     # Agents.
 
@@ -53,134 +82,124 @@ class Allocator(Charges):
         hostname: str = "",
         attributes: Attributes | None = None,
     ) -> None:
-        """Add an agent with everything free; it is absent no more.
+        """Add an agent with everything free; it is no longer absent.
 
-        What its tasks were charged while it was absent is for `charge_returned` or
-        `release_absent`, task by task.
+        Charges of tasks from its absence are for `charge_returned` or `release_absent`.
         """
         self.absent.remove(agent_id)
-        self.pool.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
+        self._agents.add(PooledAgent(agent_id, total, facts_of(hostname, attributes or {})))
         self._totals.add(total.scalars)
 
     def remove_agent(self, agent_id: AgentId) -> None:
-        """Take out an agent of which nothing is charged any more. O(frameworks)."""
-        agent = self.pool.remove(agent_id)
+        """Remove an agent on which nothing is charged. O(frameworks)."""
+        agent = self._agents.remove(agent_id)
         assert agent.free == agent.total, f"{agent_id} still has {agent.total - agent.free} charged"
         self._totals.add(agent.total.scalars, -1)
-        for leaf in self.tree.leaves.values():
+        for leaf in self._tree.leaves.values():
             leaf.reservations.forget(agent_id)
-            for want in leaf.pending or ():
-                want.unmet.pop(agent_id, None)
+        self._forget_constraints(agent_id)
 
     def change_agent(
         self, agent_id: AgentId, total: Resources, hostname: str, attributes: Attributes
     ) -> None:
-        """Change an agent's total, name and attributes. What is charged on it stays charged.
+        """Change an agent's total, name and attributes; its charges stay. O(frameworks).
 
         Raises:
             ValueError: if `total` does not hold what is charged; nothing is changed then.
         """
-        agent = self.pool.agents[agent_id]
+        agent = self._agents.agents[agent_id]
         free = total - (agent.total - agent.free)
         self._totals.add(agent.total.scalars, -1)
         self._totals.add(total.scalars)
         agent.total, agent.facts = total, facts_of(hostname, attributes)
-        self.pool.set_free(agent, free)
-        self.pool.mark_dirty(agent)
+        self._forget_constraints(agent_id)
+        self._agents.set_free(agent, free)
+        self._agents.mark_dirty(agent)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
-        """Have the agent dealt, or not while it is disconnected."""
-        agent = self.pool.agents[agent_id]
-        self.pool.activate(agent, active)
+        """Deal the agent, or stop dealing it while it is disconnected."""
+        self._agents.activate(self._agents.agents[agent_id], active)
+
+    def earmark(
+        self,
+        agent_id: AgentId,
+        framework_id: FrameworkId,
+        role: Role,
+        amount: Resources,
+        until: float,
+    ) -> None:
+        """Keep so much of the agent for one framework until then."""
+        leaf = self._members.leaf(framework_id, role)
+        self._agents.earmark(self._agents.agents[agent_id], Earmark(leaf, amount, until))
+
+    def drop_earmark(self, agent_id: AgentId) -> None:
+        """Keep nothing of the agent for one framework alone."""
+        self._agents.earmark(self._agents.agents[agent_id], None)
 
     # Roles.
 
     def set_role(self, role: Role, settings: RoleSettings) -> None:
-        """Have the role weigh, and be bounded, as `settings` say, from the next pass on.
-
-        O(agents + frameworks of the role).
-        """
-        self.tree.set_role(role, settings)
-        for node in self.tree.roles[role].nodes() if role in self.tree.roles else ():
+        """Apply settings of a role from the next pass on. O(agents + frameworks of the role)."""
+        self._tree.set_role(role, settings)
+        for node in self._tree.roles[role].nodes() if role in self._tree.roles else ():
             if isinstance(node, Leaf):
-                self._bound(node)
-        self.pool.mark_all_dirty()
+                self._waiters.update_surplus(node)
+        self._agents.mark_all_dirty()
 
     # Frameworks.
 
     def add_framework(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
-        """Add a framework in its roles; it is dealt nothing until it is connected."""
-        assert framework_id not in self._frameworks
-        self._frameworks[framework_id] = {}
-        self._demands[framework_id] = ()
-        for role in roles:
-            self._frameworks[framework_id][role] = self.tree.add(framework_id, role)
+        """Add a framework in its roles; it is dealt nothing until it connects."""
+        self._members.add(framework_id, roles)
 
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
-        """Have the framework in these roles, in this order; it is connected anew after this.
+        """Put the framework in these roles, in this order; it connects anew after this.
 
-        What it holds in a role that it left stays charged there; what it demanded there is
-        forgotten.
+        What it holds in a role that it left stays charged there. Its demand there is dropped.
         """
-        mine = self._frameworks[framework_id]
-        self._demands[framework_id] = tuple(
-            each for each in self.demands(framework_id) if each.role is None or each.role in roles
-        )
-        kept = {role: leaf for role, leaf in mine.items() if role not in roles}
-        self._frameworks[framework_id] = {
-            role: mine[role] if role in mine else self.tree.add(framework_id, role)
-            for role in roles
-        }
-        for role in roles:
-            self._frameworks[framework_id][role].is_member = True
-        for role, leaf in kept.items():
-            leaf.is_member = False
-            self._frameworks[framework_id][role] = leaf
+        for leaf in self._members.set_roles(framework_id, roles):
             self._relist(leaf)
-            self._forget_if_left(leaf)
-        self._demand_in_roles(framework_id)
+            self._members.drop_if_left(leaf)
+        self._distribute_demand(framework_id)
 
     def remove_framework(self, framework_id: FrameworkId) -> None:
-        """Take out a framework that holds nothing any more."""
-        for leaf in self._frameworks.pop(framework_id).values():
-            self._drop(leaf)
-        del self._demands[framework_id]
+        """Remove a framework that holds nothing."""
+        self._members.remove(framework_id)
 
     def connect(self, framework_id: FrameworkId, connected: bool) -> None:
-        """Have the framework dealt to, or not. Its filters go when it disconnects."""
-        for leaf in self._frameworks[framework_id].values():
+        """Deal to the framework, or stop while it is disconnected; that drops its filters."""
+        for leaf in self._members.leaves(framework_id):
             leaf.is_connected = connected
             if not connected:
-                self.pool.forget_filters(leaf)
+                self._agents.forget_filters(leaf)
             self._relist(leaf)
 
     def set_demand(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
-        """Replace what the framework wants; nothing is whole remainders, in all its roles.
+        """Replace the framework's demand; none is whole remainders, in all its roles.
 
-        Agents it could not use before are looked at again. O(agents).
+        Agents that it could not use before are visited again. O(agents).
         """
-        if tuple(demands) == self.demands(framework_id):
-            return
-        self._demands[framework_id] = tuple(demands)
-        self._demand_in_roles(framework_id)
+        if tuple(demands) != self._members.demands(framework_id):
+            self._members.declare(framework_id, demands)
+            self._distribute_demand(framework_id)
 
     def suppress(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
-        """Deal the framework nothing, in these roles or all, until it revives."""
-        for leaf in self._leaves(framework_id, roles):
+        """Deal the framework nothing, in these roles or in all, until it revives."""
+        for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = True
             self._relist(leaf)
 
     def revive(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> None:
-        """Forget the framework's filters and have every agent looked at for it. O(agents)."""
-        for leaf in self._leaves(framework_id, roles):
+        """Drop the framework's filters and visit every agent for it. O(agents)."""
+        for leaf in self._members.subscribed(framework_id, roles):
             leaf.is_suppressed = False
-            self.pool.forget_filters(leaf)
+            self._agents.forget_filters(leaf)
             leaf.reasons.clear()
             self._relist(leaf)
             if leaf.is_listed:
-                self.pool.mark_all_dirty(leaf)
+                self._agents.mark_all_dirty(leaf)
 
-    # Ending offers.
+    # Offers.
 
     def settle_offers(
         self,
@@ -195,7 +214,7 @@ class Allocator(Charges):
     ) -> None:
         """End offers of one agent: free what no task uses, and count the demand down.
 
-        Tasks are charged by `launch` before. O(log n + agents if other agents may fit now).
+        Tasks are charged by `charges.launch` before. O(log n + agents if others may fit now).
 
         Args:
             framework_id: the framework that had the offers.
@@ -209,60 +228,62 @@ class Allocator(Charges):
                 it; None sets no filter.
             offers: how many offers ended.
         """
-        leaf = self._frameworks[framework_id][role]
-        agent = self.pool.agents[agent_id]
+        leaf = self._members.leaf(framework_id, role)
+        agent = self._agents.agents[agent_id]
         if unused and refused_until is not None and leaf.is_connected:
             agent.filters.add(leaf, unused, refused_until)
-            self.pool.wake_at(agent_id, refused_until)
+            self._agents.wake_at(agent_id, refused_until)
         if unused:
-            self._free(agent_id, unused)
-            self.tree.withdraw(leaf, unused.scalars)
-            self._make_room(leaf)
+            self._agents.give_back(agent_id, unused)
+            self._tree.withdraw(leaf, unused.scalars)
+            self._waiters.make_room(leaf)
         slots = sum(number for _, number in units) if units else offers
-        self.tree.count_slots(leaf, len(launched) - slots)
+        self._tree.count_slots(leaf, len(launched) - slots)
         if leaf.pending is not None:
-            self._count(leaf, units, launched, agent.facts)
-        self._forget_if_left(leaf)
+            self._count_down(leaf, units, launched, agent.facts)
+        self._members.drop_if_left(leaf)
 
-    # Deciding.
+    # Passes.
 
     @property
     def has_dirty_agents(self) -> bool:
-        """Whether a pass has anything to look at."""
-        return self.pool.has_dirty_agents
+        """Whether a pass would visit any agent."""
+        return self._agents.is_dirty
 
     @property
     def dirty_agents(self) -> int:
-        """How many agents wait to be looked at."""
-        return self.pool.dirty_count
+        """How many agents wait for a visit."""
+        return self._agents.dirty_count
 
     def next_wakeup(self) -> float | None:
-        """When time alone will unsettle an agent; None if it will not."""
-        return self.pool.next_wakeup()
+        """Return when a filter or an earmark ends next and makes an agent dirty; None if never."""
+        return self._agents.next_wakeup()
 
     def wake(self, now: float) -> None:
-        """Unsettle the agents whose filters or earmarks ran out by `now`."""
-        self.pool.wake(now)
+        """Mark the agents dirty whose filters or earmarks ended by `now`."""
+        self._agents.wake(now)
 
     def run(self, now: float, budget: int = 2000) -> list[Grant]:
-        """Deal unsettled agents until none is left, or about `budget` frameworks were looked at.
+        """Deal dirty agents until none is left, or about `budget` frameworks were checked.
 
-        The rest waits for the next call; `has_dirty_agents` tells. O(looks x log n).
+        The rest waits for the next call; `has_dirty_agents` tells. O(checks x log n).
         """
         if not self._in_pass:
-            if not self.tree.has_willing:
-                self.pool.mark_all_clean()
-            if not self.pool.line_up():
+            if not self._tree.has_willing:
+                self._agents.mark_all_clean()
+            if not self._agents.line_up():
                 return []
             self.passes += 1
-        self.tree.refresh()
+        self._tree.refresh()
         grants: list[Grant] = []
         while budget > 0:
-            found = self.pool.take_dirty()
+            found = self._agents.take_dirty()
             if found is None:
                 break
             agent, leaves = found
-            visit = Visit(agent, self.tree, self.pool, self._rules, self.passes, now)
+            visit = Visit(
+                agent, self._tree, self._agents, self._waiters, self._rules, self.passes, now
+            )
             grants += visit.run(leaves)
             budget -= visit.looks + visit.work + 1
         self._in_pass = self.has_dirty_agents
@@ -270,82 +291,81 @@ class Allocator(Charges):
 
     def check(self) -> None:
         """Assert every invariant: what is charged is exactly what is not free."""
-        self.tree.check()
+        self._tree.check()
         self.absent.check()
         free = self.absent.uncharged()
         held: Amounts = {}
-        for agent in self.pool.agents.values():
+        for agent in self._agents.agents.values():
             assert agent.free <= agent.total, agent.agent_id
             add_amounts(free, agent.free.scalars, 1)
-        for (framework_id, role), leaf in self.tree.leaves.items():
-            assert self._frameworks[framework_id][role] is leaf
-            assert all(want.outstanding >= 0 for want in leaf.pending or ())
-            assert all(agent_id in self.pool.agents for agent_id in leaf.reservations)
+        for key, leaf in self._tree.leaves.items():
+            assert self._members.leaf(*key) is leaf
+            assert all(pending.outstanding >= 0 for pending in leaf.pending or ())
+            assert all(agent_id in self._agents.agents for agent_id in leaf.reservations)
             assert leaf.surplus == (limits.surplus_of(leaf) if leaf.limited else {})
             add_amounts(held, leaf.held, 1)
         for name in {*self._totals.amounts, *free, *held}:
             total = self._totals.amounts.get(name, 0)
             assert free.get(name, 0) + held.get(name, 0) == total, name
-        filters = sum(len(agent.filters) for agent in self.pool.agents.values())
-        assert filters == self.filter_count()
+        filters = sum(len(agent.filters) for agent in self._agents.agents.values())
+        assert filters == self.queries.filter_count()
 
-    # Inside.
+    def _forget_constraints(self, agent_id: AgentId) -> None:
+        for leaf in self._tree.leaves.values():
+            for pending in leaf.pending or ():
+                pending.unmet.pop(agent_id, None)
 
-    def _demand_in_roles(self, framework_id: FrameworkId) -> None:
-        demands = self._demands[framework_id]
-        leaves = self._frameworks[framework_id]
-        first = next(iter(leaves))
-        for role, leaf in leaves.items():
-            mine = [each for each in demands if (each.role or first) == role]
-            self._want(leaf, mine if demands else None)
+    def _distribute_demand(self, framework_id: FrameworkId) -> None:
+        for leaf, demands in self._members.demands_by_leaf(framework_id):
+            self._set_pending(leaf, demands)
 
-    def _want(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
-        wants = None if demands is None else carried(leaf.pending or (), demands)
-        # Who waits for a limit is looked at for all that it wants, to wait anew.
-        is_new = bool(leaf.waits_at) or shapes(wants) != shapes(leaf.pending)
-        self.tree.unpark(leaf)
-        self.tree.set_pending(leaf, wants)
+    def _set_pending(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
+        pending = None if demands is None else carried(leaf.pending or (), demands)
+        # Agents are visited for all demand of a leaf that waits for a limit, so it waits anew.
+        is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
+        self._tree.unpark(leaf)
+        self._tree.set_pending(leaf, pending)
         leaf.reasons.clear()
-        self._bound(leaf)
-        self._look_again(leaf, is_new=is_new)
+        self._waiters.update_surplus(leaf)
+        self._visit_for(leaf, is_new=is_new)
         if is_new:
-            self.pool.release_reservations(leaf)
-            self.pool.mark_withheld_dirty()
+            self._agents.release_reservations(leaf)
+            self._agents.mark_withheld_dirty()
 
-    def _count(
+    def _count_down(
         self, leaf: Leaf, units: Units, launched: Sequence[Resources], facts: Mapping[str, str]
     ) -> None:
-        """Count what is on offer and what is wanted down."""
         assert leaf.pending is not None
         before = shapes(leaf.pending)
         for unit, number in units:
             give_back(leaf.pending, unit, number, facts)
         for task in launched:
             count_down(leaf.pending, task, facts)
-        self._bound(leaf)
-        self._look_again(leaf, is_new=shapes(leaf.pending) != before)
-        self.pool.recheck_scarce(leaf)
+        self._waiters.update_surplus(leaf)
+        self._visit_for(leaf, is_new=shapes(leaf.pending) != before)
+        self._agents.recheck_scarce(leaf)
 
-    def _look_again(self, leaf: Leaf, *, is_new: bool) -> None:
-        """Have agents looked at for a leaf whose wants changed; `is_new`: that others may do."""
+    def _visit_for(self, leaf: Leaf, *, is_new: bool) -> None:
+        """Visit agents for a leaf whose demand changed; `is_new`: other agents may fit now."""
         if leaf.parked_by is not None and not limits.is_blocked(leaf):
-            self.tree.unpark(leaf)
+            self._tree.unpark(leaf)
             is_new = True
         if not self._relist(leaf) and leaf.is_listed and is_new:
-            self.pool.mark_all_dirty(leaf)
-
-    def _is_one_offer(self, grant: Grant) -> bool:
-        wants = self.tree.leaves[grant.framework_id, grant.role].pending
-        if wants is None:
-            return False
-        most = {want.demand.unit: want.demand.max_per_offer for want in wants}
-        bounds = ((number, most.get(unit)) for unit, number in grant.units)
-        return all(bound is None or number <= bound for number, bound in bounds)
+            self._agents.mark_all_dirty(leaf)
 
     def _relist(self, leaf: Leaf) -> bool:
-        newly = self.tree.relist(leaf)
+        newly = self._tree.relist(leaf)
         if newly:
-            self.pool.mark_all_dirty(leaf)
+            self._agents.mark_all_dirty(leaf)
         elif not leaf.is_listed:
-            self.pool.release_reservations(leaf)
+            self._agents.release_reservations(leaf)
         return newly
+
+    def _is_one_offer(self, grant: Grant) -> bool:
+        """Return whether no shape of the grant has more units than an offer of it may have."""
+        pending = self._members.leaf(grant.framework_id, grant.role).pending
+        if pending is None:
+            return False
+        most = {each.demand.unit: each.demand.max_per_offer for each in pending}
+        bounds = ((number, most.get(unit)) for unit, number in grant.units)
+        return all(bound is None or number <= bound for number, bound in bounds)

@@ -71,7 +71,7 @@ def _whatever_the_agent(leaf: Leaf) -> PassedOver | None:
         )
         return PassedOver(Cause.NO_DEMAND, 0, f"it wants {wanted}", leaf.role)
     if leaf.parked_by is not None:
-        bound = next((each for _, each in limits.barriers(leaf) if each is not None), None)
+        bound = next((each for _, each in limits.blocked_demand(leaf) if each is not None), None)
         if bound is not None:
             return PassedOver(Cause.LIMIT, 0, str(AtLimit.of(*bound)), leaf.role, bound[0].role)
     return None

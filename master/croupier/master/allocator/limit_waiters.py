@@ -1,49 +1,63 @@
-"""Who waits for room under a limit.
+"""Frameworks that wait for headroom under a limit.
 
-A want for which a limit has no room waits at the role whose limit that is; a framework all of
-whose wants wait is parked: it stands in no order. When room returns below a role, whoever
-waits there is looked at. Of the limits that bar a want the nearest alone is watched: as long
-as that has no room the others do not matter.
+Pending demand that a limit leaves no room for waits at the role with that limit. A framework is
+parked, and stands in no order, while all its pending demand waits. When room returns below a
+role, the frameworks that wait there are checked again. Of several limits in the way only the
+nearest is watched: while it has no room, the others do not matter.
 """
 
 from __future__ import annotations
 
 from croupier.master.allocator import limits
+from croupier.master.allocator.agent_pool import AgentPool
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.tree import Tree
 
 
-def bar(leaf: Leaf, tree: Tree, *, is_cut: bool = False) -> bool:
-    """Have what limits bar to the leaf wait, if there is any; whether there is.
+class LimitWaiters:
+    """Parks frameworks at limits, and has agents visited for them when room returns."""
 
-    If that is all that it wants, the leaf is parked.
+    def __init__(self, tree: Tree, agents: AgentPool) -> None:
+        """Watch the limits of the roles in `tree`."""
+        self._tree, self._agents = tree, agents
 
-    With `is_cut` the limits have some room, but what they leave of an agent is not worth an
-    offer: then any room more may be.
-    """
-    found = limits.barriers(leaf)
-    bounds = [bound for _, bound in found if bound is not None]
-    if is_cut:
-        leaf.wait_at(leaf.limited, [want for want, _ in found])
-    else:
-        barred = [want for want, bound in found if bound is not None]
-        leaf.wait_at(dict.fromkeys(pool for pool, _ in bounds), barred)
-    leaf.parked_by = bounds[0][0] if bounds and len(bounds) == len(found) else None
-    tree.relist(leaf)
-    return bool(leaf.waits_at)
+    def park(self, leaf: Leaf, *, is_cut: bool = False) -> bool:
+        """Make the pending demand that limits block wait; return whether any does.
 
+        With `is_cut` limits leave some headroom, but less of an agent than is worth an offer:
+        then all pending demand waits for any more headroom.
+        """
+        found = limits.blocked_demand(leaf)
+        bounds = [bound for _, bound in found if bound is not None]
+        if is_cut:
+            leaf.wait_at(leaf.limited, [demand for demand, _ in found])
+        else:
+            blocked = [demand for demand, bound in found if bound is not None]
+            leaf.wait_at(dict.fromkeys(role for role, _ in bounds), blocked)
+        leaf.parked_by = bounds[0][0] if bounds and len(bounds) == len(found) else None
+        self._tree.relist(leaf)
+        return bool(leaf.waits_at)
 
-def admitted(leaf: Leaf, tree: Tree) -> list[Leaf]:
-    """Those who wait no more, after `leaf` gave something back. O(who waits above it)."""
-    waiting = dict.fromkeys(each for pool in leaf.limited for each in pool.waiting)
-    return [each for each in waiting if _admit(each, tree)]
+    def update_surplus(self, leaf: Leaf) -> None:
+        """Recompute what limits do not count of the leaf's offers; admit if that is now more."""
+        if self._tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
+            self._admit_all(leaf)
 
+    def make_room(self, leaf: Leaf) -> None:
+        """Admit frameworks after `leaf` released something. O(frameworks that wait above it)."""
+        self._tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {})
+        self._admit_all(leaf)
 
-def _admit(leaf: Leaf, tree: Tree) -> bool:
-    for want, bound in limits.barriers(leaf):
-        if bound is None and (want in leaf.barred or leaf.parked_by is not None):
-            tree.unpark(leaf)
-            return True
-    # What was watched may have room, but another limit none.
-    bar(leaf, tree)
-    return False
+    def _admit_all(self, leaf: Leaf) -> None:
+        waiting = dict.fromkeys(each for role in leaf.limited for each in role.waiting)
+        for each in [each for each in waiting if self._admit(each)]:
+            self._agents.mark_all_dirty(each)
+
+    def _admit(self, leaf: Leaf) -> bool:
+        for demand, bound in limits.blocked_demand(leaf):
+            if bound is None and (demand in leaf.blocked or leaf.parked_by is not None):
+                self._tree.unpark(leaf)
+                return True
+        # The watched limit may have room, but another one none.
+        self.park(leaf)
+        return False

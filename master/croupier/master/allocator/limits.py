@@ -33,6 +33,11 @@ def counted(pool: RoleNode, name: str) -> int:
     return pool.held.get(name, 0) - pool.surplus.get(name, 0)
 
 
+def exceeded(role: RoleNode) -> set[str]:
+    """Return the resources of which the role holds more than its limit."""
+    return {name for name, most in role.settings.limit.items() if counted(role, name) > most}
+
+
 def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
     """How many units the limits leave room for, at most `most`."""
     for name, milli in unit.items():
@@ -89,10 +94,10 @@ def surplus_of(leaf: Leaf) -> Amounts:
 
 def is_blocked(leaf: Leaf) -> bool:
     """Whether limits leave room for nothing that the leaf wants."""
-    return all(bound is not None for _, bound in barriers(leaf))
+    return all(bound is not None for _, bound in blocked_demand(leaf))
 
 
-def barriers(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]]:
+def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]]:
     """For each want that is not met, what bars it; None is nothing.
 
     Whole remainders are one want, None.

@@ -165,7 +165,7 @@ class Leaf(Node):
         is_suppressed: whether it asked for none.
         is_listed: whether it stands in the order of its role.
         parked_by: the role whose limit it waits for, when limits leave it nothing.
-        barred: its wants that wait for room under limits; None is that for whole remainders.
+        blocked: its wants that wait for room under limits; None is that for whole remainders.
         waits_at: the roles whose limits those are.
         limited: the roles at or above it that have limits.
         holds: the agents that are kept for it.
@@ -174,7 +174,7 @@ class Leaf(Node):
     """
 
     __slots__ = (
-        "barred",
+        "blocked",
         "filters",
         "framework_id",
         "is_connected",
@@ -202,7 +202,7 @@ class Leaf(Node):
         self.is_suppressed = False
         self.is_listed = False
         self.parked_by: RoleNode | None = None
-        self.barred: tuple[PendingDemand | None, ...] = ()
+        self.blocked: tuple[PendingDemand | None, ...] = ()
         self.waits_at: tuple[RoleNode, ...] = ()
         self.limited: tuple[RoleNode, ...] = ()
         self.reasons = Reasons()
@@ -236,11 +236,11 @@ class Leaf(Node):
             and self.has_pending
         )
 
-    def wait_at(self, pools: Iterable[RoleNode], barred: Iterable[PendingDemand | None]) -> None:
-        """Wait for room for the wants `barred` at these roles, and nowhere else."""
+    def wait_at(self, pools: Iterable[RoleNode], blocked: Iterable[PendingDemand | None]) -> None:
+        """Wait for room for the wants `blocked` at these roles, and nowhere else."""
         for pool in self.waits_at:
             del pool.waiting[self]
-        self.waits_at, self.barred = tuple(pools), tuple(barred)
+        self.waits_at, self.blocked = tuple(pools), tuple(blocked)
         for pool in self.waits_at:
             pool.waiting[self] = None
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from croupier.master.allocator.agent_pool import Earmark, PooledAgent
-from croupier.master.allocator.allocator import Allocator
+from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
 from croupier.master.allocator.entitlements import Standings, may_preempt
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
 from croupier.master.allocator.preemption import Holdings as KnownHoldings
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
+from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
 
@@ -38,11 +38,10 @@ class _Going:
 class Preemptor:
     """Looks for who starves, plans, and keeps the books of what is under way."""
 
-    def __init__(self, allocator: Allocator, rules: PreemptionRules) -> None:
+    def __init__(self, tree: Tree, agents: AgentPool, rules: PreemptionRules) -> None:
         """Nothing is under way."""
         self.rules = rules
-        self._allocator = allocator
-        self._tree, self._pool = allocator.tree, allocator.pool
+        self._tree, self._pool = tree, agents
         self._starvation = Starvation(self._tree, rules)
         self._going: dict[VictimKey, _Going] = {}
         self._tried: dict[Leaf, float] = {}
@@ -95,9 +94,10 @@ class Preemptor:
                 plans.append(found)
         return plans
 
-    def tell(self, leaf: Leaf, now: float) -> str | None:
+    def tell(self, framework_id: FrameworkId, role: Role, now: float) -> str | None:
         """Whether and when room is made for a framework that waits; None without preemption."""
-        if not self.is_possible or not leaf.is_willing:
+        leaf = self._tree.leaves.get((framework_id, role))
+        if leaf is None or not self.is_possible or not leaf.is_willing:
             return None
         if not may_preempt(leaf, self.rules.is_on):
             return f"off for role {leaf.role}: no room is made for it"

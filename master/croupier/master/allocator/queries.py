@@ -1,144 +1,162 @@
-"""What the allocator knows, for those who ask: it changes nothing.
-
-Who holds what, who is entitled to what, and why somebody has no more.
-"""
+"""Read-only queries of the allocator: who holds what, who is entitled to what, and why."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import KeysView, Mapping
+from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator import explain, limits
-from croupier.master.allocator.absent_agents import AbsentAgents
 from croupier.master.allocator.agent_pool import AgentPool
-from croupier.master.allocator.node import Amounts, Leaf, RoleNode, add_amounts
-from croupier.master.allocator.policies import Policy
+from croupier.master.allocator.memberships import Memberships
+from croupier.master.allocator.node import Amounts, Leaf, add_amounts
 from croupier.master.allocator.reasons import PassedOver
 from croupier.master.allocator.rules import Rules
-from croupier.master.allocator.share import Totals
 from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.what_if import WhatIf
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
-from croupier.model.resources import Resources
+from croupier.model.resources import NOTHING, Resources
 from croupier.model.roles import RoleSettings
 
 
-class Account:
-    """The books: agents, the tree of roles, and each framework's place in it.
+@dataclass(frozen=True, slots=True)
+class RoleUsage:
+    """What a role holds, with everything below it.
 
     Attributes:
-        tree: who holds what, for those who only look.
-        pool: what agents have free, the same.
-        absent: agents that have not returned to this master, the same.
+        frameworks: how many frameworks subscribe to it, or still hold something in it.
     """
 
-    def __init__(
-        self, policy: Policy | None, rules: Rules, roles: Mapping[Role, RoleSettings] | None
-    ) -> None:
-        """Open empty books."""
-        self._rules = rules
-        self._totals = Totals()
-        self.absent = AbsentAgents(self._totals)
-        self.tree = Tree(self._totals, policy, roles)
-        self.pool = AgentPool(rules.order, rules.seed, rules.scarce)
-        self._frameworks: dict[FrameworkId, dict[Role, Leaf]] = {}
-        self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
+    used: Resources = NOTHING
+    offered: Resources = NOTHING
+    frameworks: int = 0
 
-    def free(self, agent_id: AgentId) -> Resources:
-        """What is free on the agent."""
-        return self.pool.agents[agent_id].free
 
-    def roles(self) -> Mapping[Role, RoleSettings]:
-        """What operators have set."""
-        return self.tree.settings
+class Queries:
+    """Answers questions about an allocator; changes nothing that decides."""
 
-    def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
-        """What the framework wants now, counted down by what it launched."""
-        leaves = self._frameworks[framework_id]
-        told = []
-        seen: dict[Role, int] = {}
-        for demand in self._demands[framework_id]:
-            leaf = leaves[demand.role or next(iter(leaves))]
-            place = seen.get(leaf.role, 0)
-            seen[leaf.role] = place + 1
-            assert leaf.pending is not None
-            told.append(leaf.pending[place].demand)
-        return tuple(told)
+    def __init__(self, tree: Tree, agents: AgentPool, members: Memberships, rules: Rules) -> None:
+        """Answer from these parts of an allocator."""
+        self._tree, self._agents, self._members, self._rules = tree, agents, members, rules
 
-    def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
-        """In words, which limit a launch of `amount` would break; empty if none.
-
-        What was offered is within all limits, unless they were lowered since, or the framework
-        has declared since that it wants less.
-        """
-        leaf = self._frameworks[framework_id][role]
-        return limits.excess(leaf, amount.scalars) if leaf.limited else ""
+    # The cluster.
 
     @property
-    def resource_names(self) -> set[str]:
-        """The scalar resources that any agent has, absent ones included."""
-        return set(self._totals.amounts)
+    def policy(self) -> str:
+        """The name of the policy, as `--policy` takes it."""
+        return self._tree.policy.name
 
     @property
     def total(self) -> Mapping[str, int]:
         """Thousandths of each scalar that all agents have together, absent ones included."""
-        return self._totals.amounts
+        return self._tree.totals.amounts
 
-    def share(self, framework_id: FrameworkId) -> Fraction:
-        """The framework's dominant share of the cluster, all its roles together."""
-        held: Amounts = {}
-        for leaf in self._frameworks[framework_id].values():
-            add_amounts(held, leaf.held, 1)
-        return self._totals.share(held)
-
-    def role_share(self, role: Role) -> Fraction:
-        """The role's dominant share of the cluster, before its weight."""
-        pool = self.tree.roles.get(role)
-        return self._totals.share(pool.held) if pool is not None else Fraction(0)
-
-    def role_entitlement(self, role: Role) -> Fraction:
-        """What part of the cluster the role is entitled to now; 0 if nobody in it wants any."""
-        self.tree.refresh()
-        pool = self.tree.roles.get(role)
-        return self.tree.entitlement(pool) if pool is not None else Fraction(0)
-
-    def entitlement(self, framework_id: FrameworkId) -> Fraction:
-        """What part of the cluster the framework is entitled to, all its roles together."""
-        self.tree.refresh()
-        leaves = self._frameworks[framework_id].values()
-        return sum((self.tree.entitlement(leaf) for leaf in leaves), Fraction(0))
-
-    def pools(self) -> Iterator[RoleNode]:
-        """The nodes of all roles that have frameworks, in the order in which they came."""
-        yield from self.tree.roles.values()
-
-    def is_suppressed(self, framework_id: FrameworkId) -> bool:
-        """Whether the framework asked for no offers in any role."""
-        leaves = self._frameworks[framework_id].values()
-        return all(leaf.is_suppressed for leaf in leaves if leaf.is_member)
+    def free(self, agent_id: AgentId) -> Resources:
+        """Return what is free on the agent."""
+        return self._agents.agents[agent_id].free
 
     def filter_count(self) -> int:
-        """How many agents are refused by some framework, counted once for each."""
-        return sum(leaf.filters for leaf in self.tree.leaves.values())
+        """Return how many filters there are, at most one for each framework and agent."""
+        return sum(leaf.filters for leaf in self._tree.leaves.values())
+
+    # Roles.
+
+    def roles(self) -> Mapping[Role, RoleSettings]:
+        """Return the settings that operators made."""
+        return self._tree.settings
+
+    def roles_in_use(self) -> KeysView[Role]:
+        """Return the roles that have frameworks at or below them, in the order of arrival."""
+        return self._tree.roles.keys()
+
+    def role_usage(self, role: Role) -> RoleUsage:
+        """Return what the role holds. O(nodes below it)."""
+        node = self._tree.roles.get(role)
+        if node is None:
+            return RoleUsage()
+        offered = {name: milli - node.used.get(name, 0) for name, milli in node.held.items()}
+        frameworks = {each.framework_id for each in node.nodes() if isinstance(each, Leaf)}
+        return RoleUsage(Resources(node.used), Resources(offered), len(frameworks))
+
+    def used_by_role(self) -> dict[Role, Mapping[str, int]]:
+        """Return thousandths of each scalar that tasks in and below each role use."""
+        return {role: node.used for role, node in self._tree.roles.items()}
+
+    def role_share(self, role: Role) -> Fraction:
+        """Return the role's dominant share of the cluster, before its weight."""
+        node = self._tree.roles.get(role)
+        return self._tree.totals.share(node.held) if node is not None else Fraction(0)
+
+    def role_entitlement(self, role: Role) -> Fraction:
+        """Return the role's entitlement; 0 if no framework in it wants or holds anything."""
+        self._tree.refresh()
+        node = self._tree.roles.get(role)
+        return self._tree.entitlement(node) if node is not None else Fraction(0)
+
+    def what_if(self, changes: Mapping[Role, RoleSettings]) -> WhatIf:
+        """Return the entitlements as they would be with other settings of some roles."""
+        return WhatIf(self._tree, changes)
+
+    def over_limit(self, role: Role) -> set[str]:
+        """Return the resources of which the role holds more than its limit."""
+        node = self._tree.roles.get(role)
+        return limits.exceeded(node) if node is not None else set()
+
+    # Frameworks.
+
+    def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
+        """Return what the framework still demands: declared, less what it launched."""
+        return self._members.demands(framework_id)
+
+    def roles_of(self, framework_id: FrameworkId) -> list[Role]:
+        """Return the roles that it subscribes to, and those left in which it holds something."""
+        return [leaf.role for leaf in self._members.leaves(framework_id)]
+
+    def suppressed_roles(self, framework_id: FrameworkId) -> tuple[Role, ...]:
+        """Return the roles in which the framework suppressed offers."""
+        subscribed = self._members.subscribed(framework_id)
+        return tuple(leaf.role for leaf in subscribed if leaf.is_suppressed)
+
+    def is_suppressed(self, framework_id: FrameworkId) -> bool:
+        """Return whether the framework suppressed offers in all its roles."""
+        return all(leaf.is_suppressed for leaf in self._members.subscribed(framework_id))
+
+    def share(self, framework_id: FrameworkId) -> Fraction:
+        """Return the framework's dominant share of the cluster, all its roles together."""
+        held: Amounts = {}
+        for leaf in self._members.leaves(framework_id):
+            add_amounts(held, leaf.held, 1)
+        return self._tree.totals.share(held)
+
+    def entitlement(self, framework_id: FrameworkId) -> Fraction:
+        """Return the framework's entitlement, all its roles together."""
+        self._tree.refresh()
+        leaves = self._members.leaves(framework_id)
+        return sum((self._tree.entitlement(leaf) for leaf in leaves), Fraction(0))
+
+    def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
+        """Return which limit a launch of `amount` would break, in words; empty if none.
+
+        An offer is within all limits. A launch from it may not be if a limit was lowered since,
+        or if the framework has since declared less demand.
+        """
+        leaf = self._members.leaf(framework_id, role)
+        return limits.excess(leaf, amount.scalars) if leaf.limited else ""
 
     def explain(
         self, framework_id: FrameworkId, agent_id: AgentId | None = None, now: float = 0.0
     ) -> list[PassedOver]:
-        """Why the framework is not dealt more, the latest cause of each role first.
+        """Return why the framework is not dealt more, the latest cause of each role first.
 
-        With `agent_id`, what keeps it from that agent at this moment.
+        With `agent_id`, return what keeps it from that agent now.
         """
-        self.tree.refresh()
-        told: list[PassedOver] = []
-        for leaf in self._leaves(framework_id, ()):
-            agent = None if agent_id is None else self.pool.agents[agent_id]
-            if agent is None:
-                told += explain.of_leaf(leaf, self.tree, self.pool)
+        self._tree.refresh()
+        found: list[PassedOver] = []
+        for leaf in self._members.subscribed(framework_id):
+            if agent_id is None:
+                found += explain.of_leaf(leaf, self._tree, self._agents)
             else:
-                told.append(explain.of_agent(leaf, agent, self.tree, self._rules, now))
-        return told
-
-    def _leaves(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
-        leaves = self._frameworks[framework_id]
-        members = [leaf for leaf in leaves.values() if leaf.is_member]
-        return [leaf for leaf in members if not roles or leaf.role in roles]
+                agent = self._agents.agents[agent_id]
+                found.append(explain.of_agent(leaf, agent, self._tree, self._rules, now))
+        return found

@@ -172,7 +172,7 @@ def _check_described(state: State, framework: Framework) -> None:
 
 def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
     """Hold a task against limits that were lowered after its offer was made."""
-    over = state.allocator.excess(offer.framework_id, offer.role, task.resources)
+    over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:
         raise Conflict(f"task {task.task_id} would go over a limit: {over}")
 
@@ -195,7 +195,7 @@ def _launch(
     )
     # What the offer held the task holds now.
     place = (offer.framework_id, offer.role, offer.agent_id)
-    state.allocator.launch(*place, info.resources)
+    state.allocator.charges.launch(*place, info.resources)
     task.is_charged = True
     state.add_task(task)
     yield Save(task.record())

@@ -187,8 +187,7 @@ def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[E
     """Stop dealing an agent, and give up what is kept of it for a framework."""
     yield from stop_dealing(state, agent, message, now)
     if agent.in_pool:
-        pool = state.allocator.pool
-        pool.earmark(pool.agents[agent.agent_id], None)
+        state.allocator.drop_earmark(agent.agent_id)
 
 
 def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:

@@ -181,7 +181,7 @@ def _check_levels(state: State, event: Subscribe) -> None:
         Conflict: if there would be too many.
     """
     new = {path for role in event.roles for path in (*ancestors(role), role)}
-    known = state.allocator.tree.roles
+    known = state.allocator.queries.roles_in_use()
     added = sum(path not in known for path in new)
     # A framework that returns with the roles that it has had adds none.
     if added and len(known) + added > state.settings.role_levels:

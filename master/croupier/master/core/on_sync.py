@@ -92,7 +92,7 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
 
 
 def _fits(state: State, task: Task) -> bool:
-    return task.info.resources <= state.allocator.free(task.agent_id)
+    return task.info.resources <= state.allocator.queries.free(task.agent_id)
 
 
 def _on_listed(

@@ -46,7 +46,7 @@ def too_many_kinds(kinds: tuple[str, ...]) -> Conflict:
 def _scalars_of_others(state: State, event: Register) -> set[str]:
     agent = state.agents.get(event.agent_id)
     own = agent.total if agent is not None and agent.in_pool else None
-    total = state.allocator.total
+    total = state.allocator.queries.total
     return {name for name, milli in total.items() if own is None or milli != own[name]}
 
 

@@ -6,7 +6,6 @@ from collections.abc import Generator, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import nsmallest
 
-from croupier.master.allocator.limits import counted
 from croupier.master.allocator.what_if import WhatIf
 from croupier.master.core.effects import Effect, Happened, Save
 from croupier.master.core.facts import RoleChanged
@@ -62,7 +61,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
         """Change the roles and return how they stood before and stand after it."""
         wanted = _judged(state, self)
-        what_if = WhatIf(state.allocator.tree, wanted)
+        what_if = state.allocator.queries.what_if(wanted)
         others = [role for role in what_if.moved() if role not in wanted]
         named, told = list(wanted), nsmallest(MAX_OTHERS, others)
         tasks = count_tasks(state)
@@ -91,7 +90,7 @@ def _imagined(
 
 def _judged(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
     """The settings that the named roles are to have, if nothing speaks against them."""
-    now = state.allocator.roles()
+    now = state.allocator.queries.roles()
     wanted = changed_settings(event.changes, now, state.initial_roles)
     together = {**now, **wanted}
     claims = check_settings(
@@ -103,7 +102,7 @@ def _judged(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
 
 
 def _set(state: State, role: Role, settings: RoleSettings, event: UpdateRoles) -> Iterator[Effect]:
-    before = state.allocator.roles().get(role, RoleSettings())
+    before = state.allocator.queries.roles().get(role, RoleSettings())
     if settings == before:
         return
     state.allocator.set_role(role, settings)
@@ -116,12 +115,11 @@ def _set(state: State, role: Role, settings: RoleSettings, event: UpdateRoles) -
 
 def _recall(state: State, role: Role, settings: RoleSettings, now: float) -> Iterator[Effect]:
     """Take back offers, the newest first, as far as the role is over its limit by them."""
-    pool = state.allocator.tree.roles.get(role)
-    if pool is None or not settings.limit:
+    if not settings.limit:
         return
     within = [offer for offer in state.offers.values() if is_within(offer.role, role)]
     for offer in reversed(within):
-        over = {n for n, most in settings.limit.items() if counted(pool, n) > most}
+        over = state.allocator.queries.over_limit(role)
         if not over:
             return
         if not over.isdisjoint(offer.resources.scalars):

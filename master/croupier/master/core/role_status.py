@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.master.allocator.node import Leaf
 from croupier.master.core.roles import Cluster
 from croupier.master.core.state import State
 from croupier.model.ids import Role
@@ -43,20 +42,19 @@ def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
 
     A role that no framework has and no operator has set anything of is empty.
     """
-    allocator = state.allocator
-    settings = allocator.roles().get(role, _UNTOUCHED)
-    pool = allocator.tree.roles.get(role)
-    if pool is None:
+    queries = state.allocator.queries
+    settings = queries.roles().get(role, _UNTOUCHED)
+    if role not in queries.roles_in_use():
         return RoleStanding(role, settings)
-    offered = {name: milli - pool.used.get(name, 0) for name, milli in pool.held.items()}
+    usage = queries.role_usage(role)
     return RoleStanding(
         role,
         settings,
-        Resources(pool.used),
-        Resources(offered),
-        allocator.role_share(role),
-        allocator.role_entitlement(role),
-        len({node.framework_id for node in pool.nodes() if isinstance(node, Leaf)}),
+        usage.used,
+        usage.offered,
+        queries.role_share(role),
+        queries.role_entitlement(role),
+        usage.frameworks,
         tasks,
     )
 
@@ -71,8 +69,8 @@ def stand(state: State) -> dict[Role, RoleStanding]:
 
 def known_roles(state: State) -> set[Role]:
     """Every role that has frameworks or settings, and all above those."""
-    found = set(state.allocator.tree.roles)
-    for role in state.allocator.roles():
+    found = set(state.allocator.queries.roles_in_use())
+    for role in state.allocator.queries.roles():
         found.update((role, *ancestors(role)))
     return found
 
@@ -106,15 +104,15 @@ def in_tree_order(roles: Iterable[Role]) -> list[Role]:
 
 def cluster_of(state: State) -> Cluster:
     """What a change of roles is held against. O(agents)."""
-    known = set(state.allocator.resource_names)
+    known = set(state.allocator.queries.total)
     others: set[str] = set()
     for agent in state.agents.values():
         known.update(agent.total.scalars)
         others.update(agent.total.ranges, agent.total.sets)
     return Cluster(
-        dict(state.allocator.total),
+        dict(state.allocator.queries.total),
         frozenset(known),
         frozenset(others - known),
         sum(not agent.in_pool for agent in state.agents.values()),
-        {role: pool.used for role, pool in state.allocator.tree.roles.items()},
+        state.allocator.queries.used_by_role(),
     )

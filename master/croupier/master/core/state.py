@@ -15,7 +15,6 @@ from typing import Literal
 
 from croupier.master.allocator import Allocator
 from croupier.master.allocator.charges import Charge
-from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.core.agents import Agent, AgentState
 from croupier.master.core.byte_budget import ByteBudget
 from croupier.master.core.deadlines import AgentTimeout, Deadline, FailoverTimeout
@@ -67,8 +66,8 @@ class State:
         self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
         self.ended = EndedTasks(settings.completed_tasks)
-        self.preemptor = Preemptor(allocator, settings.preemption)
-        self.initial_roles = dict(allocator.roles())
+        self.preemptor = allocator.preemptor(settings.preemption)
+        self.initial_roles = dict(allocator.queries.roles())
         self.deadlines: Deadlines[Deadline] = Deadlines()
         self.verdicts = ByteBudget(settings.verdict_bytes, settings.all_verdict_bytes)
         self.descriptions = ByteBudget(settings.description_bytes, settings.all_description_bytes)
@@ -186,7 +185,7 @@ class State:
                     place = (task.framework_id, task.role)
                     held.setdefault(place, []).append((task.agent_id, task.info.resources))
         for (framework_id, role), amounts in held.items():
-            self.allocator.charge_absent(framework_id, role, amounts)
+            self.allocator.charges.charge_absent(framework_id, role, amounts)
 
     @property
     def cluster(self) -> str:
@@ -275,9 +274,9 @@ class State:
         """
         amount = task.info.resources
         if task.is_undecided:
-            self.allocator.charge_returned(task.agent_id, [amount])
+            self.allocator.charges.charge_returned(task.agent_id, [amount])
         else:
-            self.allocator.charge(task.framework_id, task.role, task.agent_id, amount)
+            self.allocator.charges.charge(task.framework_id, task.role, task.agent_id, amount)
         task.is_undecided, task.is_charged = False, True
 
     def charge_tasks(self, agent_id: AgentId, tasks: Iterable[Task]) -> None:
@@ -290,9 +289,11 @@ class State:
         undecided = [task for task in charged if task.is_undecided]
         found = [task for task in charged if not task.is_undecided]
         if undecided:
-            self.allocator.charge_returned(agent_id, [task.info.resources for task in undecided])
+            self.allocator.charges.charge_returned(
+                agent_id, [task.info.resources for task in undecided]
+            )
         if found:
-            self.allocator.charge_all(agent_id, map(_charge, found))
+            self.allocator.charges.charge_all(agent_id, map(_charge, found))
         for task in charged:
             task.is_undecided, task.is_charged = False, True
 
@@ -305,7 +306,7 @@ class State:
             else:
                 self.release_task(task)
         if charged:
-            self.allocator.release_all(agent_id, map(_charge, charged))
+            self.allocator.charges.release_all(agent_id, map(_charge, charged))
         for task in charged:
             task.is_charged = False
             self.preemptor.gone((task.framework_id, task.task_id))
@@ -315,10 +316,10 @@ class State:
         place = (task.framework_id, task.role, task.agent_id)
         if task.is_undecided:
             task.is_undecided = False
-            self.allocator.release_absent(*place, task.info.resources)
+            self.allocator.charges.release_absent(*place, task.info.resources)
         if task.is_charged:
             task.is_charged = False
-            self.allocator.release(*place, task.info.resources)
+            self.allocator.charges.release(*place, task.info.resources)
             self.preemptor.gone((task.framework_id, task.task_id))
 
     def slim_task(self, task: Task) -> None:
@@ -414,7 +415,7 @@ class State:
         if agent.in_pool:
             held = sum_of(
                 (
-                    self.allocator.free(agent.agent_id),
+                    self.allocator.queries.free(agent.agent_id),
                     *(offer.resources for offer in agent.offers.values()),
                     *(task.info.resources for task in agent.tasks.values() if task.is_charged),
                 )

@@ -26,7 +26,7 @@ def summarise(state: State) -> Callable[[], Iterator[Known]]:
 
     O(agents + frameworks x demands + tasks + offers).
     """
-    roles = list(state.allocator.roles().items())
+    roles = list(state.allocator.queries.roles().items())
     agents = [
         (agent.agent_id, agent.hostname, agent.total, agent.attributes)
         for agent in state.agents.values()
@@ -64,16 +64,12 @@ def _task(task: Task) -> KnownTask:
 
 
 def _framework(state: State, framework: Framework) -> KnownFramework:
-    framework_id, leaves = framework.framework_id, state.allocator.tree.leaves
+    queries = state.allocator.queries
     return KnownFramework(
-        framework_id,
+        framework.framework_id,
         framework.name,
         framework.roles,
         framework.session or 0,
-        state.allocator.demands(framework_id),
-        tuple(
-            role
-            for role in framework.roles
-            if (leaf := leaves.get((framework_id, role))) is not None and leaf.is_suppressed
-        ),
+        queries.demands(framework.framework_id),
+        queries.suppressed_roles(framework.framework_id),
     )

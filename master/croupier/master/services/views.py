@@ -18,7 +18,7 @@ from croupier.master.recovery import agents_missing, decided_in_s
 from croupier.master.services.agent_views import all_withheld, withheld
 from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.errors import NotFound
-from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources, total_of
 from croupier.model.task import TaskInfo
 from croupier.v1 import framework_pb2, task_pb2
@@ -115,10 +115,10 @@ def view_reasons(
     return pb.ExplainResponse(
         reasons=map(_reason, _reasons(state, framework, agent_id, now)),
         framework=view_framework(state, framework, now),
-        policy=state.allocator.tree.policy.name,
+        policy=state.allocator.queries.policy,
         roles=[
             view_role(stand_role(state, role, tasks[role]))
-            for role in in_tree_order(_roles_of(state, framework))
+            for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
         ],
     )
 
@@ -128,11 +128,11 @@ def _reasons(
 ) -> Iterable[PassedOver]:
     framework_id, roles = framework.framework_id, framework.roles
     if not agent_id:
-        told = state.allocator.explain(framework_id, None, now)
+        told = state.allocator.queries.explain(framework_id, None, now)
         return [*told, *all_withheld(state, roles[0]), *_preemption(state, told, framework, now)]
     why = withheld(state.agents[agent_id])
     if why is None:
-        told = state.allocator.explain(framework_id, agent_id, now)
+        told = state.allocator.queries.explain(framework_id, agent_id, now)
         return [*told, *_preemption(state, told, framework, now)]
     cause, detail = why
     return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
@@ -143,10 +143,8 @@ def _preemption(
 ) -> Iterable[PassedOver]:
     """Whether and when room is made for the framework, for each of its roles that waits."""
     waiting = {passed.role for passed in told if passed.cause is not Cause.ELIGIBLE}
-    leaves = state.allocator.tree.leaves
     for role in framework.roles:
-        leaf = leaves.get((framework.framework_id, role))
-        text = None if leaf is None else state.preemptor.tell(leaf, now)
+        text = state.preemptor.tell(framework.framework_id, role, now)
         if text is not None and role in waiting:
             yield PassedOver(Cause.PREEMPTION, 0, text, role)
 
@@ -160,12 +158,6 @@ def _reason(passed: PassedOver) -> pb.PassedOver:
     elif passed.about:
         wire.about_agent_id = passed.about
     return wire
-
-
-def _roles_of(state: State, framework: Framework) -> list[Role]:
-    """Those it subscribes to, and those that it has left and still holds something in."""
-    leaves = state.allocator.tree.leaves
-    return [role for framework_id, role in leaves if framework_id == framework.framework_id]
 
 
 def view_framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
@@ -183,23 +175,17 @@ def view_framework(state: State, framework: Framework, now: float) -> pb.Framewo
             webui_url=framework.webui_url,
         ),
         state=framework.state.value,
-        suppressed=allocator.is_suppressed(framework_id),
-        suppressed_roles=_suppressed(state, framework),
-        demands=map(demand_to_wire, allocator.demands(framework_id)),
+        suppressed=allocator.queries.is_suppressed(framework_id),
+        suppressed_roles=allocator.queries.suppressed_roles(framework_id),
+        demands=map(demand_to_wire, allocator.queries.demands(framework_id)),
         used=resources_to_wire(_used(framework)),
         offered=resources_to_wire(_offered(framework)),
-        share_ppm=_ppm(allocator.share(framework_id)),
-        entitlement_ppm=_ppm(allocator.entitlement(framework_id)),
+        share_ppm=_ppm(allocator.queries.share(framework_id)),
+        entitlement_ppm=_ppm(allocator.queries.entitlement(framework_id)),
         tasks=len(framework.tasks) - framework.ended,
         offers=len(framework.offers),
         removed_in_ms=None if removed_in_s is None else round(removed_in_s * 1000),
     )
-
-
-def _suppressed(state: State, framework: Framework) -> list[Role]:
-    leaves = state.allocator.tree.leaves
-    mine = ((role, leaves.get((framework.framework_id, role))) for role in framework.roles)
-    return [role for role, leaf in mine if leaf is not None and leaf.is_suppressed]
 
 
 def _outline(info: TaskInfo) -> task_pb2.TaskInfo:

@@ -99,7 +99,7 @@ def _on_engine(vector: Vector, tolerance: Fraction) -> EngineCluster:
     cluster = engine_cluster(vector, "min-sat-entitlement")
     forest = cluster.forest
     holders, asking = split_clients(vector, forest)
-    if cluster.allocator.total != cluster.terms.scalars(vector.capacity):
+    if cluster.allocator.queries.total != cluster.terms.scalars(vector.capacity):
         raise Unreadable("`capacity` is not the sum of `nodes`")
     for client in forest.root.clients():
         cluster.tell_demand(client)

@@ -87,8 +87,8 @@ def limited(world: World, fault: Fault) -> bool:
     The next leader comes soon, agents later, and not all of them were killed.
     """
     leaders = [each.term for each in world.masters if each.term is not None and each.is_up]
-    roles = leaders[0].state.allocator.tree.roles if leaders else {}
-    used = {role: pool.used["cpus"] for role, pool in roles.items() if "cpus" in pool.used}
+    usage = leaders[0].state.allocator.queries.used_by_role() if leaders else {}
+    used = {role: held["cpus"] for role, held in usage.items() if "cpus" in held}
     changes = tuple(
         RoleChange(role, RoleSettings(limit={"cpus": milli}), (Part.LIMIT,))
         for role, milli in used.items()

@@ -18,7 +18,7 @@ F = FrameworkId("f")
 def told(dealing: Dealing, agent: str | None = None) -> PassedOver:
     """What is said first of framework `f`."""
     agent_id = None if agent is None else AgentId(agent)
-    return dealing.allocator.explain(F, agent_id, dealing.now)[0]
+    return dealing.allocator.queries.explain(F, agent_id, dealing.now)[0]
 
 
 @pytest.mark.parametrize("agent", [None, "m"])
@@ -51,7 +51,7 @@ class TestWhateverTheAgent:
         dealing.framework("f", want("cpus:1"), roles=["a", "b"])
         dealing.agent("m", "cpus:4")
         agent_id = None if agent is None else AgentId(agent)
-        cases = {case.role: case for case in dealing.allocator.explain(F, agent_id)}
+        cases = {case.role: case for case in dealing.allocator.queries.explain(F, agent_id)}
         assert cases[Role("b")].cause is Cause.NO_DEMAND
         assert cases[Role("b")].detail == "it wants nothing in this role"
 
@@ -194,7 +194,7 @@ def test_what_is_scarce_is_for_others() -> None:
     dealing.framework("f", want("cpus:1"))
     dealing.framework("g", want("gpus:1;mem:1GB"))
     dealing.agent("m", "cpus:4;gpus:1;mem:1GB")
-    dealing.allocator.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
+    dealing.allocator.charges.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
     assert dealing.deal() == []
     assert told(dealing).cause is told(dealing, "m").cause is Cause.SCARCE
 
@@ -204,7 +204,7 @@ def test_room_was_made_for_another() -> None:
     dealing.framework("f", want("cpus:1"))
     dealing.framework("g", want("cpus:8"))
     dealing.agent("m", "cpus:4")
-    pool, leaf = dealing.allocator.pool, dealing.allocator.tree.leaves
+    pool, leaf = dealing.agents, dealing.tree.leaves
     mark = Earmark(leaf[FrameworkId("g"), Role("g")], amount("cpus:4"), 60.0)
     pool.earmark(pool.agents[AgentId("m")], mark)
     assert dealing.deal() == []
@@ -233,7 +233,7 @@ def test_its_offer_is_as_large_as_it_takes() -> None:
     dealing.framework("f", want("cpus:1", most=2))
     dealing.agent("m", "cpus:4")
     dealing.deal()
-    dealing.allocator.tree.refresh()
+    dealing.tree.refresh()
     assert told(dealing).cause is Cause.IN_USE
 
 
@@ -273,7 +273,7 @@ def test_what_is_known_does_not_grow_with_agents() -> None:
     for number in range(300):
         dealing.agent(f"m{number}", "cpus:4")
     dealing.deal()
-    (leaf,) = dealing.allocator.tree.leaves.values()
+    (leaf,) = dealing.tree.leaves.values()
     assert len(leaf.reasons._cases) == 1
     assert told(dealing).agents == 300
 
@@ -368,5 +368,5 @@ def test_a_limit_is_named_after_it_was_removed() -> None:
     dealing.agent("m", "mem:4GB")
     dealing.deal()
     dealing.set_role("f", role_of())
-    details = {each.detail for each in dealing.allocator.explain(FrameworkId("f"))}
+    details = {each.detail for each in dealing.allocator.queries.explain(FrameworkId("f"))}
     assert "agent m: role f holds mem:0MB of its limit of 1GB" in details

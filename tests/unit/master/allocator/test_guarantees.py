@@ -14,7 +14,7 @@ from tests.harness.allocator_fixture import Dealing, amount, role_of, want
 
 def cpus(dealing: Dealing, *names: str, total: int) -> list[Fraction]:
     """How many cpus frameworks hold, of so many."""
-    return [dealing.allocator.share(FrameworkId(name)) * total for name in names]
+    return [dealing.allocator.queries.share(FrameworkId(name)) * total for name in names]
 
 
 def test_who_is_below_comes_first_however_little_others_have() -> None:
@@ -49,7 +49,7 @@ def test_a_guarantee_that_is_set_far_down_later_is_seen_too() -> None:
     dealing = Dealing()
     dealing.framework("f", want("cpus:1"))
     dealing.framework("g", want("cpus:1"), roles=["g/b/c/d"])
-    dealing.allocator.tree.refresh()
+    dealing.tree.refresh()
     dealing.set_role("g/b/c/d", role_of(guarantee="cpus:6"))
     dealing.agent("m", "cpus:7")
     dealing.fill()
@@ -143,7 +143,7 @@ class TestLargeUnits:
         return dealing
 
     def end(self, dealing: Dealing, name: str, unit: str) -> None:
-        dealing.allocator.release(FrameworkId(name), Role(name), AgentId("m"), amount(unit))
+        dealing.allocator.charges.release(FrameworkId(name), Role(name), AgentId("m"), amount(unit))
 
     def test_room_is_kept_for_who_is_below_its_guarantee(self) -> None:
         dealing = self.contended()
@@ -184,7 +184,7 @@ class TestLargeUnits:
         seen = []
         for second in range(24):
             for name, unit in (("a", self.SMALL), ("a", self.SMALL), ("b", self.LARGE)):
-                if dealing.allocator.role_share(Role(name)):
+                if dealing.allocator.queries.role_share(Role(name)):
                     self.end(dealing, name, unit)
                     dealing.fill()
             dealing.wait(1.0)
@@ -194,7 +194,7 @@ class TestLargeUnits:
 
 def cpus_of(dealing: Dealing, role: str) -> int:
     """How many cpus a role holds."""
-    return dealing.allocator.tree.roles[Role(role)].held.get("cpus", 0) // 1000
+    return dealing.tree.roles[Role(role)].held.get("cpus", 0) // 1000
 
 
 def test_a_guarantee_is_gone_with_the_settings() -> None:
@@ -202,10 +202,10 @@ def test_a_guarantee_is_gone_with_the_settings() -> None:
     dealing.framework("f", want("cpus:1"))
     dealing.framework("g", want("cpus:1"))
     dealing.set_role("g", role_of())
-    assert dealing.allocator.roles() == {}
+    assert dealing.allocator.queries.roles() == {}
     dealing.agent("m", "cpus:6")
     dealing.fill()
-    assert dealing.allocator.role_share(Role("g")) == Fraction(1, 2)
+    assert dealing.allocator.queries.role_share(Role("g")) == Fraction(1, 2)
 
 
 def test_a_guarantee_of_what_is_not_used_gives_nothing_else() -> None:

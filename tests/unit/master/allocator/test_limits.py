@@ -25,7 +25,7 @@ def test_the_nearest_and_the_farthest_limit_both_bind() -> None:
     dealing.framework("g", want("cpus:1"), roles=["a/c"])
     dealing.agent("m", "cpus:9")
     dealing.fill()
-    shares = [dealing.allocator.share(FrameworkId(name)) * 9 for name in "fg"]
+    shares = [dealing.allocator.queries.share(FrameworkId(name)) * 9 for name in "fg"]
     assert shares == [2, 3]
 
 
@@ -197,8 +197,8 @@ class TestOffersBeyondDemand:
         dealing.demand("x", want("cpus:1", 1))
         dealing.accept(dealing.deal()[0])
         place = (FrameworkId("x"), Role("r"))
-        assert dealing.allocator.excess(*place, amount("cpus:1")) == ""
-        told = dealing.allocator.excess(*place, amount("cpus:2"))
+        assert dealing.allocator.queries.excess(*place, amount("cpus:1")) == ""
+        told = dealing.allocator.queries.excess(*place, amount("cpus:2"))
         assert told == "role r uses cpus:3 of its limit of 4"
 
     def test_a_role_that_is_left_counts_no_offers(self) -> None:
@@ -230,7 +230,7 @@ class TestOffersBeyondDemand:
 def test_excess_without_limits_is_nothing() -> None:
     dealing = Dealing()
     dealing.framework("f")
-    assert dealing.allocator.excess(FrameworkId("f"), Role("f"), amount("cpus:1000")) == ""
+    assert dealing.allocator.queries.excess(FrameworkId("f"), Role("f"), amount("cpus:1000")) == ""
 
 
 def test_tasks_that_are_found_are_charged_whatever_the_limit() -> None:
@@ -238,9 +238,9 @@ def test_tasks_that_are_found_are_charged_whatever_the_limit() -> None:
     dealing.framework("f", want("cpus:1"), roles=["r"])
     dealing.agent("m", "cpus:4")
     place = (FrameworkId("f"), Role("r"), AgentId("m"))
-    dealing.allocator.charge(*place, amount("cpus:3"))
+    dealing.allocator.charges.charge(*place, amount("cpus:3"))
     assert dealing.deal() == []
-    dealing.allocator.release(*place, amount("cpus:3"))
+    dealing.allocator.charges.release(*place, amount("cpus:3"))
     assert dealing.dealt() == ["f m cpus:1"]
 
 

@@ -19,7 +19,7 @@ def tasks(dealing: Dealing, resource: str) -> dict[str, int]:
     """How much of a resource each framework holds, in whole units."""
     return {
         str(framework_id): leaf.held.get(resource, 0) // 1000
-        for (framework_id, _), leaf in dealing.allocator.tree.leaves.items()
+        for (framework_id, _), leaf in dealing.tree.leaves.items()
     }
 
 
@@ -81,15 +81,15 @@ class TestDrf:
         """The lighter gets its first unit when the heavier has its times as many."""
         light, heavy = (round(weight * 1000) for weight in weights)
         dealing = Dealing(roles={"a": role_of(weights[0]), "b": role_of(weights[1])})
-        leaves = [dealing.allocator.tree.add(FrameworkId(name), Role(name)) for name in ("a", "b")]
+        leaves = [dealing.tree.add(FrameworkId(name), Role(name)) for name in ("a", "b")]
         dealing.agent("m", "cpus:2000000000000")
-        dealing.allocator.tree.refresh()
+        dealing.tree.refresh()
         for leaf in leaves:
             leaf.is_connected = True
-            dealing.allocator.tree.relist(leaf)
-        dealing.allocator.tree.charge(leaves[0], {"cpus": light})
-        dealing.allocator.tree.charge(leaves[1], {"cpus": heavy - 1})
-        tree = dealing.allocator.tree
+            dealing.tree.relist(leaf)
+        dealing.tree.charge(leaves[0], {"cpus": light})
+        dealing.tree.charge(leaves[1], {"cpus": heavy - 1})
+        tree = dealing.tree
         assert tree.neediest(lambda _: True) is leaves[1]
         tree.charge(leaves[1], {"cpus": 2})
         assert tree.neediest(lambda _: True) is leaves[0]
@@ -99,7 +99,7 @@ class TestDrf:
         picks = []
         for role in ("a", "a/b", "a/b/c/d"):
             dealing = Dealing()
-            tree = dealing.allocator.tree
+            tree = dealing.tree
             dealing.agent("m", "cpus:100;mem:100GB")
             rich, poor, other = (
                 tree.add(FrameworkId(name), Role(path))
@@ -204,7 +204,7 @@ class TestSlots:
         dealing.framework("f", roles=["r"])
         dealing.agent("m", "cpus:1")
         dealing.agent("n", "cpus:1")
-        slots = dealing.allocator.tree.roles
+        slots = dealing.tree.roles
         first, second = dealing.deal()
         assert slots[Role("r")].slots == 2
         dealing.accept(first, "cpus:0.2", "cpus:0.2", "cpus:0.2")
@@ -222,7 +222,7 @@ class TestSlots:
         dealing.decline(two)
         (whole,) = dealing.deal()
         dealing.decline(whole)
-        assert dealing.allocator.tree.roles[Role("r")].slots == 1
+        assert dealing.tree.roles[Role("r")].slots == 1
 
     def test_a_framework_that_leaves_its_role_leaves_no_slots(self) -> None:
         dealing = Dealing(policies.make("slots"))
@@ -232,7 +232,7 @@ class TestSlots:
         (grant,) = dealing.deal()
         dealing.allocator.set_roles(FrameworkId("f"), [Role("other")])
         dealing.decline(grant)
-        assert dealing.allocator.tree.roles[Role("r")].slots == 0
+        assert dealing.tree.roles[Role("r")].slots == 0
 
 
 class TestRandom:
@@ -269,7 +269,7 @@ class TestYarnDrf:
 
     def pick(self, dealing: Dealing, **held: dict[str, int]) -> str:
         """Who is next, when roles of these names hold so much."""
-        tree = dealing.allocator.tree
+        tree = dealing.tree
         dealing.agent("m", "cpus:100;mem:100MB;gpus:100")
         leaves = [tree.add(FrameworkId(name), Role(name)) for name in held]
         tree.refresh()
@@ -338,5 +338,5 @@ def test_fractions_of_entitlements_add_up() -> None:
     dealing.agent("m", "cpus:10;mem:10GB")
     for name, unit in (("a", "cpus:1"), ("b", "cpus:1"), ("c", "mem:1GB")):
         dealing.framework(name, want(unit))
-    due = [dealing.allocator.entitlement(FrameworkId(name)) for name in "abc"]
+    due = [dealing.allocator.queries.entitlement(FrameworkId(name)) for name in "abc"]
     assert due == [Fraction(1, 2)] * 3

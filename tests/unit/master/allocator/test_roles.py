@@ -23,10 +23,10 @@ class TestSetRoles:
         dealing.allocator.suppress(F)
         dealing.allocator.set_roles(F, [B])
         dealing.allocator.check()
-        assert dealing.allocator.role_share(A) == Fraction(1, 4)
+        assert dealing.allocator.queries.role_share(A) == Fraction(1, 4)
         dealing.finish(grant, "cpus:1")
-        assert dealing.allocator.role_share(A) == 0
-        assert A not in dealing.allocator.tree.roles
+        assert dealing.allocator.queries.role_share(A) == 0
+        assert A not in dealing.tree.roles
 
     def test_it_is_offered_nothing_more(self) -> None:
         dealing = Dealing()
@@ -45,9 +45,9 @@ class TestSetRoles:
         (grant,) = dealing.deal()
         dealing.allocator.set_roles(F, [B])
         dealing.accept(grant, "cpus:1")
-        assert dealing.allocator.role_share(A) == Fraction(1, 4)
+        assert dealing.allocator.queries.role_share(A) == Fraction(1, 4)
         dealing.finish(grant, "cpus:1")
-        assert A not in dealing.allocator.tree.roles
+        assert A not in dealing.tree.roles
 
     def test_coming_back_it_goes_on_with_what_it_held(self) -> None:
         dealing = Dealing()
@@ -55,13 +55,13 @@ class TestSetRoles:
         dealing.agent("m", "cpus:4")
         (grant,) = dealing.deal()
         dealing.accept(grant, "cpus:1")
-        leaf = dealing.allocator.tree.leaves[F, A]
+        leaf = dealing.tree.leaves[F, A]
         for roles in ([B], [B, A], [A]):
             dealing.allocator.set_roles(F, roles)
             dealing.allocator.connect(F, True)
             dealing.allocator.check()
-        assert dealing.allocator.tree.leaves[F, A] is leaf
-        assert dealing.allocator.share(F) == Fraction(1, 4)
+        assert dealing.tree.leaves[F, A] is leaf
+        assert dealing.allocator.queries.share(F) == Fraction(1, 4)
         assert [each.role for each in dealing.deal()] == [A]
 
     def test_what_is_launched_stays_counted(self) -> None:
@@ -91,13 +91,13 @@ class TestSetRoles:
         dealing = Dealing()
         dealing.framework("f", want("cpus:1"), roles=["a"])
         dealing.agent("m", "cpus:4")
-        dealing.allocator.charge(F, B, AgentId("m"), amount("cpus:1"))
+        dealing.allocator.charges.charge(F, B, AgentId("m"), amount("cpus:1"))
         dealing.allocator.check()
         assert {grant.role for grant in dealing.deal()} == {A}
         dealing.allocator.set_roles(F, [B])
         dealing.allocator.connect(F, True)
         dealing.allocator.check()
-        dealing.allocator.release(F, B, AgentId("m"), amount("cpus:1"))
+        dealing.allocator.charges.release(F, B, AgentId("m"), amount("cpus:1"))
         assert [grant.role for grant in dealing.deal()] == [B]
 
     def test_removal_takes_all_roles(self) -> None:
@@ -105,7 +105,7 @@ class TestSetRoles:
         dealing.framework("f", roles=["a", "b/c"])
         dealing.allocator.remove_framework(F)
         dealing.allocator.check()
-        assert dealing.allocator.tree.roles == {}
+        assert dealing.tree.roles == {}
 
 
 class TestSuppression:
@@ -114,7 +114,7 @@ class TestSuppression:
         dealing.framework("f", roles=["a", "b"])
         dealing.agent("m", "cpus:4")
         dealing.allocator.suppress(F, [A])
-        assert not dealing.allocator.is_suppressed(F)
+        assert not dealing.allocator.queries.is_suppressed(F)
         assert [grant.role for grant in dealing.deal()] == [B]
 
     def test_all_of_them_are_none(self) -> None:
@@ -122,7 +122,7 @@ class TestSuppression:
         dealing.framework("f", roles=["a", "b"])
         dealing.agent("m", "cpus:4")
         dealing.allocator.suppress(F)
-        assert dealing.allocator.is_suppressed(F)
+        assert dealing.allocator.queries.is_suppressed(F)
         assert dealing.deal() == []
 
     def test_a_role_that_was_left_does_not_count(self) -> None:
@@ -132,7 +132,7 @@ class TestSuppression:
         dealing.accept(dealing.deal()[0], "cpus:1")
         dealing.allocator.set_roles(F, [B])
         dealing.allocator.suppress(F)
-        assert dealing.allocator.is_suppressed(F)
+        assert dealing.allocator.queries.is_suppressed(F)
         dealing.allocator.check()
 
     def test_to_revive_a_role_forgets_its_refusals_alone(self) -> None:
@@ -157,18 +157,18 @@ class TestSetRole:
         dealing.set_role("a", role_of(3))
         dealing.agent("n", "cpus:4")
         dealing.fill()
-        assert dealing.allocator.share(F) == Fraction(3, 4)
+        assert dealing.allocator.queries.share(F) == Fraction(3, 4)
 
     def test_settings_are_told(self) -> None:
         settings = role_of(2, guarantee="cpus:1", limit="cpus:3", mem=4)
         dealing = Dealing(roles={"a": settings})
         dealing.set_role("b/c", settings)
-        assert dealing.allocator.roles() == {"a": settings, "b/c": settings}
+        assert dealing.allocator.queries.roles() == {"a": settings, "b/c": settings}
 
     def test_default_settings_are_none(self) -> None:
         dealing = Dealing(roles={"a": role_of(2)})
         dealing.set_role("a", role_of())
-        assert dealing.allocator.roles() == {}
+        assert dealing.allocator.queries.roles() == {}
 
     def test_settings_outlive_the_frameworks_of_the_role(self) -> None:
         dealing = Dealing()
@@ -197,19 +197,23 @@ class TestShares:
         dealing.framework("f", want("cpus:1", 1, role="a"), want("cpus:1", 1, role="b"), roles="ab")
         dealing.agent("m", "cpus:4")
         dealing.fill()
-        assert dealing.allocator.share(F) == Fraction(1, 2)
-        assert dealing.allocator.role_share(A) == Fraction(1, 4)
+        assert dealing.allocator.queries.share(F) == Fraction(1, 2)
+        assert dealing.allocator.queries.role_share(A) == Fraction(1, 4)
 
     def test_entitlements_of_roles_nobody_is_in_are_nothing(self) -> None:
         dealing = Dealing()
         dealing.framework("f", roles=["a"])
         dealing.agent("m", "cpus:4")
-        assert dealing.allocator.role_entitlement(A) == 1
-        assert dealing.allocator.role_entitlement(C) == dealing.allocator.role_share(C) == 0
+        assert dealing.allocator.queries.role_entitlement(A) == 1
+        assert (
+            dealing.allocator.queries.role_entitlement(C)
+            == dealing.allocator.queries.role_share(C)
+            == 0
+        )
         dealing.allocator.connect(F, False)
-        assert dealing.allocator.role_entitlement(A) == 0
+        assert dealing.allocator.queries.role_entitlement(A) == 0
 
     def test_the_pools_are_those_of_all_roles(self) -> None:
         dealing = Dealing()
         dealing.framework("f", roles=["a/b", "c"])
-        assert [pool.role for pool in dealing.allocator.pools()] == ["a", "a/b", "c"]
+        assert list(dealing.allocator.queries.roles_in_use()) == ["a", "a/b", "c"]

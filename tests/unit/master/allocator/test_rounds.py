@@ -113,9 +113,9 @@ class TestFilters:
             dealing.refuse(*place, amount(refused), until)
         taken = (FrameworkId("g"), Role("g"), AgentId("m"))
         dealing.framework("g", want("cpus:100"))
-        dealing.allocator.charge(*taken, amount("mem:3GB"))
+        dealing.allocator.charges.charge(*taken, amount("mem:3GB"))
         assert dealing.dealt() == []
-        dealing.allocator.release(*taken, amount("mem:1GB"))
+        dealing.allocator.charges.release(*taken, amount("mem:1GB"))
         assert dealing.dealt() == ["f m cpus:4;mem:2GB"]
 
     def test_a_smaller_refusal_does_not_shorten_a_larger_one(self) -> None:
@@ -159,9 +159,9 @@ class TestFilters:
         dealing.framework("f")
         dealing.agent("m", "cpus:1")
         dealing.decline(dealing.deal()[0], 5.0)
-        assert dealing.allocator.filter_count() == 1
+        assert dealing.allocator.queries.filter_count() == 1
         dealing.allocator.connect(FrameworkId("f"), False)
-        assert dealing.allocator.filter_count() == 0
+        assert dealing.allocator.queries.filter_count() == 0
         dealing.allocator.check()
 
     def test_more_room_under_a_limit_breaks_a_filter(self) -> None:
@@ -196,6 +196,6 @@ def test_a_filter_takes_less_than_200_bytes() -> None:
             )
     size = tracemalloc.get_traced_memory()[0] - before
     tracemalloc.stop()
-    assert allocator.filter_count() == 200 * 50
-    print(f"{size / allocator.filter_count():.0f} bytes per filter")
-    assert size / allocator.filter_count() < 200
+    assert allocator.queries.filter_count() == 200 * 50
+    print(f"{size / allocator.queries.filter_count():.0f} bytes per filter")
+    assert size / allocator.queries.filter_count() < 200

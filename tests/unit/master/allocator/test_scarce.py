@@ -44,7 +44,7 @@ class TestScarce:
     def test_why_it_is_kept(self) -> None:
         dealing = with_gpus()
         place = (FrameworkId("g"), Role("g"), AgentId("m"))
-        dealing.allocator.charge(*place, amount("mem:4GB"))
+        dealing.allocator.charges.charge(*place, amount("mem:4GB"))
         assert dealing.deal() == []
         assert dealing.causes("c") == dealing.causes("c", "m") == [Cause.SCARCE]
         assert dealing.why("c", "m") == "has gpus, which is kept for those who ask for it"
@@ -63,7 +63,7 @@ class TestScarceNoMore:
     def make(self) -> Dealing:
         dealing = with_gpus()
         self.place = (FrameworkId("g"), Role("g"), AgentId("m"))
-        dealing.allocator.charge(*self.place, amount("mem:4GB"))
+        dealing.allocator.charges.charge(*self.place, amount("mem:4GB"))
         assert dealing.deal() == []
         return dealing
 
@@ -111,7 +111,7 @@ class TestScarceNoMore:
     def test_it_refused_the_agent(self) -> None:
         dealing = self.make()
         dealing.refuse(*self.place, amount("cpus:4;gpus:1;mem:4GB"), 100.0)
-        dealing.allocator.release(*self.place, amount("mem:1GB"))
+        dealing.allocator.charges.release(*self.place, amount("mem:1GB"))
         dealing.fill()
         assert dealing.free("m") == "mem:1GB;gpus:1"
 
@@ -123,12 +123,12 @@ class TestEarmarks:
         dealing.framework("y", want("cpus:1"))
         dealing.framework("x", want("cpus:4", 1))
         dealing.agent("m", "cpus:10")
-        self.leaf = dealing.allocator.tree.leaves[FrameworkId("x"), Role("x")]
+        self.leaf = dealing.tree.leaves[FrameworkId("x"), Role("x")]
         self.mark(dealing, "cpus:4")
         return dealing
 
     def mark(self, dealing: Dealing, room: str) -> None:
-        pool = dealing.allocator.pool
+        pool = dealing.agents
         pool.earmark(pool.agents[AgentId("m")], Earmark(self.leaf, amount(room), 100.0))
 
     def test_nobody_else_is_dealt_it(self) -> None:
@@ -158,7 +158,7 @@ class TestEarmarks:
         dealing = self.make()
         dealing.fill()
         assert dealing.free("m") == ""
-        assert dealing.allocator.pool.earmarked == {}
+        assert dealing.agents.earmarked == {}
 
     @pytest.mark.parametrize("how", ["suppressed", "gone", "met", "removed", "declined"])
     def test_nothing_is_kept_for_who_does_not_want_it(self, how: str) -> None:
@@ -176,14 +176,14 @@ class TestEarmarks:
         elif how == "removed":
             dealing.allocator.remove_framework(x)
         else:
-            dealing.allocator.pool.forget_earmarks(self.leaf)
+            dealing.agents.forget_earmarks(self.leaf)
         assert dealing.dealt() == ["y m cpus:10"]
 
     def test_part_of_it_may_be_dealt(self) -> None:
         dealing = self.make()
         self.mark(dealing, "cpus:8")
         dealing.fill()
-        assert dealing.allocator.share(FrameworkId("y")) * 10 == 6
+        assert dealing.allocator.queries.share(FrameworkId("y")) * 10 == 6
 
 
 class TestKeeping:
@@ -247,7 +247,7 @@ def test_one_of_two_shapes_that_ask_for_it_is_met() -> None:
     dealing.framework("g", want("gpus:2;mem:2GB", 1), want("gpus:1;mem:1GB", 1))
     dealing.framework("c", want("cpus:1"))
     dealing.agent("m", "cpus:1;gpus:1;mem:1GB")
-    dealing.allocator.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
+    dealing.allocator.charges.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
     assert dealing.deal() == []
     dealing.agent("n", "gpus:1;mem:1GB")
     assert dealing.dealt() == ["g n mem:1GB;gpus:1", "c m cpus:1"]
@@ -259,15 +259,15 @@ def test_an_earmark_ends_in_time_though_the_agent_was_woken_before() -> None:
     dealing.framework("f", want("cpus:1"))
     dealing.framework("g", want("cpus:8"))
     dealing.agent("m", "cpus:2")
-    pool, leaf = dealing.allocator.pool, dealing.allocator.tree.leaves
+    pool, leaf = dealing.agents, dealing.tree.leaves
     for grant in dealing.deal():
         dealing.decline(grant, 10.0)
     place = (FrameworkId("f"), Role("f"), AgentId("m"))
-    dealing.allocator.charge(*place, amount("cpus:2"))
+    dealing.allocator.charges.charge(*place, amount("cpus:2"))
     mark = Earmark(leaf[FrameworkId("g"), Role("g")], amount("cpus:2"), 50.0)
     pool.earmark(pool.agents[AgentId("m")], mark)
     dealing.wait(10.0)
     dealing.deal()
     dealing.wait(40.0)
-    dealing.allocator.release(*place, amount("cpus:2"))
+    dealing.allocator.charges.release(*place, amount("cpus:2"))
     assert dealing.takers() == ["f"]

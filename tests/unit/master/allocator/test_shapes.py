@@ -211,7 +211,7 @@ class TestPorts:
         dealing.framework("f", want("cpus:1;ports:4", 1))
         dealing.agent("m", "cpus:4;ports:[1-4]")
         dealing.fill()
-        assert dealing.allocator.share(FrameworkId("f")) * 4 == 1
+        assert dealing.allocator.queries.share(FrameworkId("f")) * 4 == 1
 
 
 class TestConstraints:
@@ -255,5 +255,5 @@ class TestConstraints:
         dealing.framework("f", want("cpus:1", 2), want("mem:1GB", 1, role="b"), roles=["a", "b"])
         dealing.agent("m", "cpus:4;mem:4GB")
         dealing.fill()
-        shares = [dealing.allocator.role_share(Role(role)) for role in ("a", "b")]
+        shares = [dealing.allocator.queries.role_share(Role(role)) for role in ("a", "b")]
         assert [str(share) for share in shares] == ["1/2", "1/4"]

@@ -1,0 +1,119 @@
+"""Each framework's leaf in each of its roles, and the demand that it declared.
+
+A role that a framework has left keeps its leaf as long as the framework holds anything there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.tree import Tree
+from croupier.model.demand import Demand
+from croupier.model.ids import FrameworkId, Role
+
+
+class Memberships:
+    """The frameworks in their roles."""
+
+    def __init__(self, tree: Tree, agents: AgentPool) -> None:
+        """Start without frameworks."""
+        self._tree, self._agents = tree, agents
+        self._leaves: dict[FrameworkId, dict[Role, Leaf]] = {}
+        self._demands: dict[FrameworkId, tuple[Demand, ...]] = {}
+
+    def add(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
+        """Add a framework in its roles."""
+        assert framework_id not in self._leaves
+        self._leaves[framework_id] = {role: self._tree.add(framework_id, role) for role in roles}
+        self._demands[framework_id] = ()
+
+    def remove(self, framework_id: FrameworkId) -> None:
+        """Remove a framework that holds nothing."""
+        for leaf in self._leaves.pop(framework_id).values():
+            self._drop(leaf)
+        del self._demands[framework_id]
+
+    def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> list[Leaf]:
+        """Put the framework in `roles`, in this order; return the leaves of roles that it left.
+
+        Demand in a role that it left is dropped.
+        """
+        before = self._leaves[framework_id]
+        self._demands[framework_id] = tuple(
+            each for each in self.demands(framework_id) if each.role is None or each.role in roles
+        )
+        left = {role: leaf for role, leaf in before.items() if role not in roles}
+        leaves = {role: before.get(role) or self._tree.add(framework_id, role) for role in roles}
+        for leaf in leaves.values():
+            leaf.is_member = True
+        for leaf in left.values():
+            leaf.is_member = False
+        self._leaves[framework_id] = leaves | left
+        return list(left.values())
+
+    def leaf(self, framework_id: FrameworkId, role: Role) -> Leaf:
+        """Return the framework's leaf in the role."""
+        return self._leaves[framework_id][role]
+
+    def leaves(self, framework_id: FrameworkId) -> list[Leaf]:
+        """Return every leaf of the framework, those in roles that it left last."""
+        return list(self._leaves[framework_id].values())
+
+    def subscribed(self, framework_id: FrameworkId, roles: Sequence[Role] = ()) -> list[Leaf]:
+        """Return the framework's leaves in the roles it subscribes to; of `roles` if given."""
+        return [
+            leaf
+            for leaf in self._leaves[framework_id].values()
+            if leaf.is_member and (not roles or leaf.role in roles)
+        ]
+
+    def leaf_to_charge(self, framework_id: FrameworkId, role: Role) -> Leaf:
+        """Return the leaf in the role; add one if the framework does not subscribe to the role."""
+        leaf = self._leaves[framework_id].get(role)
+        if leaf is None:
+            leaf = self._leaves[framework_id][role] = self._tree.add(framework_id, role)
+            leaf.is_member = False
+        return leaf
+
+    def declare(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
+        """Replace the declared demand; pending demand of the leaves is for the caller."""
+        self._demands[framework_id] = tuple(demands)
+
+    def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
+        """Return what the framework still demands: declared, less what it launched."""
+        pending = {
+            leaf.role: iter(leaf.pending or ()) for leaf in self._leaves[framework_id].values()
+        }
+        first = next(iter(pending))
+        return tuple(
+            next(pending[each.role or first]).demand for each in self._demands[framework_id]
+        )
+
+    def demands_by_leaf(self, framework_id: FrameworkId) -> list[tuple[Leaf, list[Demand] | None]]:
+        """Return each leaf with the demand declared in its role; None if none is declared at all.
+
+        A demand that names no role counts in the framework's first role.
+        """
+        demands, leaves = self._demands[framework_id], self._leaves[framework_id]
+        first = next(iter(leaves))
+        return [
+            (leaf, [each for each in demands if (each.role or first) == role] if demands else None)
+            for role, leaf in leaves.items()
+        ]
+
+    def drop_if_left(self, leaf: Leaf) -> None:
+        """Drop the leaf of a role that the framework left, once it holds nothing there.
+
+        An offer or a task may hold only resources without shares, such as ports; it has a slot.
+        """
+        if not leaf.is_member and not leaf.held and not leaf.slots:
+            del self._leaves[leaf.framework_id][leaf.role]
+            self._drop(leaf)
+
+    def _drop(self, leaf: Leaf) -> None:
+        self._agents.forget_filters(leaf)
+        self._agents.forget_earmarks(leaf)
+        self._tree.remove(leaf)
+        self._agents.release_reservations(leaf)
