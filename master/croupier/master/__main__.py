@@ -9,11 +9,12 @@ from croupier.process.cli import make_app, run_app
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-master"
-ABOUT = """Track what every agent has free, and deal it to frameworks in dominant-share order.
+ABOUT = """Offer the free resources of all agents to frameworks, lowest dominant share first.
 
-Frameworks, agents and operators speak gRPC to --listen; Prometheus scrapes --http.
-A value is taken from its flag, else from its variable, such as CROUPIER_LISTEN, else from
-[croupier-master] in the TOML file that CROUPIER_CONFIG names.
+Frameworks, agents and operators connect to --listen (gRPC); Prometheus scrapes --http.
+Each option can also be set by a variable, such as CROUPIER_LISTEN, or in section
+[croupier-master] of the TOML file that CROUPIER_CONFIG names. A flag overrides a variable, and
+a variable overrides the file.
 """
 
 

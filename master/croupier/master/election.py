@@ -1,7 +1,7 @@
-"""Who leads. One master alone always does; of several, the one that was elected.
+"""Leader election. A single master always leads; several elect one of them.
 
-Rule: leadership is a *term*, with a beginning and an end. Whoever led once leads again only
-by a new election, and starts from what the store holds.
+Rule: leadership is a *term*, with a beginning and an end. A former leader leads again only after
+a new election, and starts from the store.
 """
 
 from __future__ import annotations
@@ -13,45 +13,45 @@ from croupier.net.address import Address
 
 
 class Election(Protocol):
-    """One master's part in choosing who leads."""
+    """One master's part in the election of a leader."""
 
     @property
     def leader(self) -> str | None:
-        """HOST:PORT of the master that leads, as far as is known here."""
+        """HOST:PORT of the leader; None if it is not known."""
         ...
 
     @property
     def is_won(self) -> bool:
-        """Whether this master provably leads at this very moment; asked before each effect."""
+        """Whether this master can prove that it leads now; asked before each effect."""
         ...
 
     async def win(self) -> None:
-        """Wait until this master leads, however long that takes."""
+        """Wait until this master leads; without a deadline."""
         ...
 
     async def lost(self) -> None:
-        """Wait until it does no more, or cannot be sure of it."""
+        """Wait until this master no longer leads, or can no longer prove it."""
         ...
 
     async def resign(self) -> None:
-        """Give up leadership, if it has it, soon: another need not wait for the lease to end."""
+        """Give up leadership, so that the next leader need not wait for the lease to expire."""
         ...
 
     async def close(self) -> None:
-        """Let go of everything. The election cannot be used again."""
+        """Close everything. The election cannot be used again."""
         ...
 
 
 class SoleElection:
-    """There is only one master: it has won."""
+    """The election of a master without others, which has always won."""
 
     def __init__(self, address: Address) -> None:
-        """`address` is where it is found."""
+        """Name the master by its `address`."""
         self._address = address
 
     @property
     def leader(self) -> str | None:
-        """This master."""
+        """HOST:PORT of the only master."""
         return str(self._address)
 
     @property
@@ -60,14 +60,14 @@ class SoleElection:
         return True
 
     async def win(self) -> None:
-        """At once."""
+        """Return at once."""
 
     async def lost(self) -> None:
-        """Never returns."""
+        """Never return."""
         await asyncio.Event().wait()
 
     async def resign(self) -> None:
-        """To nobody."""
+        """Do nothing: there is no other master."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing: nothing is open."""

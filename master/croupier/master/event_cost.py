@@ -1,4 +1,4 @@
-"""What an event costs the core, in units of about 20 us, so that batches are about as long."""
+"""Estimated cost of an event to the core, so that batches take about the same time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from croupier.master.core.step import Event
 
 
 def event_cost(event: Event) -> int:
-    """At least 1; what it names counts."""
+    """Return the cost in units of about 20 us, at least 1."""
     match event:
         case FrameworkCalled():
             return 1 + _call_cost(event.call)
@@ -39,7 +39,7 @@ def _call_cost(call: calls.Call) -> int:
         case calls.Acknowledge():
             return len(call.updates)
         case calls.Reconcile():
-            # With none it asks for all of the framework's tasks.
+            # A call without ids asks for all tasks of the framework.
             return len(call.task_ids) // 2 or 100
         case calls.UpdateDemand():
             return 4 * len(call.demands)

@@ -1,4 +1,4 @@
-"""What stands behind a master: where its records are, and how it comes to lead."""
+"""The store of a master's records, and the election by which it leads."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:  # cyclopts
 
 @dataclass(frozen=True, slots=True)
 class HaBackend:
-    """A store and an election.
+    """A store and an election, which may share a client of etcd.
 
     Attributes:
         election: decides when this master leads.
-        open_store: makes the store of one term; nothing is opened before `load`.
-        close: lets go of all that they share; the election is over then.
-        collectors: tell how what they share fares.
-        is_shared: other masters may lead while this one cannot. Alone, a master that cannot
-            lead ends.
+        open_store: makes the store of one term, which opens nothing before `load`.
+        close: closes the election and the client.
+        is_shared: other masters may lead instead of this one. A single master that cannot lead
+            ends.
+        collectors: metrics of the client.
     """
 
     election: Election
@@ -41,7 +41,7 @@ OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
 
 
 def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
-    """What `config` asks for; others find this master at `address`."""
+    """Open what `config` asks for; other machines find this master at `address`."""
     if config.store.etcd is not None:
         return _shared(config, config.store.etcd, address)
     path = config.store.path

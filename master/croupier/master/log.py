@@ -1,53 +1,60 @@
-"""The master's log: one line per fact, with its ids, at the level that operators want it."""
+"""The master's log of facts: one line each, with its ids."""
 
 from __future__ import annotations
 
-import re
+import logging
+from collections.abc import Mapping
 from dataclasses import fields
 from enum import Enum
+from typing import Final
 
-from croupier.master.core.facts import (
-    AgentDrained,
-    AgentHealthy,
-    AgentJoined,
-    AgentLeft,
-    AgentOperated,
-    AgentRefused,
-    AgentUnhealthy,
-    CallAnswered,
-    Fact,
-    FrameworkJoined,
-    FrameworkLeft,
-    FrameworkTornDown,
-    PreemptionBegun,
-    PreemptionEnded,
-    RoleChanged,
-    TaskMoved,
-)
+from croupier.master.core import facts
 from croupier.model.task import TaskState
 from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.master")
-_WORD = re.compile(r"(?<!^)(?=[A-Z])")
+
+# The name and level of each fact's event; `_level` makes exceptions.
+EVENTS: Final[Mapping[type[facts.Fact], tuple[str, int]]] = {
+    facts.AgentJoined: ("agent_joined", logging.INFO),
+    facts.AgentLeft: ("agent_left", logging.INFO),
+    facts.AgentOperated: ("agent_operated", logging.INFO),
+    facts.AgentDrained: ("agent_drained", logging.INFO),
+    facts.AgentRefused: ("agent_refused", logging.WARNING),
+    facts.AgentUnhealthy: ("agent_unhealthy", logging.WARNING),
+    facts.AgentHealthy: ("agent_healthy", logging.INFO),
+    facts.FrameworkJoined: ("framework_joined", logging.INFO),
+    facts.FrameworkLeft: ("framework_left", logging.INFO),
+    facts.FrameworkTornDown: ("framework_torn_down", logging.INFO),
+    facts.OfferMade: ("offer_made", logging.DEBUG),
+    facts.OfferEnded: ("offer_ended", logging.DEBUG),
+    facts.TaskMoved: ("task_moved", logging.DEBUG),
+    facts.CallAnswered: ("call_answered", logging.DEBUG),
+    facts.RoleChanged: ("role_changed", logging.INFO),
+    facts.PreemptionBegun: ("preemption_begun", logging.INFO),
+    facts.PreemptionEnded: ("preemption_ended", logging.INFO),
+    facts.UpdateHandled: ("update_handled", logging.DEBUG),
+    facts.UpdateAcknowledged: ("update_acknowledged", logging.DEBUG),
+}
 
 
-def log_fact(fact: Fact) -> None:
-    """Log `fact` under its own name in snake_case."""
-    said = {field.name: getattr(fact, field.name) for field in fields(fact)}
-    said = {name: v.name if isinstance(v, Enum) else v for name, v in said.items() if v != ""}
-    name = _WORD.sub("_", type(fact).__name__).lower()
+def log_fact(fact: facts.Fact) -> None:
+    """Log `fact` with its fields; empty texts are left out."""
+    name, level = EVENTS[type(fact)]
+    values = {field.name: getattr(fact, field.name) for field in fields(fact)}
+    shown = {
+        field: value.name if isinstance(value, Enum) else value
+        for field, value in values.items()
+        if value != ""
+    }
+    _log.log(_level(fact, level), name, **shown)
+
+
+def _level(fact: facts.Fact, usual: int) -> int:
     match fact:
-        case AgentJoined() | AgentLeft() | FrameworkJoined() | FrameworkLeft() | RoleChanged():
-            _log.info(name, **said)
-        case PreemptionBegun() | PreemptionEnded() | AgentOperated() | AgentDrained():
-            _log.info(name, **said)
-        case AgentUnhealthy() | AgentRefused():
-            _log.warning(name, **said)
-        case AgentHealthy() | FrameworkTornDown():
-            _log.info(name, **said)
-        case CallAnswered(outcome="invalid"):
-            _log.warning(name, **said)
-        case TaskMoved(state=state) if state is TaskState.STAGING or state.is_terminal:
-            _log.info(name, **said)
+        case facts.CallAnswered(outcome="invalid"):
+            return logging.WARNING
+        case facts.TaskMoved(state=state) if state is TaskState.STAGING or state.is_terminal:
+            return logging.INFO
         case _:
-            _log.debug(name, **said)
+            return usual

@@ -1,7 +1,7 @@
-"""How far a new term is in learning how things stand.
+"""Recovery of a new term: which agents of the registry have not re-registered.
 
-The registry says which agents there were and what they were to run; how that runs, only they
-can say. Recovery is complete once each of them has come back or was given up.
+The registry holds the agents and the tasks they were sent; only the agents know the state of
+those tasks. Recovery is complete once each agent has re-registered or become unreachable.
 """
 
 from __future__ import annotations
@@ -13,36 +13,35 @@ from croupier.master.core.state import State
 from croupier.model.clock import Clock
 from croupier.process.logging import get_logger
 
-LOOK_S = 0.25
+POLL_S = 0.25
 
 _log = get_logger("croupier.master")
 
 
 class Recovery:
-    """One term's.
+    """Recovery of one term.
 
     Attributes:
-        agents: how many the registry knew when the term began.
-        tasks: of these, likewise.
-        began_at: when the term began, on the master's clock.
-        complete_s: how long it took until nothing was missing; None while something is.
+        agents: agents in the registry when the term began.
+        tasks: tasks of these agents in the registry.
+        complete_s: time from the start of the term until no agent was missing; None before.
     """
 
     def __init__(self, state: State, clock: Clock) -> None:
-        """Of `state`, of which no agent has come back yet."""
+        """Begin with `state`, in which no agent has re-registered."""
         self._state, self._clock = state, clock
         self.agents = agents_missing(state)
         self.tasks = tasks_undecided(state)
-        self.began_at = clock.now()
+        self._began_at = clock.now()
         self.complete_s: float | None = None
 
     async def watch(self) -> None:
-        """Wait until nothing is missing, and say so."""
+        """Wait until no agent is missing, and log it."""
         missing = self.agents
         while missing:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
             missing = agents_missing(self._state)
-        self.complete_s = self._clock.now() - self.began_at
+        self.complete_s = self._clock.now() - self._began_at
         if self.agents:
             _log.info(
                 "recovery_complete",
@@ -53,12 +52,12 @@ class Recovery:
 
 
 def agents_missing(state: State) -> int:
-    """How many agents of the registry have not come back yet. O(agents)."""
+    """Return the number of agents that have not re-registered yet. O(agents)."""
     return sum(agent.is_recovering for agent in state.agents.values())
 
 
 def tasks_undecided(state: State) -> int:
-    """How many tasks of the registry wait for their agents. O(tasks)."""
+    """Return the number of tasks whose agents have not re-registered yet. O(tasks)."""
     return sum(
         task.is_undecided
         for framework in state.frameworks.values()
@@ -67,7 +66,7 @@ def tasks_undecided(state: State) -> int:
 
 
 def decided_in_s(state: State, now: float) -> float:
-    """Within how long the last of the missing agents will be given up; 0 if none is missing."""
+    """Return the time until the last missing agent becomes unreachable; 0 if none is missing."""
     deadlines = [
         state.deadlines.at(AgentTimeout(agent.agent_id))
         for agent in state.agents.values()

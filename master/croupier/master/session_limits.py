@@ -1,4 +1,4 @@
-"""How many streams may stand, and how long one may say nothing."""
+"""Limits of the number of sessions and of their silence."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from croupier.model.errors import Unavailable
 
 @dataclass(frozen=True, slots=True)
 class SessionLimits:
-    """Bounds of the sessions of one term.
+    """Limits of the sessions of one term.
 
     Attributes:
         most: sessions in all.
-        most_per_host: sessions from one address, so that one machine cannot keep others out.
-        outbox_bytes: what may wait to be written on all sessions; beyond it the session with
-            most is cut off.
-        register_bytes: pages of tasks of agents that have not said REGISTER yet.
-        first_call_s: how long a stream may stand before SUBSCRIBE or REGISTER.
+        most_per_host: sessions from one address, so that one machine cannot lock out others.
+        outbox_bytes: of messages on all sessions; beyond it the largest outbox is cut off.
+        register_bytes: of tasks of agents that have not sent REGISTER yet.
+        first_call_s: time from the start of a stream to SUBSCRIBE or REGISTER.
     """
 
     most: int = 20_000
@@ -29,32 +28,32 @@ class SessionLimits:
 
 
 class SessionCount:
-    """Counts the sessions that stand, in all and from each address."""
+    """Number of open sessions, in all and from each address."""
 
     def __init__(self, limits: SessionLimits) -> None:
-        """None stands yet."""
+        """Begin with no session."""
         self.limits = limits
         self._hosts: Counter[str] = Counter()
         self._total = 0
 
     def add(self, host: str) -> None:
-        """A session begins.
+        """Count a new session.
 
         Raises:
-            Unavailable: if there are too many; then none begins.
+            Unavailable: if there are too many; then it is not counted.
         """
         if self._total >= self.limits.most:
-            raise Unavailable(f"{self._total} sessions stand; the master takes no more")
+            raise Unavailable(f"{self._total} sessions are open; the master accepts no more")
         if self._hosts[host] >= self.limits.most_per_host:
             number = self._hosts[host]
             raise Unavailable(
-                f"{number} sessions stand from this address; the master takes no more"
+                f"{number} sessions are open from this address; the master accepts no more"
             )
         self._hosts[host] += 1
         self._total += 1
 
     def remove(self, host: str) -> None:
-        """A session has ended."""
+        """Count a session that has ended."""
         self._total -= 1
         self._hosts[host] -= 1
         if not self._hosts[host]:
@@ -62,5 +61,5 @@ class SessionCount:
 
 
 def host_of(peer: str) -> str:
-    """The address in what gRPC calls a peer, such as `ipv4:10.0.0.1:4711`, without the port."""
+    """Return the address of a gRPC peer, such as `ipv4:10.0.0.1:4711`, without its port."""
     return peer.rpartition(":")[0]

@@ -1,6 +1,6 @@
-"""Weights of roles, as they are written on a command line.
+"""Default weights of roles, as the command line gives them.
 
-They hold for the roles of which no operator has set anything; see `core.roles`.
+An operator's settings override them; see `core.roles`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from croupier.model.scalar import format_milli
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """Weights by role, in thousandths; a role that is not named weighs 1."""
+    """Weights by role, in thousandths; the weight of any other role is 1."""
 
     by_role: Mapping[Role, int] = field(default_factory=dict)
 
@@ -40,7 +40,7 @@ class Weights:
         return cls(weights)
 
     def settings(self) -> dict[Role, RoleSettings]:
-        """The settings of the roles that are named."""
+        """Return the settings of these roles."""
         return {role: RoleSettings(weight) for role, weight in self.by_role.items()}
 
     def __str__(self) -> str:

@@ -61,12 +61,12 @@ async def test_sessions_beyond_the_most_are_refused_until_one_ends(limits: Sessi
         async with RawAgent(master.address) as agent:
             await agent.register()
             async with RawAgent(master.address) as third:
-                assert "2 sessions stand" in await refusal_of(third)
+                assert "2 sessions are open" in await refusal_of(third)
 
         async def is_taken() -> bool:
             async with RawFramework(master.address) as another:
                 await another.send(framework_pb2.Call(subscribe=framework_pb2.Subscribe()))
-                return "sessions stand" not in await refusal_of(another)
+                return "sessions are open" not in await refusal_of(another)
 
         await eventually(is_taken, 5)
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from prometheus_client import CollectorRegistry
 
 from croupier.master import gauges
+from croupier.master.core.facts import Fact
+from croupier.master.log import EVENTS
 from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.process.metric_families import Family
 
@@ -46,3 +48,8 @@ def test_help_texts_are_sentences() -> None:
     for text in [each.text for each in FACT_COUNTERS] + [each.text for each in FAMILIES]:
         assert text[0].isupper() or text[0].isdigit(), text
         assert text.endswith("."), text
+
+
+def test_every_fact_has_a_log_event() -> None:
+    assert set(EVENTS) == set(get_args(Fact))
+    assert len({name for name, _ in EVENTS.values()}) == len(EVENTS)
