@@ -1,4 +1,4 @@
-"""What a master is told when it starts."""
+"""Configuration of a master: flags, environment variables and a TOML file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from croupier.process.cli import Seconds, read_by
 from croupier.process.http.hosts import format_names, parse_names
 from croupier.process.logging import LogFormat, LogLevel
 
-# Of an offer: the longest that operators may set, and the longest unless they do.
+# Upper bound and default of --max-offer-lease.
 LONGEST_LEASE_S = 3600.0
 DEFAULT_MAX_LEASE_S = 15.0
 
@@ -33,11 +33,11 @@ Recovery = Literal["strict", "old-store", "new-cluster"]
 
 @dataclass(frozen=True, slots=True)
 class StoreChoice:
-    """Where the master keeps what must outlive it: a file, or etcd; memory if neither is given.
+    """Where the master stores its records: a file or etcd; memory if neither is given.
 
     Attributes:
         path: of the SQLite file.
-        etcd: over which several masters also choose who leads.
+        etcd: also elects the leader among several masters.
     """
 
     path: Path | None
@@ -69,7 +69,7 @@ class StoreChoice:
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """How large a file may become, in bytes."""
+    """Size limit of a file, in bytes."""
 
     bytes: int
 
@@ -100,112 +100,116 @@ class MasterConfig:
     """
 
     listen: Annotated[Address, read_by(Address.parse)] = DEFAULT_MASTER
-    """Where to listen for frameworks, agents and operators (gRPC)."""
+    """Address for frameworks, agents and operators (gRPC)."""
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", MASTER_HTTP_PORT)  # noqa: RUF009
-    """Where to serve /metrics, /healthz and /readyz."""
+    """Address for /metrics, /healthz and /readyz."""
 
     http_names: Annotated[
         tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
     ] = ()
-    """Further names, joined by commas, that HTTP requests may give this machine in their Host
-    header; its hostname and addresses are allowed anyway."""
+    """Further names, separated by commas, accepted in the Host header of HTTP requests. The
+    hostname and addresses of this machine are always accepted."""
 
     store: Annotated[StoreChoice, read_by(StoreChoice.parse)] = field(
         default_factory=lambda: StoreChoice(Path("croupier-master.db"))
     )
-    """What outlives the master: sqlite:PATH, or memory for a trial; for several masters
+    """Store of the master's records: sqlite:PATH, or memory for a trial; with several masters
     etcd://HOST:PORT,HOST:PORT/PREFIX."""
 
     recover: Recovery = "strict"
-    """What to do about a store that was lost or replaced by an older copy: strict refuses it.
-    old-store goes on with the older copy, and gives up what was committed after it. new-cluster
-    begins a new cluster where there was one."""
+    """How to start on a store that was lost or replaced by an older copy. strict: refuse to start.
+    old-store: continue with the older copy, and give up what was committed after it.
+    new-cluster: create a new cluster where there was one."""
 
     advertise: Annotated[Address | None, read_by(Address.parse)] = None
-    """Where other machines find this master, of several; else where it listens."""
+    """Address at which other machines find this master, with several masters; else --listen."""
 
     lease: Seconds = 5.0
-    """Lifetime of the leader's lease, 2s to 60s: a leader that cannot reach etcd steps down."""
+    """Lifetime of the leader lease, 2s to 60s. A leader that cannot reach etcd steps down after
+    it."""
 
     etcd_ca: Path | None = None
-    """Certificates (PEM) of who signed those of etcd's members; encrypts."""
+    """CA certificates (PEM) that signed the certificates of etcd's members. Enables TLS."""
 
     etcd_cert: Path | None = None
-    """This master's certificate (PEM) for etcd."""
+    """Client certificate (PEM) of this master for etcd."""
 
     etcd_key: Path | None = None
-    """Its key (PEM)."""
+    """Private key (PEM) of --etcd-cert."""
 
     etcd_user: str = ""
-    """This master's name at etcd, if that wants one."""
+    """User name of this master in etcd, if etcd requires authentication."""
 
     etcd_password_file: Path | None = None
-    """A file with the password of that name on its first line."""
+    """File with the password of --etcd-user on its first line."""
 
     weights: Annotated[Weights, read_by(Weights.parse)] = field(default_factory=Weights)
-    """Weights of roles, such as 'ads=2,web=0.5', where no operator has set any; else 1."""
+    """Default weights of roles, such as 'ads=2,web=0.5'; 1 for all others. An operator's settings
+    override them."""
 
     policy: PolicyName = "drf"
-    """Whose turn it is: see docs/fairness.md."""
+    """Order in which frameworks are served: see docs/fairness.md."""
 
     agent_order: AgentOrder = "arrival"
-    """Which agent is dealt first: as it came to have room, by lot, the fullest, the emptiest."""
+    """Order in which agents are offered: arrival (first free), random, pack (best fit) or spread
+    (worst fit)."""
 
     preemption: bool = False
-    """Make room for frameworks that starve, where no role says otherwise."""
+    """Preempt tasks on behalf of starved frameworks. Settings of a role override it."""
 
     preemption_tolerance: float = 0.8
-    """Part of its fair share that a framework must be below to starve."""
+    """Fraction of its fair share below which a framework starves."""
 
     starvation_timeout: Seconds = 60.0
-    """How long a framework must be below that, such as 60s."""
+    """Time that a framework must starve before the master preempts for it, such as 60s."""
 
     guarantee_timeout: Seconds = 15.0
-    """How long a role must be below its guarantee, such as 15s."""
+    """Time that a role must be below its guarantee before the master preempts for it, such as
+    15s."""
 
     preemption_grace: Seconds = 30.0
-    """How long a framework has to end a task that it is asked for, such as 30s."""
+    """Time that a framework has to end a task that the master preempts, such as 30s."""
 
     preemption_min_age: Seconds = 0.0
-    """Tasks that have run for less than this, such as 1m, are not asked for."""
+    """Age below which tasks are not preempted, such as 1m."""
 
     offer_lease: Seconds = 10.0
-    """How long a framework may hold an offer if it asks for no other lease, such as 10s."""
+    """Default lease of an offer, such as 10s. A framework may ask for another one."""
 
     max_offer_lease: Seconds | None = None
-    """The longest that any framework may hold an offer; one that asks for more gets this. 15s
-    unless given, or --offer-lease if that is longer."""
+    """Longest lease of an offer; a framework that asks for more gets this. Default: 15s, or
+    --offer-lease if that is longer."""
 
     heartbeat: Seconds = 15.0
-    """How often sessions say that they are there, such as 15s."""
+    """Interval between heartbeats on a session, such as 15s."""
 
     agent_timeout: Seconds = 75.0
-    """Silence after which an agent is unreachable, such as 75s."""
+    """Time without messages after which an agent is unreachable, such as 75s."""
 
     agent_return_timeout: Seconds = 600.0
-    """How long a new leader waits for an agent that an earlier one knew, such as 10m."""
+    """Time that a new leader waits for known agents to re-register, such as 10m."""
 
     agent_removals: int = 100
-    """How many agents may become unreachable within a minute; others wait for their turn."""
+    """Limit of agents that become unreachable within a minute; further agents wait."""
 
     event_log: Path | None = None
-    """Keep a log of all events in this file and older ones beside it, for `croupier replay`."""
+    """File for a log of all events, for `croupier replay`; older files are kept beside it."""
 
     event_log_size: Annotated[FileSize, read_by(FileSize.parse)] = FileSize(64 * 1024**2)
-    """How large a file of the event log may become, such as 64MB, before a new one is begun."""
+    """Size at which the event log begins a new file, such as 64MB."""
 
     event_log_files: int = 8
-    """How many files of the event log are kept, with the newest."""
+    """Number of event log files that are kept, the newest included."""
 
     insecure: bool = False
-    """Listen beyond this machine without encryption or authentication."""
+    """Allow listening on non-loopback addresses without encryption or authentication."""
 
     log_format: LogFormat = "auto"
-    """text, json, or auto: text on a terminal."""
+    """Format of log lines: text, json, or auto (text on a terminal, else json)."""
 
     log_level: LogLevel = "info"
-    """The least that is logged."""
+    """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
         for address in (self.listen, self.http):
@@ -242,13 +246,13 @@ class MasterConfig:
 
     @property
     def longest_lease_s(self) -> float:
-        """The longest that any framework may hold an offer."""
+        """The longest lease of an offer."""
         if self.max_offer_lease is not None:
             return self.max_offer_lease
         return max(self.offer_lease, DEFAULT_MAX_LEASE_S)
 
     def settings(self) -> Settings:
-        """The numbers that the core goes by."""
+        """Return the settings of the core."""
         return Settings(
             heartbeat_s=self.heartbeat,
             agent_timeout_s=self.agent_timeout,
@@ -260,15 +264,15 @@ class MasterConfig:
         )
 
     def allocator(self) -> Allocator:
-        """An allocator of this policy, with nothing in it."""
+        """Create an empty allocator of this policy."""
         return Allocator(policies.make(self.policy), self.rules(), self.weights.settings())
 
     def rules(self) -> Rules:
-        """What bounds a pass."""
+        """Return the rules of allocation passes."""
         return Rules(order=self.agent_order)
 
     def etcd_access(self) -> EtcdAccess:
-        """By what right this master speaks to etcd.
+        """Read the credentials of this master for etcd.
 
         Raises:
             InvalidRequest: if a file cannot be read, or one of a pair is missing.
@@ -278,7 +282,7 @@ class MasterConfig:
         )
 
     def _check_alone(self) -> None:
-        """A master alone must not be given what only several need."""
+        """Refuse flags that only several masters need."""
         for flag, value in {
             "--advertise": self.advertise,
             "--etcd-ca": self.etcd_ca,
@@ -291,11 +295,11 @@ class MasterConfig:
                 raise InvalidRequest(f"{flag} is for --store {SCHEME}...")
 
     def _check_several(self, target: EtcdTarget) -> None:
-        """Several masters must find each other, and etcd must not be reached in the open."""
+        """Refuse an address that other masters cannot reach, and unencrypted etcd."""
         if self.advertise is None and self.listen.host in ("0.0.0.0", "::"):  # noqa: S104
             raise InvalidRequest(
-                f"nobody can connect to {self.listen.host}: give --advertise HOST:PORT, by"
-                " which frameworks, agents and the other masters find this one"
+                f"no peer can connect to {self.listen.host}: give --advertise HOST:PORT, the"
+                " address at which frameworks, agents and other masters find this one"
             )
         if self.advertise is not None and not self.advertise.port:
             raise InvalidRequest("--advertise needs a port")
@@ -304,7 +308,7 @@ class MasterConfig:
         for member in target.endpoints:
             if not member.is_loopback:
                 raise InvalidRequest(
-                    f"what is said to etcd at {member} would not be encrypted; give --etcd-ca,"
+                    f"traffic to etcd at {member} would not be encrypted; give --etcd-ca,"
                     " or --insecure to accept that"
                 )
 
