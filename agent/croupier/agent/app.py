@@ -18,12 +18,13 @@ from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.driver import Driver
 from croupier.agent.fencing import NewestMaster
+from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
 from croupier.agent.launcher import Launcher
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
-from croupier.agent.metrics import Metrics, StateCollector
+from croupier.agent.metrics import Metrics
 from croupier.agent.oom_score import lower_own
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
@@ -126,7 +127,7 @@ class Agent:
         started_s = self._clock.wall_ms() / 1000
         janitor = Janitor(sandboxes, self._clock)
         janitor.adopt([*self.state.tasks, *self.state.voided])
-        registry.register(StateCollector(self.state, self._is_registered, janitor, started_s))
+        registry.register(AgentView(self.state, self._is_registered, janitor, started_s))
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
         launcher = Launcher(sandboxes, supervisor, metrics.launch_failed)

@@ -1,15 +1,15 @@
-"""The agent's metrics. Labels are bounded: states, reasons, outcomes, steps and resources."""
+"""Metrics that are counted when something happens. Present values are in `gauges`.
+
+Labels are bounded: states, reasons, outcomes and steps.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Sequence
-from typing import assert_never
+from collections.abc import Sequence
+from typing import Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from croupier.agent.core.effects import (
     Acknowledged,
@@ -37,84 +37,73 @@ from croupier.agent.core.events import (
     Started,
     Vanished,
 )
-from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
-from croupier.agent.janitor import Janitor
 from croupier.model.clock import Clock
-from croupier.model.health import PARTS, Problem
-from croupier.model.ranges import count
-from croupier.model.resources import Resources
-from croupier.model.scalar import SIZED
+from croupier.model.health import Problem
 from croupier.model.task import TaskState, TaskStatus
 from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-_BYTES_PER_MILLI_MIB = 1024 * 1024 / 1000
 # Answers to launches and adoptions.
-Answer = Started | LaunchFailed | NotStarted | Adopted | Exited | Vanished
 _ANSWERS = (Started, LaunchFailed, NotStarted, Adopted, Exited, Vanished)
-_OUTCOMES: dict[type[Answer], str] = {
-    Adopted: "running",
-    Exited: "ended",
-    LaunchFailed: "failed",
-    Vanished: "vanished",
-}
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+
+# Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
+COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
+    "agent_task_transitions": ("Task state transitions.", ("state", "reason")),
+    "agent_status_updates": (
+        "Status updates by outcome: sent, resent or acknowledged.",
+        ("outcome",),
+    ),
+    "agent_container_errors": (
+        "Launches that failed, by step: user, sandbox or exec.",
+        ("step",),
+    ),
+    "agent_outdated_orders": ("Kills refused because their framework has a newer epoch.", ()),
+    "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
+    "agent_recovered_tasks": (
+        "Tasks of an earlier life by outcome: running, ended, failed, vanished or unstarted.",
+        ("outcome",),
+    ),
+    "agent_recovery_errors": ("Damaged records that were left out.", ()),
+    "agent_checkpoint_bytes": ("Bytes of records made durable.", ()),
+}
+# Names without the prefix and without `_seconds`, and HELP texts.
+HISTOGRAMS: Final = {
+    "agent_checkpoint_commit": "Time to make records durable.",
+    "agent_launch": "Time from the order to the running process.",
+    "agent_turn": "Time of a turn of the driver, less its commit.",
+}
+# Exported before the first event too.
+_LABEL_VALUES = {
+    "agent_status_updates": ("sent", "resent", "acknowledged"),
+    "agent_container_errors": ("user", "sandbox", "exec"),
+    "agent_recovered_tasks": ("running", "ended", "failed", "vanished"),
+}
 
 
 class Metrics:
-    """Counts and logs what the reactor and the driver do."""
+    """Counts and logs what the reactor and the driver do: their observer."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
         """Register with `registry`."""
         self._clock = clock
         self._ordered_at: dict[Key, float] = {}
         self._adopting: dict[Key, str] = {}
-
-        def counter(name: str, text: str, *labels: str) -> Counter:
-            return Counter(f"croupier_{name}", text, labels, registry=registry)
-
-        def seconds(name: str, text: str) -> Histogram:
-            return Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=_SECONDS)
-
-        self._moves = counter(
-            "agent_task_transitions", "Tasks that changed state.", "state", "reason"
-        )
-        self._updates = counter("agent_status_updates", "Status updates.", "outcome")
-        self._failures = counter(
-            "agent_container_errors", "Launches that failed, by the step that did.", "step"
-        )
-        self._outdated = counter(
-            "agent_outdated_orders", "Kills by older runs of a framework, that were refused."
-        )
-        self._refused = counter(
-            "agent_launches_refused", "Launches refused since the agent was unhealthy."
-        )
-        self._recovered = counter(
-            "agent_recovered_tasks",
-            "Tasks of an earlier life of the agent, by what became of them.",
-            "outcome",
-        )
-        self._lost = counter("agent_recovery_errors", "Records that were damaged and left out.")
-        self._written = counter("agent_checkpoint_bytes", "Bytes of records made durable.")
-        self._commit = seconds("agent_checkpoint_commit", "Time for records to become durable.")
-        self._shim = Gauge(
-            "croupier_agent_shim",
-            "1 for the kind of shim that tasks run under.",
-            ["kind"],
-            registry=registry,
-        )
-        self._launch = seconds("agent_launch", "Time from the order to the running process.")
-        self._turn = seconds(
-            "agent_turn", "Time of a turn of the driver: a batch and what follows."
-        )
-        for outcome in ("sent", "resent", "acknowledged"):
-            self._updates.labels(outcome)
-        for step in ("user", "sandbox", "exec"):
-            self._failures.labels(step)
-        for outcome in _OUTCOMES.values():
-            self._recovered.labels(outcome)
+        self._counters = {
+            name: Counter(f"croupier_{name}", text, labels, registry=registry)
+            for name, (text, labels) in COUNTERS.items()
+        }
+        self._seconds = {
+            name: Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=_SECONDS)
+            for name, text in HISTOGRAMS.items()
+        }
+        text = "1 for the kind of shim that tasks run under: c or python."
+        self._shim = Gauge("croupier_agent_shim", text, ["kind"], registry=registry)
+        for name, values in _LABEL_VALUES.items():
+            for value in values:
+                self._counters[name].labels(value)
 
     def decided(self, event: Event, _effects: Sequence[Effect], /) -> None:
         """Measure launches and count adoptions by their answers."""
@@ -122,28 +111,38 @@ class Metrics:
             return
         ordered_at = self._ordered_at.pop(event.key, None)
         if ordered_at is not None and isinstance(event, Started):
-            self._launch.observe(self._clock.now() - ordered_at)
+            self._seconds["agent_launch"].observe(self._clock.now() - ordered_at)
         run = self._adopting.pop(event.key, None)
         if run is not None:
-            self._count_adoption(event, run)
+            outcome = _outcome_of(event)
+            self._count("agent_recovered_tasks", outcome)
+            framework_id, task_id = event.key
+            _log.info(
+                "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
+            )
 
     def performed(self, effect: Effect) -> None:
         """Count and log an effect."""
         match effect:
             case Moved(status):
-                self._count_move(status)
+                self._count("agent_task_transitions", status.state.name, status.reason.name)
+                _log_move(status)
             case SendUpdates(_, statuses, again):
-                self._updates.labels("resent" if again else "sent").inc(len(statuses))
+                outcome = "resent" if again else "sent"
+                self._count("agent_status_updates", outcome, by=len(statuses))
             case Acknowledged(count):
-                self._updates.labels("acknowledged").inc(count)
+                self._count("agent_status_updates", "acknowledged", by=count)
             case Spawn(key):
                 self._ordered_at[key] = self._clock.now()
             case Adopt(key, run):
                 self._adopting[key] = run
             case RefuseLaunch():
-                self._refused.inc()
-            case Outdated(key, framework_epoch):
-                self._count_outdated(key, framework_epoch)
+                self._count("agent_launches_refused")
+            case Outdated(key, epoch):
+                self._count("agent_outdated_orders")
+                _log.warning(
+                    "order_refused", framework_id=key[0], task_id=key[1], framework_epoch=epoch
+                )
             case HealthChanged(_, problems):
                 _log_health(problems)
             case Checkpoint() | SendRegister() | CheckHealth() | Signal() | ForgetRun() | Forget():
@@ -153,152 +152,49 @@ class Metrics:
 
     def committed(self, seconds: float, size: int) -> None:
         """Count a commit of `size` bytes of records."""
-        self._commit.observe(seconds)
-        self._written.inc(size)
+        self._seconds["agent_checkpoint_commit"].observe(seconds)
+        self._count("agent_checkpoint_bytes", by=size)
 
     def turned(self, seconds: float) -> None:
         """Count a turn of the driver, less its commit."""
-        self._turn.observe(seconds)
+        self._seconds["agent_turn"].observe(seconds)
 
     def launch_failed(self, step: str) -> None:
         """Count a launch that failed at `step`: user, sandbox or exec."""
-        self._failures.labels(step).inc()
+        self._count("agent_container_errors", step)
 
     def record_lost(self) -> None:
-        """A record of an earlier life was damaged and left out."""
-        self._lost.inc()
+        """Count a damaged record of an earlier life that was left out."""
+        self._count("agent_recovery_errors")
 
     def shim_is(self, kind: str) -> None:
         """Export the kind of shim that tasks run under."""
         self._shim.labels(kind).set(1)
 
-    def _count_move(self, status: TaskStatus) -> None:
-        self._moves.labels(status.state.name, status.reason.name).inc()
-        is_news = status.state.is_terminal or status.state is TaskState.KILLING
-        _log.log(logging.INFO if is_news else logging.DEBUG, "task_moved", **_fields(status))
-
-    def _count_adoption(self, answer: Answer, run: str) -> None:
-        outcome = _OUTCOMES[type(answer)]
-        if isinstance(answer, Vanished) and answer.never_started:
-            outcome = "unstarted"
-        self._recovered.labels(outcome).inc()
-        framework_id, task_id = answer.key
-        _log.info(
-            "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
-        )
-
-    def _count_outdated(self, key: Key, framework_epoch: int) -> None:
-        self._outdated.inc()
-        _log.warning(
-            "order_refused",
-            framework_id=key[0],
-            task_id=key[1],
-            framework_epoch=framework_epoch,
-        )
+    def _count(self, name: str, *labels: str, by: int = 1) -> None:
+        counter = self._counters[name]
+        (counter.labels(*labels) if labels else counter).inc(by)
 
 
-class StateCollector(Collector):
-    """Reads gauges from the state at each scrape. O(tasks)."""
-
-    def __init__(
-        self,
-        state: AgentState,
-        is_registered: Callable[[], bool],
-        janitor: Janitor,
-        started_s: float,
-    ) -> None:
-        """`started_s` is seconds since the epoch."""
-        self._state, self._is_registered, self._started_s = state, is_registered, started_s
-        self._janitor = janitor
-
-    def collect(self) -> Iterable[Metric]:
-        """All gauges."""
-        yield GaugeMetricFamily(
-            "croupier_agent_registered",
-            "1 if a master has taken the agent in.",
-            value=float(self._is_registered()),
-        )
-        yield GaugeMetricFamily(
-            "croupier_agent_start_time_seconds", "When this agent started.", value=self._started_s
-        )
-        yield GaugeMetricFamily(
-            "croupier_agent_unacknowledged_updates",
-            "Status updates that wait for an acknowledgement.",
-            value=self._state.unacknowledged(),
-        )
-        yield GaugeMetricFamily(
-            "croupier_agent_sandboxes_kept",
-            "Sandboxes of tasks that are no more.",
-            value=len(self._janitor),
-        )
-        yield GaugeMetricFamily(
-            "croupier_agent_sandbox_keep_seconds",
-            "For how long one is kept, as full as the disk is.",
-            value=self._janitor.allowed_s,
-        )
-        yield CounterMetricFamily(
-            "croupier_agent_sandboxes_removed", "Sandboxes removed.", value=self._janitor.removed
-        )
-        yield from self._health()
-        yield self._resources()
-        yield self._tasks()
-
-    def _health(self) -> Iterable[Metric]:
-        health = self._state.health
-        yield GaugeMetricFamily(
-            "croupier_agent_healthy",
-            "1 if the agent takes launches, 0 while it has a problem.",
-            value=float(health.is_healthy),
-        )
-        gauge = GaugeMetricFamily(
-            "croupier_agent_problem",
-            "1 for a part of the agent that keeps it from launching tasks.",
-            labels=["part"],
-        )
-        failing = {problem.part for problem in health.problems}
-        for part in PARTS:
-            gauge.add_metric([part], float(part in failing))
-        yield gauge
-
-    def _resources(self) -> Metric:
-        gauge = GaugeMetricFamily(
-            "croupier_agent_resources",
-            "Resources of the agent; mem and disk in bytes, ranges as how many numbers.",
-            labels=["resource", "state"],
-        )
-        total, used = self._state.total, self._state.total - self._state.free
-        for name in total.scalars:
-            gauge.add_metric([name, "total"], _amount(total, name))
-            gauge.add_metric([name, "used"], _amount(used, name))
-        for name, ranges in total.ranges.items():
-            gauge.add_metric([name, "total"], count(ranges))
-            gauge.add_metric([name, "used"], count(used.ranges.get(name, ())))
-        return gauge
-
-    def _tasks(self) -> Metric:
-        gauge = GaugeMetricFamily(
-            "croupier_agent_tasks", "Tasks that are not settled, by state.", labels=["state"]
-        )
-        tally = Tally(task.state for task in self._state.tasks.values())
-        for state in TaskState:
-            gauge.add_metric([state.name], tally[state])
-        return gauge
+def _outcome_of(
+    answer: Started | LaunchFailed | NotStarted | Adopted | Exited | Vanished,
+) -> str:
+    match answer:
+        case Adopted() | Started():
+            return "running"
+        case Exited():
+            return "ended"
+        case LaunchFailed():
+            return "failed"
+        case Vanished(never_started=False):
+            return "vanished"
+        case Vanished() | NotStarted():
+            return "unstarted"
 
 
-def _log_health(problems: tuple[Problem, ...]) -> None:
-    if not problems:
-        _log.info("agent_healthy")
-    for problem in problems:
-        _log.error("agent_unhealthy", part=problem.part, reason=problem.message)
-
-
-def _amount(resources: Resources, name: str) -> float:
-    milli = resources[name]
-    return milli * _BYTES_PER_MILLI_MIB if name in SIZED else milli / 1000
-
-
-def _fields(status: TaskStatus) -> dict[str, object]:
-    fields: dict[str, object] = {
+def _log_move(status: TaskStatus) -> None:
+    is_end = status.state.is_terminal or status.state is TaskState.KILLING
+    fields = {
         "framework_id": status.framework_id,
         "task_id": status.task_id,
         "state": status.state.name,
@@ -308,4 +204,11 @@ def _fields(status: TaskStatus) -> dict[str, object]:
         fields["reason"] = status.reason.name
     if status.message:
         fields["message"] = status.message
-    return fields
+    _log.log(logging.INFO if is_end else logging.DEBUG, "task_moved", **fields)
+
+
+def _log_health(problems: tuple[Problem, ...]) -> None:
+    if not problems:
+        _log.info("agent_healthy")
+    for problem in problems:
+        _log.error("agent_unhealthy", part=problem.part, reason=problem.message)

@@ -336,7 +336,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: a number twice": (
         "after lost records the numbers of updates that were lost are given again",
-        _one(on_life, "_make_good", _nothing),
+        _one(on_life, "_skip_lost_numbers", _nothing),
     ),
     "master: an old run comes back": (
         "an older run of a program takes over from a newer one",

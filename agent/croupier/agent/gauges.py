@@ -1,0 +1,111 @@
+"""Metrics that are read when Prometheus scrapes. Events are counted in `metrics`."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from croupier.agent.core.state import AgentState
+from croupier.agent.janitor import Janitor
+from croupier.model.health import PARTS
+from croupier.model.ranges import count
+from croupier.model.task import TaskState
+from croupier.process.metric_families import Family, collect_all, exported_amount
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class AgentView(Collector):
+    """The parts of an agent that gauges are read from.
+
+    Attributes:
+        started_s: when the agent started, in seconds since 1970.
+    """
+
+    state: AgentState
+    is_registered: Callable[[], bool]
+    janitor: Janitor
+    started_s: float
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all gauges. O(tasks)."""
+        yield from collect_all(FAMILIES, self)
+
+
+def _resources(view: AgentView) -> Mapping[tuple[str, ...], float]:
+    total = view.state.total
+    amounts: dict[tuple[str, ...], float] = {}
+    for state, resources in (("total", total), ("used", total - view.state.free)):
+        for name in total.scalars:
+            amounts[name, state] = exported_amount(name, resources[name])
+        for name in total.ranges:
+            amounts[name, state] = count(resources.ranges.get(name, ()))
+    return amounts
+
+
+def _tasks(view: AgentView) -> Mapping[str, float]:
+    states = Counter(task.state for task in view.state.tasks.values())
+    return {state.name: states[state] for state in TaskState}
+
+
+def _problems(view: AgentView) -> Mapping[str, float]:
+    failing = {problem.part for problem in view.state.health.problems}
+    return {part: float(part in failing) for part in PARTS}
+
+
+FAMILIES: Final[tuple[Family[AgentView], ...]] = (
+    Family(
+        "agent_registered",
+        "1 if a master has registered the agent.",
+        lambda view: float(view.is_registered()),
+    ),
+    Family(
+        "agent_start_time_seconds",
+        "When this agent started, in seconds since 1970.",
+        lambda view: view.started_s,
+    ),
+    Family(
+        "agent_unacknowledged_updates",
+        "Status updates that wait for an acknowledgement.",
+        lambda view: view.state.unacknowledged(),
+    ),
+    Family(
+        "agent_sandboxes_kept",
+        "Sandboxes of tasks that the agent has forgotten.",
+        lambda view: len(view.janitor),
+    ),
+    Family(
+        "agent_sandbox_keep_seconds",
+        "How long such a sandbox is kept; less on a fuller disk.",
+        lambda view: view.janitor.allowed_s,
+    ),
+    Family(
+        "agent_sandboxes_removed",
+        "Sandboxes removed.",
+        lambda view: view.janitor.removed,
+        is_counter=True,
+    ),
+    Family(
+        "agent_healthy",
+        "1 if the agent takes launches, 0 while it has a problem.",
+        lambda view: float(view.state.health.is_healthy),
+    ),
+    Family(
+        "agent_problem",
+        "1 for each part that keeps the agent from launching tasks:"
+        " work-dir, checkpoint, disk or launch.",
+        _problems,
+        ("part",),
+    ),
+    Family(
+        "agent_resources",
+        "Resources of the agent; mem and disk in bytes, ranges as numbers in them.",
+        _resources,
+        ("resource", "state"),
+    ),
+    Family("agent_tasks", "Tasks that the agent has not forgotten, by state.", _tasks, ("state",)),
+)
