@@ -27,7 +27,6 @@ from croupier.master.core.messages import (
     Rescinded,
     Subscribed,
     Updated,
-    Verdict,
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.tasks import Task
@@ -38,6 +37,7 @@ from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 from croupier.model.task import Source, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 from tests.harness.world import World, make_task
 
 # Stories hold offers for longer than frameworks usually may.

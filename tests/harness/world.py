@@ -23,14 +23,7 @@ from croupier.master.core.events import (
     Subscribe,
     TimePassed,
 )
-from croupier.master.core.messages import (
-    Offered,
-    Subscribed,
-    ToAgent,
-    ToFramework,
-    Updated,
-    Verdict,
-)
+from croupier.master.core.messages import Offered, Subscribed, ToAgent, ToFramework, Updated
 from croupier.master.core.records import (
     ForgetTask,
     MasterRecord,
@@ -50,6 +43,7 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 
 # Names the masters of a world that restarts; the first is CLUSTER-1.
 CLUSTER = "c"

@@ -33,12 +33,13 @@ from croupier.model.errors import (
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 from croupier.model.task import Reason, TaskState, TaskStatus
+from croupier.model.verdict import TaskVerdict, Verdict
+from croupier.sdk.failure import Failure
 from croupier.sdk.framework import Framework
 from croupier.sdk.matching import fit
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
-from croupier.sdk.verdict import Failure, TaskVerdict, Verdict
 
 __all__ = [
     "Conflict",

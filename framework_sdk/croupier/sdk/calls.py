@@ -15,11 +15,11 @@ from itertools import islice
 from croupier.model.clock import Clock
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.model.task import TaskStatus
+from croupier.model.verdict import Verdict
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
 from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.settings import Settings
-from croupier.sdk.verdict import Verdict
 from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
 from croupier.v1 import framework_pb2 as pb
 

@@ -18,6 +18,7 @@ from croupier.net.cancellation import reraise_own_cancellation
 from croupier.sdk.calls import Calls
 from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.updates import Judgement, UpdateBook
+from croupier.sdk.failure import Failure
 from croupier.sdk.inbox import (
     AgentLost,
     Inbox,
@@ -31,7 +32,6 @@ from croupier.sdk.inbox import (
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
-from croupier.sdk.verdict import Failure
 from croupier.sdk.wire import decline_calls
 
 # Handlers that never wait must not keep the stream from being served.

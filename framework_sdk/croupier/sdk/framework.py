@@ -18,11 +18,13 @@ from croupier.model.ids import Role, check_id
 from croupier.model.limits import DEFAULT_FAILOVER_TIMEOUT_S, DEFAULT_REFUSE_S
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
+from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
 from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
 from croupier.sdk.duration import milliseconds
+from croupier.sdk.failure import Failure
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
@@ -30,7 +32,6 @@ from croupier.sdk.program import run_until_signalled
 from croupier.sdk.session import Session
 from croupier.sdk.settings import Settings
 from croupier.sdk.task import Task
-from croupier.sdk.verdict import Failure, TaskVerdict
 from croupier.sdk.wire import Identity, accept_call, decline_calls, demand_call, kill_call
 from croupier.v1 import framework_pb2 as pb
 

@@ -7,9 +7,9 @@ from collections import deque
 from dataclasses import dataclass
 
 from croupier.model.task import TaskStatus
+from croupier.sdk.failure import Failure
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
-from croupier.sdk.verdict import Failure
 
 
 @dataclass(frozen=True, slots=True)

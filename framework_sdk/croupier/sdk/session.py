@@ -27,6 +27,7 @@ from croupier.model.errors import (
     TooSlow,
     Unavailable,
 )
+from croupier.model.verdict import Verdict
 from croupier.net.address import Address
 from croupier.net.client_session import ClientSession, Disconnection
 from croupier.net.errors import error_from_wire
@@ -37,6 +38,7 @@ from croupier.sdk.core.offers import OfferBook
 from croupier.sdk.core.subscription import Launch, Standing
 from croupier.sdk.dispatch import Dispatcher, Handlers
 from croupier.sdk.duration import from_milliseconds
+from croupier.sdk.failure import Failure
 from croupier.sdk.inbox import (
     AgentLost,
     Inbox,
@@ -48,7 +50,6 @@ from croupier.sdk.inbox import (
 )
 from croupier.sdk.log import log_event
 from croupier.sdk.settings import Settings
-from croupier.sdk.verdict import Failure, Verdict
 from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc

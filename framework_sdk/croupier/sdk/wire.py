@@ -10,13 +10,13 @@ from croupier.model.clock import Clock
 from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON
+from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
 from croupier.sdk.core.subscription import Standing
 from croupier.sdk.duration import from_milliseconds, milliseconds
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
-from croupier.sdk.verdict import TaskVerdict, Verdict
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import task_pb2
 from croupier.wire.resources import attributes_from_wire, resources_from_wire

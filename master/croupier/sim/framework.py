@@ -18,7 +18,6 @@ from croupier.master.core.messages import (
     ToAgent,
     ToFramework,
     Updated,
-    Verdict,
 )
 from croupier.master.core.on_call import MAX_NAMED
 from croupier.model.demand import MAX_SHAPES, Demand
@@ -27,6 +26,7 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.limits import MAX_TASKS_PER_ACCEPT
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 from croupier.sim.kernel import Kernel
 from croupier.sim.work import Shape, Work
 
@@ -299,8 +299,9 @@ class SimulatedFramework:
         self.refused += verdict.error is not None
         for each in verdict.tasks:
             if each.error is not None:
-                self._works.pop((self.framework_id, each.task_id), None)
-                self._wait(self._ended(each.task_id))
+                task_id = TaskId(each.task_id)
+                self._works.pop((self.framework_id, task_id), None)
+                self._wait(self._ended(task_id))
 
     # Tasks.
 

@@ -13,12 +13,13 @@ from typing import Protocol
 
 from croupier.master.core import calls
 from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
-from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated, Verdict
+from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskStatus
+from croupier.model.verdict import Verdict
 from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook

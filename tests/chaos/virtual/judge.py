@@ -18,14 +18,7 @@ from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.effects import Effect, SessionId
 from croupier.master.core.events import Subscribe
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.messages import (
-    Offered,
-    Registered,
-    Subscribed,
-    ToAgent,
-    ToFramework,
-    Verdict,
-)
+from croupier.master.core.messages import Offered, Registered, Subscribed, ToAgent, ToFramework
 from croupier.master.core.records import (
     AgentRecord,
     ForgetTask,
@@ -42,6 +35,7 @@ from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
 from croupier.model.store_position import StorePosition
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.fate import Fate, Violation
 from tests.chaos.virtual.framework import FrameworkProcess
@@ -219,7 +213,7 @@ class Judge:
                     same = (old.error is None) == (new.error is None) or self.is_store_old
                     self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for told in verdict.tasks:
-                    fate = self.fates[told.task_id]
+                    fate = self.fates[TaskId(told.task_id)]
                     if told.error is not None:
                         fate.refused = not self.is_store_old
                         never_ran = fate.run is None or self.is_store_old

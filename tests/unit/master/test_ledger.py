@@ -10,7 +10,7 @@ from croupier.master.core import calls
 from croupier.master.core.effects import Deposed, Happened, SessionId
 from croupier.master.core.events import AgentStopped, Claim, FrameworkCalled, Heard, Register
 from croupier.master.core.facts import AgentRefused
-from croupier.master.core.messages import Offered, Verdict
+from croupier.master.core.messages import Offered
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
@@ -18,6 +18,7 @@ from croupier.model.errors import Conflict, FailedOver, NotLeader
 from croupier.model.ids import AgentId, OfferId
 from croupier.model.resources import Resources
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
+from croupier.model.verdict import Verdict
 from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import CLUSTER, make_task
 

@@ -11,12 +11,13 @@ from croupier.master import driver as driver_module
 from croupier.master.core import calls
 from croupier.master.core.effects import Pause, Send, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled
-from croupier.master.core.messages import Updated, Verdict
+from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event, steps
 from croupier.master.event_cost import event_cost
 from croupier.master.wire.from_framework import PART, split
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2
 from tests.harness.driven import Recorder, ended, make_driver, register, subscribe

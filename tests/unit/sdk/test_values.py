@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from croupier.model.resources import Resources
+from croupier.model.verdict import Verdict
 from croupier.sdk import Framework, InvalidRequest, Task, TaskVerdict, equals, fit
 from croupier.sdk.duration import milliseconds
-from croupier.sdk.verdict import Verdict
 from croupier.sdk.wire import decline_calls
 from tests.unit.sdk.test_offer_book import offer
 

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.messages import Verdict
 from croupier.master.core.offers import Offer
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
+from croupier.model.verdict import Verdict
 
 # So many older runs of a program are known again if one comes back.
 FORMER_RUNS = 16

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from croupier.model.agent_orders import TaskOrder
 from croupier.model.attributes import Attributes
-from croupier.model.errors import CroupierError
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskStatus
+from croupier.model.verdict import Verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,23 +48,6 @@ class Rescinded:
 
     offer_id: OfferId
     reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class TaskVerdict:
-    """Whether one task of an ACCEPT was launched."""
-
-    task_id: TaskId
-    error: CroupierError | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The answer to one call."""
-
-    seq: int
-    error: CroupierError | None = None
-    tasks: tuple[TaskVerdict, ...] = ()
 
 
 def verdict_size(verdict: Verdict) -> int:

@@ -14,7 +14,6 @@ from croupier.master.core import calls
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
 from croupier.master.core.facts import TaskMoved
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.messages import TaskVerdict
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, return_offer
 from croupier.master.core.state import State
@@ -25,6 +24,7 @@ from croupier.model.ids import OfferId, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources
 from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.verdict import TaskVerdict
 
 
 def accept(

@@ -16,7 +16,6 @@ from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, S
 from croupier.master.core.events import FrameworkCalled
 from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.messages import TaskVerdict, Verdict
 from croupier.master.core.on_accept import accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_framework import own_roles
@@ -43,6 +42,7 @@ from croupier.model.errors import (
 from croupier.model.ids import MAX_ID_BYTES, AgentId, TaskId
 from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
+from croupier.model.verdict import TaskVerdict, Verdict
 
 # More answers than this unseen, and the framework does not read.
 MAX_VERDICTS = 4096

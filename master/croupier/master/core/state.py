@@ -21,7 +21,7 @@ from croupier.master.core.deadlines import AgentTimeout, Deadline, FailoverTimeo
 from croupier.master.core.effects import SessionId
 from croupier.master.core.ended_tasks import EndedTasks
 from croupier.master.core.frameworks import Framework, FrameworkState
-from croupier.master.core.messages import Verdict, verdict_size
+from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.records import Registry, TaskRecord
 from croupier.master.core.removed_ids import RemovedIds
@@ -31,6 +31,7 @@ from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources, sum_of, total_of
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+from croupier.model.verdict import Verdict
 
 
 class State:

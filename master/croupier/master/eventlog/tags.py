@@ -28,7 +28,7 @@ from croupier.master.core import (
 from croupier.master.core.agent_status import AgentStatus
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog import lines
-from croupier.model import agent_orders
+from croupier.model import agent_orders, verdict
 from croupier.model.attributes import Constraint, Operator
 from croupier.model.codec import error_tag
 from croupier.model.demand import Demand
@@ -155,8 +155,8 @@ _KINDS: Final = (
         "agent_id hostname attributes http_address",
     ),
     Kind("Rescinded", messages.Rescinded, "offer_id reason"),
-    Kind("Verdict", messages.Verdict, "seq error tasks"),
-    Kind("TaskVerdict", messages.TaskVerdict, "task_id error"),
+    Kind("Verdict", verdict.Verdict, "seq error tasks"),
+    Kind("TaskVerdict", verdict.TaskVerdict, "task_id error"),
     Kind("Updated", messages.Updated, "statuses"),
     Kind("AgentFailed", messages.AgentFailed, "agent_id hostname message"),
     Kind("PreemptRequested", messages.PreemptRequested, "task_ids agent_id grace_s role reason"),

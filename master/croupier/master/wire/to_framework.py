@@ -14,9 +14,9 @@ from croupier.master.core.messages import (
     Subscribed,
     ToFramework,
     Updated,
-    Verdict,
 )
 from croupier.model.ids import AgentId
+from croupier.model.verdict import Verdict
 from croupier.net.errors import error_to_wire
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.v1 import framework_pb2 as pb

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from croupier.master.core.messages import Registered, Subscribed, Updated, Verdict
+from croupier.master.core.messages import Registered, Subscribed, Updated
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import Part, RoleChange
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
 from croupier.model.errors import CroupierError
 from croupier.model.roles import RoleSettings
+from croupier.model.verdict import Verdict
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.network import End

@@ -1,4 +1,4 @@
-"""Answers of the master, and what it says of lost agents."""
+"""The master's answer to a framework's call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.model.errors import CroupierError
 
 @dataclass(frozen=True, slots=True)
 class TaskVerdict:
-    """What became of one task of an `accept`.
+    """The answer to one task of an ACCEPT.
 
     Attributes:
         error: why the task was not launched; None if it was.
@@ -29,8 +29,8 @@ class Verdict:
     """The answer to one call.
 
     Attributes:
-        error: why the call was not taken; None if it was.
-        tasks: for an `accept`, one per task, in order.
+        error: why the call was refused; None if it was not.
+        tasks: one per task of an ACCEPT, in order.
     """
 
     seq: int
@@ -39,14 +39,5 @@ class Verdict:
 
     @property
     def launched(self) -> tuple[int, ...]:
-        """Which of its tasks the call launched, by their place in it."""
+        """Positions of the tasks that the call launched."""
         return tuple(n for n, task in enumerate(self.tasks) if task.ok and not self.error)
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """An agent is lost. Status updates say what became of each of its tasks."""
-
-    agent_id: str
-    hostname: str = ""
-    message: str = ""

@@ -1,0 +1,14 @@
+"""The loss of an agent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """An agent is lost. Status updates say what became of each of its tasks."""
+
+    agent_id: str
+    hostname: str = ""
+    message: str = ""
