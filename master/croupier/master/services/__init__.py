@@ -1,1 +1,1 @@
-"""gRPC services: they translate, and decide nothing."""
+"""gRPC services: they convert requests and decide nothing."""

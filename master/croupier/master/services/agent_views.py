@@ -1,4 +1,4 @@
-"""What operators see of agents, as messages. Nothing in them is shared with the state."""
+"""Views of agents for operators, in protobuf."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def view_agent(status: AgentStatus) -> pb.AgentView:
 
 
 def withheld(agent: Agent) -> tuple[Cause, str] | None:
-    """Why nobody is dealt of the agent; None if it is dealt."""
+    """Return why the agent is withheld from allocation; None if it is not."""
     if agent.drain is not None:
         return Cause.DRAINING, f"agent {agent.agent_id} is being drained"
     if agent.deactivated:
@@ -48,7 +48,7 @@ def withheld(agent: Agent) -> tuple[Cause, str] | None:
 
 
 def all_withheld(state: State, role: Role) -> list[PassedOver]:
-    """Agents that operators or their own problems withhold from all roles. O(agents)."""
+    """Return why operators or problems withhold agents from all roles. O(agents)."""
     found: dict[Cause, tuple[int, str, str]] = {}
     for agent in state.agents.values():
         why = withheld(agent)

@@ -1,7 +1,7 @@
-"""The lists that operators may ask for: what is in them, in which order, and one item of each.
+"""The lists that operators may request: their keys, order and items.
 
-Keys are ids; of a task its framework's id and its own; of a role its path, so that a parent comes
-right before what is below it.
+Keys are ids. The key of a task is its framework's id and its own. The key of a role is its path,
+so that a parent comes right before its children.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from croupier.model.clock import Clock
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.v1 import operator_pb2 as pb
 
-# A few ms of counting.
+# Tasks counted at once: a few ms of work.
 TASKS_AT_ONCE: Final = 10_000
-# What sorts before any character of a component.
+# Sorts before any character of a role's name.
 _BETWEEN: Final = "\0"
 
 
 def all_agents(clock: Clock) -> Listed[pb.AgentView]:
-    """Agents that are known; none that is gone."""
+    """List agents, except those declared gone."""
 
     def view(state: State, key: str) -> pb.AgentView | None:
         agent = state.agents.get(AgentId(key))
@@ -40,7 +40,7 @@ def all_agents(clock: Clock) -> Listed[pb.AgentView]:
 
 
 def all_frameworks(clock: Clock) -> Listed[pb.FrameworkView]:
-    """Frameworks that were not removed, and those removed whose tasks still end."""
+    """List frameworks; also removed ones that still have tasks."""
 
     def view(state: State, key: str) -> pb.FrameworkView | None:
         framework = state.frameworks.get(FrameworkId(key))
@@ -50,7 +50,7 @@ def all_frameworks(clock: Clock) -> Listed[pb.FrameworkView]:
 
 
 def all_offers(clock: Clock) -> Listed[pb.OfferView]:
-    """Outstanding offers."""
+    """List outstanding offers."""
 
     def view(state: State, key: str) -> pb.OfferView | None:
         offer = state.offers.get(OfferId(key))
@@ -60,7 +60,7 @@ def all_offers(clock: Clock) -> Listed[pb.OfferView]:
 
 
 def all_roles(tasks: Counter[Role]) -> Listed[pb.RoleView]:
-    """Roles that have frameworks or settings, and all above them; `tasks` are those of each."""
+    """List roles with frameworks or settings, and their parents; `tasks` counts those of each."""
 
     def keys(state: State) -> list[str]:
         return [role.replace("/", _BETWEEN) for role in known_roles(state)]
@@ -73,7 +73,7 @@ def all_roles(tasks: Counter[Role]) -> Listed[pb.RoleView]:
 
 
 def tasks_of(framework_id: FrameworkId, *, with_commands: bool) -> Listed[pb.TaskView]:
-    """Tasks of a framework, or of all if that is empty; also those that have ended lately."""
+    """List tasks of a framework, or of all if the id is empty; also recently ended ones."""
 
     def keys(state: State) -> list[str]:
         found = [
@@ -97,7 +97,7 @@ def tasks_of(framework_id: FrameworkId, *, with_commands: bool) -> Listed[pb.Tas
 
 
 async def count_tasks(read: Read) -> Counter[Role]:
-    """How many tasks that have not ended are in each role and below it.
+    """Count the live tasks of each role and of the roles below it.
 
     Raises:
         CroupierError: as for `Leadership.read`.
@@ -110,7 +110,7 @@ async def count_tasks(read: Read) -> Counter[Role]:
 
 
 def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role]) -> None:
-    """Count tasks of some frameworks, and take these off the list."""
+    """Count tasks of some frameworks, and remove these from `waiting`."""
     looked = 0
     while waiting and looked < TASKS_AT_ONCE:
         framework = state.frameworks.get(waiting.pop())
@@ -121,7 +121,7 @@ def _count_some(state: State, waiting: list[FrameworkId], counts: Counter[Role])
 
 
 def _chosen(state: State, framework_id: FrameworkId) -> Iterable[Framework]:
-    """The framework of this id, if there is one; all if it is empty."""
+    """Return the framework of this id, if it exists; all if the id is empty."""
     if not framework_id:
         return state.frameworks.values()
     framework = state.frameworks.get(framework_id)

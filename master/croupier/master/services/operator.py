@@ -1,4 +1,4 @@
-"""OperatorService: what people and their tools ask."""
+"""OperatorService: requests of operators and their tools."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
     def __init__(self, leadership: Leadership, clock: Clock, version: str) -> None:
-        """Ask the term that stands."""
+        """Ask the current term of `leadership`."""
         self._leadership, self._clock, self._version = leadership, clock, version
         self._pages = Pages(leadership.read, clock)
 
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
-        """Who this master is, and what the cluster has; of a follower, who leads."""
+        """Return the master's identity and the cluster's resources; on a follower, the leader."""
         return await _answered(context, self._introduction())
 
     async def _introduction(self) -> pb.GetMasterResponse:
@@ -59,21 +59,21 @@ class OperatorService(OperatorServiceServicer):
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
-        """A page of the agents."""
+        """Return a page of the agents."""
         found, token = await self._page(context, lists.all_agents(self._clock), request)
         return pb.ListAgentsResponse(agents=found, next_page_token=token)
 
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
-        """A page of the frameworks."""
+        """Return a page of the frameworks."""
         found, token = await self._page(context, lists.all_frameworks(self._clock), request)
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
 
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
-        """A page of the roles."""
+        """Return a page of the roles."""
         tasks = await _answered(context, lists.count_tasks(self._leadership.read))
         found, token = await self._page(context, lists.all_roles(tasks), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
@@ -81,21 +81,21 @@ class OperatorService(OperatorServiceServicer):
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
-        """A page of the outstanding offers."""
+        """Return a page of the outstanding offers."""
         found, token = await self._page(context, lists.all_offers(self._clock), request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
-        """A page of the tasks, of one framework or of all."""
+        """Return a page of the tasks, of one framework or of all."""
         framework_id = FrameworkId(request.framework_id)
         listed = lists.tasks_of(framework_id, with_commands=request.with_commands)
         found, token = await self._page(context, listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
-        """Have a task ended."""
+        """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
         task = await _answered(
@@ -107,21 +107,21 @@ class OperatorService(OperatorServiceServicer):
     async def UpdateRoles(
         self, request: pb.UpdateRolesRequest, context: Context
     ) -> pb.UpdateRolesResponse:
-        """Have settings of roles changed: all of them, or none."""
+        """Change settings of roles: all of them, or none."""
         moved = await _answered(context, self._update_roles(request, context.peer()))
         return views.view_moved(moved, dry_run=request.dry_run)
 
     async def DrainAgent(
         self, request: pb.DrainAgentRequest, context: Context
     ) -> pb.DrainAgentResponse:
-        """Have an agent's tasks ended, and offer it no more."""
+        """End an agent's tasks, and stop offering it."""
         view = await self._operate(context, request.agent, drain_from_wire(request))
         return pb.DrainAgentResponse(agent=view)
 
     async def DeactivateAgent(
         self, request: pb.DeactivateAgentRequest, context: Context
     ) -> pb.DeactivateAgentResponse:
-        """Offer an agent no more."""
+        """Stop offering an agent."""
         view = await self._operate(context, request.agent, Deactivate())
         return pb.DeactivateAgentResponse(agent=view)
 
@@ -151,7 +151,7 @@ class OperatorService(OperatorServiceServicer):
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
-        """Why a framework has no more offers than it has."""
+        """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
         clock = self._clock
         return await self._read(
@@ -187,6 +187,6 @@ async def _answered(context: Context, answer: Awaitable[T]) -> T:
     try:
         return await answer
     except CroupierError as error:
-        # What is quoted may be as long as the request.
+        # The text may quote all of the request.
         text = str(shortened(error))
         return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)

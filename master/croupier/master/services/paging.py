@@ -1,11 +1,11 @@
 """Long lists, a page at a time.
 
-Rule: a listing takes the keys of all items at one moment and sorts them once. Its pages then
-look each key up as they come to it. So an item that stays is listed once, whatever comes and
-goes between two pages, and a page costs what it shows.
+Rule: a listing takes the keys of all items at one moment and sorts them once. Its pages look up
+each key in turn. So an item that exists throughout is listed exactly once, and a page costs as
+much as it shows.
 
-A token names its listing and the last key that was shown. A listing that was forgotten, or that
-another master made, is made anew and goes on after that key.
+A token names its listing and the last key shown. If this master does not have the listing, it
+makes a new one and continues after that key.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from croupier.net.outbox import Sized
 # Below the 4 MiB that gRPC lets a client receive unless the client says otherwise.
 PAGE_BYTES: Final = 2 * 1024 * 1024
 PAGE_ITEMS: Final = 5_000
-# Work on a page lasts so long, or shows so many items; then the driver has its turn.
+# Limits of one slice of work on a page; the driver gets a turn in between.
 SLICE_S: Final = 0.005
 SLICE_ITEMS: Final = 250
 # About 1 ms of sorting.
 SORTED_AT_ONCE: Final = 5_000
-# Listings that are under way: each holds a key for every item. Others are made anew.
+# Listings that are kept: each holds a key for every item.
 MOST_LISTINGS: Final = 4
 IDLE_S: Final = 60.0
 MAX_TOKEN_BYTES: Final = 4_096
@@ -43,21 +43,21 @@ T = TypeVar("T")
 
 
 class Read(Protocol):
-    """Asks the state of the master that leads; see `Leadership.read`."""
+    """Reads the state of the current term; see `Leadership.read`."""
 
     def __call__(self, query: Callable[[State], T], /) -> Awaitable[T]:
-        """The answer to `query`, at one moment."""
+        """Return the answer to `query`, at one moment."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Listed(Generic[ViewT]):
-    """A list that operators may ask for.
+    """A list that operators may request.
 
     Attributes:
-        name: tells it apart from all others, its filter included.
-        keys: the keys of all items, each once, in any order. Items are listed by key.
-        view: one item; None if it is not there any more.
+        name: identifies the list and its filter.
+        keys: returns the keys of all items, each once, in any order. Items are listed by key.
+        view: returns one item; None if it no longer exists.
     """
 
     name: str
@@ -66,32 +66,32 @@ class Listed(Generic[ViewT]):
 
 
 class PageRequest(Protocol):
-    """What the requests for all lists have in common."""
+    """Common fields of the requests for lists."""
 
     @property
     def page_size(self) -> int:
-        """At most so many items; 0: as many as fit."""
+        """Most items of the page; 0: as many as fit."""
         ...
 
     @property
     def page_token(self) -> str:
-        """Where the page before ended; empty: the first page."""
+        """Token from the previous page; empty: the first page."""
         ...
 
 
 @dataclass(slots=True)
 class _Listing:
-    """The sorted keys of a list, as they were when its first page was made."""
+    """Sorted keys of a list at the time of its first page."""
 
     keys: list[str]
     used_at: float
 
 
 class Pages:
-    """Makes pages, and remembers the listings that are under way."""
+    """Makes pages, and keeps the listings in progress."""
 
     def __init__(self, read: Read, clock: Clock) -> None:
-        """Read the state by `read`."""
+        """Read the state with `read`."""
         self._read, self._clock = read, clock
         self._listings: OrderedDict[str, _Listing] = OrderedDict()
         self._turns = asyncio.Semaphore(MOST_LISTINGS)
@@ -100,10 +100,10 @@ class Pages:
         return len(self._listings)
 
     async def page(self, listed: Listed[ViewT], request: PageRequest) -> tuple[list[ViewT], str]:
-        """The items of one page, and the token of the next; empty after the last.
+        """Return the items of one page, and the token of the next; empty after the last.
 
         Raises:
-            InvalidRequest: if the token is not one of this list.
+            InvalidRequest: if the token is not of this list.
             CroupierError: as for `Leadership.read`.
         """
         listing_id, last = _parse_token(listed.name, request.page_token)
@@ -126,14 +126,14 @@ class Pages:
         for start in range(0, len(found), SORTED_AT_ONCE):
             keys += sorted(found[start : start + SORTED_AT_ONCE])
             await asyncio.sleep(0)
-        # It merges what is sorted.
+        # Python's sort merges the sorted runs.
         keys.sort()
         return _Listing(keys, self._clock.now())
 
     async def _fill(
         self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
     ) -> tuple[list[ViewT], int]:
-        """Items from `at` on until the page is full, and where the rest begins."""
+        """Return items from `at` on until the page is full, and where the rest begins."""
         page = _Page[ViewT](size)
         while at < len(keys) and not page.is_full:
             at = await self._read(partial(self._add_some, listed, keys, at, page))
@@ -171,7 +171,7 @@ class Pages:
 
 
 class _Page(Generic[ViewT]):
-    """Items until they are enough, by number or by bytes; one at least."""
+    """Items up to a limit of number and of bytes; at least one."""
 
     def __init__(self, size: int) -> None:
         self.views: list[ViewT] = []
@@ -196,10 +196,10 @@ def _make_token(name: str, listing_id: str, last: str) -> str:
 
 
 def _parse_token(name: str, token: str) -> tuple[str, str | None]:
-    """The listing and the last key that was shown; None before the first page.
+    """Return the listing and the last key shown; None before the first page.
 
     Raises:
-        InvalidRequest: if it is not a token of the list of this name.
+        InvalidRequest: if it is not a token of the list `name`.
     """
     if not token:
         return "", None

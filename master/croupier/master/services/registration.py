@@ -1,8 +1,7 @@
-"""A REGISTER that comes in pages: nothing of it is decided before all has come.
+"""A REGISTER in pages.
 
-An agent with many tasks sends pages of them first, and then REGISTER, which says how many pages
-there were. The core is given one event. What waits here is bounded for each agent, for all
-together, and in time.
+An agent with many tasks sends pages of tasks, and then REGISTER with the number of pages. The
+core gets one event. Pages are bounded for each agent, for all agents together, and in time.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from croupier.net.outbox import Budget
 from croupier.v1 import agent_pb2 as pb
 from croupier.wire.limits import check_count
 
-# Of all pages of one agent, on the wire.
+# All pages of one agent, encoded.
 MAX_BYTES = 32 * 1024 * 1024
 # From the first page to REGISTER.
 COMPLETE_S = 60.0
@@ -28,18 +27,18 @@ class Registration:
     """The pages of one session."""
 
     def __init__(self, budget: Budget, end: Callable[[CroupierError], None]) -> None:
-        """Count what waits toward `budget`; `end` ends the session if the rest does not come."""
+        """Count pages toward `budget`; `end` ends the session if REGISTER does not come in time."""
         self._budget, self._end = budget, end
         self._tasks: list[AgentTask] = []
         self._pages = self._bytes = 0
         self._deadline: asyncio.TimerHandle | None = None
 
     async def add(self, page: pb.RegisterPage) -> None:
-        """Take in a page.
+        """Add a page.
 
         Raises:
-            InvalidRequest: if a task is malformed, or they are too many or too large.
-            TooSlow: if too many other agents are at it.
+            InvalidRequest: if a task is malformed, or the tasks are too many or too large.
+            TooSlow: if other agents hold too many pages.
         """
         check_count(len(self._tasks) + len(page.tasks), MAX_AGENT_TASKS, "tasks of one agent")
         size = page.ByteSize()
@@ -57,10 +56,10 @@ class Registration:
         self._tasks += await tasks_from_wire(page.tasks)
 
     def complete(self, event: Register, pages: int) -> Register:
-        """REGISTER with the tasks of the `pages` that came before it.
+        """Return REGISTER with the tasks of all pages.
 
         Raises:
-            ProtocolViolation: if it was another number of pages.
+            ProtocolViolation: if the number of pages is not `pages`.
             InvalidRequest: if the tasks are too many.
         """
         if pages != self._pages:
@@ -71,7 +70,7 @@ class Registration:
         return replace(event, tasks=tasks)
 
     def close(self) -> None:
-        """Let go of what waits."""
+        """Drop all pages."""
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None

@@ -1,4 +1,4 @@
-"""What operators see of the state, as messages. Nothing in them is shared with the state."""
+"""Views of the state for operators, in protobuf."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _ABOUT_A_ROLE = (
 
 
 def view_master(state: State, now: float) -> pb.GetMasterResponse:
-    """The cluster in one message."""
+    """Return the view of the cluster."""
     pooled = [agent for agent in state.agents.values() if agent.in_pool]
     return pb.GetMasterResponse(
         master_id=state.master_id,
@@ -54,7 +54,7 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
 
 
 def view_role(standing: RoleStanding) -> pb.RoleView:
-    """One role, with everything below it."""
+    """Return the view of a role and everything below it."""
     return pb.RoleView(
         role=standing.role,
         settings=settings_to_wire(standing.settings),
@@ -68,7 +68,7 @@ def view_role(standing: RoleStanding) -> pb.RoleView:
 
 
 def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
-    """How roles moved, or would."""
+    """Return the effect of role changes, real or in a dry run."""
     wire = pb.UpdateRolesResponse(others=moved.untold, dry_run=dry_run)
     for before, after in (*moved.named, *moved.others):
         wire.roles.add(before=view_role(before), after=view_role(after))
@@ -76,7 +76,7 @@ def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
 
 
 def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
-    """One outstanding offer, with what is left of its lease."""
+    """Return the view of an offer with the rest of its lease."""
     offered = Offered(
         offer.offer_id,
         state.agents[offer.agent_id].describe(),
@@ -88,7 +88,7 @@ def view_offer(state: State, offer: Offer, now: float) -> pb.OfferView:
 
 
 def view_task(task: TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
-    """One task; what it runs, and its labels, may be left out."""
+    """Return the view of a task; `with_command` False leaves out its command and labels."""
     return pb.TaskView(
         framework_id=task.framework_id,
         agent_id=task.status.agent_id,
@@ -101,7 +101,7 @@ def view_task(task: TaskSnapshot, *, with_command: bool = True) -> pb.TaskView:
 def view_reasons(
     state: State, framework_id: FrameworkId, agent_id: AgentId, now: float
 ) -> pb.ExplainResponse:
-    """Why the framework is not dealt more, of any agent or of one if `agent_id` is not empty.
+    """Explain why a framework gets no more offers, of any agent or of `agent_id`.
 
     Raises:
         NotFound: if there is no such framework or agent.
@@ -141,7 +141,7 @@ def _reasons(
 def _preemption(
     state: State, told: Iterable[PassedOver], framework: Framework, now: float
 ) -> Iterable[PassedOver]:
-    """Whether and when room is made for the framework, for each of its roles that waits."""
+    """Yield when the master preempts for the framework, for each of its waiting roles."""
     waiting = {passed.role for passed in told if passed.cause is not Cause.ELIGIBLE}
     for role in framework.roles:
         text = state.preemptor.tell(framework.framework_id, role, now)
@@ -161,7 +161,7 @@ def _reason(passed: PassedOver) -> pb.PassedOver:
 
 
 def view_framework(state: State, framework: Framework, now: float) -> pb.FrameworkView:
-    """One framework."""
+    """Return the view of a framework."""
     framework_id, allocator = framework.framework_id, state.allocator
     removed_at = state.deadlines.at(FailoverTimeout(framework_id))
     removed_in_s = None if removed_at is None else max(0.0, removed_at - now)
@@ -189,7 +189,7 @@ def view_framework(state: State, framework: Framework, now: float) -> pb.Framewo
 
 
 def _outline(info: TaskInfo) -> task_pb2.TaskInfo:
-    """The task without what it runs."""
+    """Return the task without its command and labels."""
     return task_pb2.TaskInfo(
         task_id=info.task_id,
         name=info.name,

@@ -1,1 +1,1 @@
-"""The core's messages and events to and from protobuf."""
+"""Conversion between the core's messages and events and protobuf."""

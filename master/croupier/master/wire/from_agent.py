@@ -1,4 +1,4 @@
-"""What agents report, off the wire."""
+"""Reports of agents, from protobuf."""
 
 from __future__ import annotations
 
@@ -34,17 +34,17 @@ from croupier.wire.task import status_from_wire, task_from_wire
 
 # An agent reports at most 200 updates at once; the others leave room for other agents.
 MAX_UPDATES = 1_000
-# On one agent, and updates of one task that wait for an acknowledgement.
+# Of one agent; and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
 
 
 async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
-    """The event for a report. The tasks of a REGISTER are read in slices.
+    """Return the event for a report. The tasks of a REGISTER are converted in slices.
 
     Raises:
         InvalidRequest: if an amount, attribute or status is malformed.
-        ProtocolViolation: if it is of a kind that this master does not know.
+        ProtocolViolation: if the kind of report is unknown.
     """
     match wire.WhichOneof("report"):
         case "updates":
@@ -64,7 +64,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
 
 
 def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
-    """REGISTER with what it is worth that the agent has heard of masters."""
+    """Return REGISTER with a judgement of the masters that the agent has heard."""
     has_position = wire.HasField("position")
     try:
         position = position_from_wire(wire.position) if has_position else None
@@ -76,7 +76,7 @@ def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
 
 
 async def tasks_from_wire(wire: Iterable[pb.AgentTask]) -> list[AgentTask]:
-    """Tasks as their agent knows them, read in slices.
+    """Convert the tasks of an agent, in slices.
 
     Raises:
         InvalidRequest: if one is malformed.
@@ -115,7 +115,7 @@ def _health(session: SessionId, wire: pb.AgentHealth) -> AgentHealth:
 
 
 def _problems(wire: Iterable[pb.HealthProblem]) -> tuple[Problem, ...]:
-    """The first problems of the agent; what it says of them is cut, not refused."""
+    """Convert at most `MAX_PROBLEMS` problems, with their texts cut."""
     first = islice(wire, MAX_PROBLEMS)
     return tuple(Problem.bounded(each.part, each.message) for each in first)
 
@@ -132,10 +132,10 @@ def _task(wire: pb.AgentTask) -> AgentTask:
 
 
 def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
-    """An agent's status, without what only a master may say.
+    """Convert an agent's status, without the fields that only a master sets.
 
     Raises:
-        InvalidRequest: if it is malformed, or its number is one of the master's own.
+        InvalidRequest: if it is malformed, or its sequence is reserved for the master.
     """
     if wire.sequence >= MASTER_SEQUENCE:
         raise InvalidRequest(

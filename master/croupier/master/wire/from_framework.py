@@ -1,4 +1,4 @@
-"""What frameworks ask of the master, off the wire."""
+"""Calls of frameworks, from protobuf."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ from croupier.v1 import task_pb2
 from croupier.wire.limits import check_count
 from croupier.wire.task import demands_from_wire, task_from_wire
 
-# Of the tasks that a call names, as many at once: about 10 ms of the core's work.
+# Tasks of one call that the core decides at once: about 10 ms of work.
 PART = 500
 
 T = TypeVar("T")
 
 
 def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
-    """The event for a SUBSCRIBE.
+    """Return the event for a SUBSCRIBE.
 
     Raises:
-        InvalidRequest: if it is too large, a role or a demand is malformed, or there are too
-            many.
+        InvalidRequest: if it is too large, or a role or a demand is malformed or one too many.
     """
     _check_size(wire)
     framework = wire.framework
@@ -65,13 +64,13 @@ def subscribe_from_wire(session: SessionId, wire: pb.Subscribe) -> Subscribe:
 
 
 async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
-    """The event for any call but SUBSCRIBE and HEARTBEAT.
+    """Return the event for any call but SUBSCRIBE and HEARTBEAT.
 
-    A call that cannot be read is an event too: it gets its verdict like any other. The tasks of
-    an ACCEPT are read in slices.
+    A malformed call is an event too, and gets a verdict. The tasks of an ACCEPT are converted in
+    slices.
 
     Raises:
-        ProtocolViolation: if it has no number.
+        ProtocolViolation: if the call has no sequence number.
     """
     name = wire.WhichOneof("call") or "unknown"
     if not wire.seq:
@@ -89,10 +88,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
 
 
 def split(event: FrameworkCalled) -> Iterator[FrameworkCalled]:
-    """A call that names very many tasks, in parts that the core decides one by one.
-
-    Whatever other peers have to say comes in between.
-    """
+    """Split a call that names many tasks, so that events of other peers come in between."""
     call = event.call
     if isinstance(call, calls.Acknowledge):
         for updates, more in _parts(call.updates):
@@ -105,13 +101,13 @@ def split(event: FrameworkCalled) -> Iterator[FrameworkCalled]:
 
 
 def _parts(named: tuple[T, ...]) -> Iterator[tuple[tuple[T, ...], bool]]:
-    """At least one part, and whether another follows."""
+    """Yield each part, and whether another follows; at least one."""
     for start in range(0, len(named) or 1, PART):
         yield named[start : start + PART], start + PART < len(named)
 
 
 def _check_counts(wire: pb.Call) -> None:
-    """Refuse a call that names too much, before any of it is read.
+    """Refuse a call that names too many things, before it is converted.
 
     Raises:
         InvalidRequest: if it does.
@@ -170,7 +166,7 @@ async def _call(name: str, wire: pb.Call) -> calls.Call:
 
 
 async def _accept(wire: pb.Call) -> calls.Accept:
-    """The ACCEPT. A task that cannot be read is refused by itself."""
+    """Convert an ACCEPT; a malformed task is refused without the others."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
             raise InvalidRequest("an operation that this master does not know; LAUNCH is")

@@ -1,4 +1,4 @@
-"""What operators send, as the core knows it."""
+"""Requests of operators, from protobuf."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PARTS = {
 
 
 def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
-    """The changes in `wire`.
+    """Convert changes of roles.
 
     Raises:
         InvalidRequest: if one is malformed, or they are too many.
@@ -33,7 +33,7 @@ def changes_from_wire(wire: Sequence[pb.RoleChange]) -> tuple[RoleChange, ...]:
 
 
 def drain_from_wire(wire: pb.DrainAgentRequest) -> Drain:
-    """The drain that is asked for, its grace still to be checked."""
+    """Convert a drain; the core checks its grace period."""
     return Drain(wire.grace_ms if wire.HasField("grace_ms") else None)
 
 
