@@ -20,9 +20,9 @@ from croupier.master.core.effects import Close, Happened, Save, Send
 from croupier.master.eventlog.lines import FORMAT, LOGGED, Head, Known
 from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.master.store.records_json import SCHEMA_VERSION, STORE
-from croupier.model.codec import ERRORS, Codec
+from croupier.model.codec import Codec
 from croupier.model.resources import Resources
-from croupier.model.tags import Table
+from croupier.model.tags import ERRORS, Table
 
 LOCK = Path(__file__).with_name("tags.txt")
 Roots = tuple[Any, ...]

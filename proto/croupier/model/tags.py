@@ -14,7 +14,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
+
+from croupier.model import errors
+from croupier.model.errors import CroupierError
 
 C = TypeVar("C", bound=type)
 E = TypeVar("E", bound=Enum)
@@ -149,3 +152,24 @@ class Table:
             TypeError: if it has none.
         """
         return {owner[name]: tag for name, tag in self.names(owner).tags.items()}
+
+
+# Errors are recorded in all formats.
+ERRORS: Final[Mapping[str, type[CroupierError]]] = {
+    "CroupierError": errors.CroupierError,
+    "InvalidRequest": errors.InvalidRequest,
+    "NotFound": errors.NotFound,
+    "Conflict": errors.Conflict,
+    "Unavailable": errors.Unavailable,
+    "NotLeader": errors.NotLeader,
+    "FailedOver": errors.FailedOver,
+    "Removed": errors.Removed,
+    "TooSlow": errors.TooSlow,
+    "ProtocolViolation": errors.ProtocolViolation,
+}
+_ERROR_TAGS: Final = {cls: tag for tag, cls in ERRORS.items()}
+
+
+def error_tag(error: CroupierError) -> str:
+    """Return the tag of the error's class, or of its nearest ancestor that has one."""
+    return next(_ERROR_TAGS[cls] for cls in type(error).__mro__ if cls in _ERROR_TAGS)

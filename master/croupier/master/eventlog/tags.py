@@ -30,11 +30,10 @@ from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog import lines
 from croupier.model import agent_orders, verdict
 from croupier.model.attributes import Constraint, Operator
-from croupier.model.codec import error_tag
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.health import Problem
-from croupier.model.tags import Kind, Table
+from croupier.model.tags import Kind, Table, error_tag
 
 _KINDS: Final = (
     # lines

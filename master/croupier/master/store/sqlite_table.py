@@ -1,0 +1,165 @@
+"""The table of records in a SQLite file: rows of kind, id, JSON body and checksum.
+
+One more row, `head`, has the number of the last commit. It is written with each commit.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from croupier.master.store.checksums import checksum
+from croupier.master.store.records_json import SCHEMA_VERSION, Row
+
+# "crou" in ASCII marks Croupier's files.
+APPLICATION_ID: Final = 0x63726F75
+# Rows have a checksum, and commits a number, from this version on.
+SEALED_VERSION: Final = 3
+# What a burst of commits leaves of the log beside the file.
+MAX_LOG_BYTES: Final = 64 * 1024 * 1024
+# The kind of the row with the number of commits; no kind of record has this name.
+HEAD: Final = "head"
+
+# As bytes: SQLite's error about text that is not UTF-8 would quote the text.
+_COLUMNS = "CAST(kind AS BLOB), CAST(id AS BLOB), CAST(body AS BLOB)"
+
+
+class StoredRow(NamedTuple):
+    """A row as it was read; the checksum is None in files older than `SEALED_VERSION`."""
+
+    kind: bytes
+    id: bytes
+    body: bytes
+    crc: int | None = None
+
+    @property
+    def is_intact(self) -> bool:
+        """Whether the checksum matches."""
+        return self.crc == checksum(self.kind, self.id, self.body)
+
+    @property
+    def name(self) -> str:
+        """Kind and id for an error. Both may be damaged; the body is never quoted."""
+        kind, row_id = (part.decode(errors="replace") for part in (self.kind[:40], self.id[:80]))
+        return repr(f"{kind} {row_id}")
+
+
+class Header(NamedTuple):
+    """What a file says about itself.
+
+    Attributes:
+        version: of the schema; 0 if the file is new.
+        is_ours: whether Croupier made the file.
+        is_consistent: whether version, columns and encoding fit together.
+    """
+
+    version: int
+    is_ours: bool
+    is_consistent: bool
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """Connect to the file at `path`; the connection locks it on first use."""
+    # One thread uses the connection, but another may close it.
+    connection = sqlite3.connect(path, timeout=1.0, isolation_level=None, check_same_thread=False)
+    connection.execute("PRAGMA locking_mode = EXCLUSIVE")
+    return connection
+
+
+def read_header(connection: sqlite3.Connection) -> Header:
+    """Read version and owner of the file."""
+    version, owner, encoding, tables = (
+        connection.execute(question).fetchone()[0]
+        for question in (
+            "PRAGMA user_version", "PRAGMA application_id", "PRAGMA encoding",
+            "SELECT count(*) FROM sqlite_master",
+        )
+    )  # fmt: skip
+    if not tables:
+        return Header(0, True, True)
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(records)")]
+    has_crc = "crc" in columns
+    fits = version >= 1 and has_crc == (version >= SEALED_VERSION) and encoding == "UTF-8"
+    return Header(version, owner == APPLICATION_ID, fits)
+
+
+def page_fault(connection: sqlite3.Connection) -> str:
+    """Have SQLite check the file; return the first fault, or an empty string."""
+    fault: str = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    return "" if fault == "ok" else " ".join(fault.split())[:200]
+
+
+def make_durable(connection: sqlite3.Connection) -> None:
+    """Have each commit synced to a write-ahead log."""
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+
+
+def stamp(connection: sqlite3.Connection) -> None:
+    """Write owner and version of the schema into the file."""
+    connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+    connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Commit and sync what is done within, or roll all of it back."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # Some errors have rolled back already.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def create(connection: sqlite3.Connection) -> None:
+    """Make the table in a new file."""
+    connection.execute(
+        "CREATE TABLE records"
+        " (kind TEXT NOT NULL, id TEXT NOT NULL, body TEXT NOT NULL, crc INTEGER NOT NULL,"
+        " PRIMARY KEY (kind, id))"
+    )
+    write(connection, [head(0)])
+
+
+def add_checksums(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Give the table of an older version checksums; `rows` are all of its records."""
+    connection.execute("ALTER TABLE records ADD COLUMN crc INTEGER NOT NULL DEFAULT 0")
+    write(connection, [*rows, head(0)])
+
+
+def head(commits: int) -> Row:
+    """Return the row with the number of commits."""
+    return Row(HEAD, HEAD, json.dumps({"commits": commits}))
+
+
+def read(connection: sqlite3.Connection, version: int) -> list[StoredRow]:
+    """Return all rows in the order of their first commit."""
+    columns = _COLUMNS if version < SEALED_VERSION else f"{_COLUMNS}, crc"
+    query = f"SELECT {columns} FROM records ORDER BY rowid"  # noqa: S608 - constants of our own
+    return [StoredRow(*row) for row in connection.execute(query).fetchall()]
+
+
+def write(connection: sqlite3.Connection, rows: Sequence[Row]) -> None:
+    """Insert or replace `rows`; delete those without a body."""
+    connection.executemany(
+        "DELETE FROM records WHERE kind = ? AND id = ?",
+        [(row.kind, row.id) for row in rows if row.body is None],
+    )
+    connection.executemany(
+        "INSERT INTO records (kind, id, body, crc) VALUES (?, ?, ?, ?)"
+        " ON CONFLICT (kind, id) DO UPDATE SET body = excluded.body, crc = excluded.crc",
+        [
+            (*row, checksum(row.kind.encode(), row.id.encode(), row.body.encode()))
+            for row in rows
+            if row.body is not None
+        ],
+    )
