@@ -211,7 +211,7 @@ async def test_an_agent_that_returns_on_another_port_is_read_on(master: Master) 
             assert await asyncio.wait_for(run.stdout.readline(), 20) == b"after\n"
             await master.update("run-0", TaskState.FAILED, exit_code=3)
             assert await ended(run) == Ended(3, "", "")
-            assert "/output/F1/run-0/stdout?follow=1&offset=7" in after.asked
+            assert "/output/fake-1-F1/run-0/stdout?follow=1&offset=7" in after.asked
 
 
 async def test_what_an_agent_cannot_serve_is_told_and_changes_no_exit_code(

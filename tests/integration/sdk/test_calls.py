@@ -45,8 +45,8 @@ async def test_subscribe_says_who_the_framework_is() -> None:
         assert str(call.demand) == f"3 <{UNIT}>, rack equals r1"
         assert call.client_id
         assert not call.suppressed
-        await eventually(lambda: framework.subscriptions == ["F1"])
-        assert framework.framework_id == "F1"
+        await eventually(lambda: framework.subscriptions == ["fake-1-F1"])
+        assert framework.framework_id == "fake-1-F1"
         await framework.stop()
         await running_task
         assert master.calls == ()
@@ -98,7 +98,7 @@ async def test_accept_launches_tasks_on_several_offers_of_an_agent() -> None:
             ]
             assert isinstance(verdicts[2].error, InvalidRequest)
             call = await master.next_call("accept")
-            assert call.offer_ids == ("O1", "O2")
+            assert call.offer_ids == ("fake-1-O1", "fake-1-O2")
             assert call.tasks == tuple(t.info for t in tasks)
             assert call.refuse_s == 1.5
             assert master.task_state("t1") is TaskState.STAGING
@@ -232,7 +232,7 @@ async def test_a_call_larger_than_the_master_takes_is_refused_here() -> None:
                 await framework.accept(offer, [large])
             assert master.calls == ()
             assert (await framework.accept(offer, [task("t1")]))[0].ok
-            assert framework.subscriptions == ["F1"]
+            assert framework.subscriptions == ["fake-1-F1"]
 
 
 async def test_many_calls_at_once_are_all_answered_in_order() -> None:

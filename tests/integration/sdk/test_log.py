@@ -61,5 +61,5 @@ async def test_stdout_holds_only_what_the_framework_prints(method: str) -> None:
 async def test_a_program_configures_the_log_as_any_other() -> None:
     out, err = await outputs("INFO", "run_forever")
     assert out == "mine\n"
-    assert "croupier.sdk|INFO|subscribed framework_id=F1 master_id=" in err
+    assert "croupier.sdk|INFO|subscribed framework_id=fake-1-F1 master_id=" in err
     assert "croupier.sdk|ERROR|handler_failed handler=on_offers" in err

@@ -24,8 +24,8 @@ async def test_it_subscribes_again_as_the_same_framework_and_client() -> None:
         for error in (None, Unavailable("not the leader"), TooSlow("wake up")):
             master.disconnect(error)
             again = await master.subscribed()
-            assert (again.framework_id, again.client_id) == ("F1", first.client_id)
-        await eventually(lambda: framework.subscriptions == ["F1"] * 4)
+            assert (again.framework_id, again.client_id) == ("fake-1-F1", first.client_id)
+        await eventually(lambda: framework.subscriptions == ["fake-1-F1"] * 4)
         assert framework.errors == []
         assert master.calls == ()
         await framework.stop()
@@ -127,8 +127,8 @@ async def test_offers_that_wait_for_a_handler_are_void_with_their_stream() -> No
             await master.subscribed()
             framework.go.set()
             master.offer("cpus:2;mem:1GB")
-            assert (await framework.next_offer()).id == "O2"
-            assert framework.batches == [["O2"]]
+            assert (await framework.next_offer()).id == "fake-1-O2"
+            assert framework.batches == [["fake-1-O2"]]
 
 
 async def test_offers_rescinded_or_expired_while_they_wait_are_not_shown() -> None:
@@ -149,15 +149,15 @@ async def test_offers_rescinded_or_expired_while_they_wait_are_not_shown() -> No
             book = framework._session._book
             await eventually(lambda: len(book) == 2 and short not in book)
             framework.go.set()
-            await eventually(lambda: framework.batches == [["O3", "O4"]])
+            await eventually(lambda: framework.batches == [["fake-1-O3", "fake-1-O4"]])
             assert framework.rescinded == []
-            master.rescind("O3")
-            await eventually(lambda: framework.rescinded == ["O3"])
+            master.rescind("fake-1-O3")
+            await eventually(lambda: framework.rescinded == ["fake-1-O3"])
             offers = [await framework.next_offer(), await framework.next_offer()]
             await framework.decline(offers[1])
-            master.rescind("O4")
+            master.rescind("fake-1-O4")
             await framework.revive()
-            assert framework.rescinded == ["O3"]
+            assert framework.rescinded == ["fake-1-O3"]
 
 
 async def test_a_silent_master_is_left() -> None:
@@ -181,7 +181,7 @@ async def test_a_master_that_does_not_answer_subscribe_is_left_for_the_next() ->
             before = ",".join(f"127.0.0.1:{port}" for port in ports)
             framework = Hasty(f"{before},{master.address}")
             async with running(framework, master):
-                await eventually(lambda: framework.subscriptions == ["F1"])
+                await eventually(lambda: framework.subscriptions == ["fake-1-F1"])
 
 
 async def test_a_slow_handler_holds_up_neither_heartbeats_nor_verdicts() -> None:
@@ -205,7 +205,7 @@ async def test_a_slow_handler_holds_up_neither_heartbeats_nor_verdicts() -> None
             assert framework.states == [], "handlers are called one after the other"
             framework.go.set()
             await master.acknowledged("t1", 1)
-            assert framework.subscriptions == ["F1"]
+            assert framework.subscriptions == ["fake-1-F1"]
 
 
 async def test_a_handler_may_make_calls() -> None:
@@ -247,9 +247,9 @@ async def test_a_full_queue_stops_the_reading_and_starves_no_handler() -> None:
                 await master.next_call("heartbeat")
             assert len(inbox) == 100
             framework.go.set()
-            await eventually(lambda: framework.batches == [["O1"]])
+            await eventually(lambda: framework.batches == [["fake-1-O1"]])
             await eventually(lambda: len(framework.failures) == 300)
-            assert framework.subscriptions == ["F1"]
+            assert framework.subscriptions == ["fake-1-F1"]
 
 
 @pytest.mark.parametrize("error", [None, Unavailable("x")])

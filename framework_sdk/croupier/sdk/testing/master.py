@@ -1,34 +1,50 @@
-"""A master for tests: real gRPC on loopback, decisions by the test."""
+"""A master for tests of frameworks: real gRPC on loopback, the real core, offers by the test."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import chain
 from typing import Self, TypeVar
 
-from croupier.model.attributes import facts_of
+from croupier.master.core import on_agent, on_allocation, on_task
+from croupier.master.core.effects import Save, Send, SessionId
+from croupier.master.core.events import Register
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.messages import (
+    AgentFailed,
+    PreemptRequested,
+    Rescinded,
+    ToFramework,
+    Updated,
+)
 from croupier.model.demand import Demand
 from croupier.model.errors import Conflict, CroupierError, NotFound, NotLeader
-from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
-from croupier.model.task import Reason, Source, TaskState, TaskStatus
+from croupier.model.task import (
+    MASTER_SEQUENCE,
+    TRANSITIONS,
+    Reason,
+    Source,
+    TaskState,
+    TaskStatus,
+)
 from croupier.net.address import Address
 from croupier.net.task_scope import end
 from croupier.net.transport import MAX_MESSAGE_BYTES, bind, make_server
 from croupier.process.clock import SystemClock
-from croupier.sdk.testing.cluster import FakeOffer
+from croupier.sdk.testing.core import Behaviour
 from croupier.sdk.testing.recorded import RecordedCall
-from croupier.sdk.testing.service import Manner, Service
-from croupier.sdk.testing.stream import Stream
-from croupier.v1 import framework_pb2 as pb
+from croupier.sdk.testing.service import Service
 from croupier.v1 import framework_pb2_grpc as rpc
-from croupier.wire.resources import attributes_to_wire, resources_to_wire
 
 FoundT = TypeVar("FoundT")
 
 
 class FakeMaster:
-    """Takes one framework at a time, offers what the test offers, and records every call.
+    """Serves one framework at a time, offers what the test offers, and records every call.
 
         async with FakeMaster() as master:
             framework = MyFramework(master=master.address)
@@ -40,7 +56,8 @@ class FakeMaster:
             await framework.stop()
             await running
 
-    Every wait ends after `timeout_s` by an AssertionError that says what came instead.
+    The master's own core decides every call. A wait that takes over `timeout_s` seconds raises an
+    AssertionError that lists the calls that came instead.
     """
 
     def __init__(
@@ -56,20 +73,19 @@ class FakeMaster:
         """Describe the master; `async with` starts it.
 
         Args:
-            port: 0 takes any that is free.
+            port: to listen on; 0 takes any that is free.
             auto_run: whether launched tasks go to STARTING, RUNNING and FINISHED at once.
-            heartbeat_s: the pace that it tells its frameworks, and keeps.
-            max_message_bytes: the largest call that it takes.
-            resend_s: after which updates that were not acknowledged are sent again.
-            timeout_s: how long the waits of a test may take.
+            heartbeat_s: the interval of heartbeats, which the framework is told.
+            max_message_bytes: the size of the largest call, which the framework is told.
+            resend_s: the interval at which unacknowledged updates are sent again.
+            timeout_s: the limit of the test's waits.
         """
-        self._port, self._timeout_s = port, timeout_s
-        self._clock = SystemClock()
-        manner = Manner(auto_run, heartbeat_s, max_message_bytes, resend_s)
-        self._service = Service(manner, self._clock)
+        self._port, self._timeout_s, self._clock = port, timeout_s, SystemClock()
+        self._service = Service(
+            Behaviour(self._clock, auto_run, heartbeat_s, max_message_bytes, resend_s)
+        )
         self._server = make_server()
         self._ticking: asyncio.Task[None] | None = None
-        self._offers_made = 0
 
     async def __aenter__(self) -> Self:
         """Listen."""
@@ -83,8 +99,7 @@ class FakeMaster:
         """End all streams and stop listening."""
         if self._ticking is not None:
             await end(self._ticking)
-        if self._service.stream is not None:
-            self._service.stream.drop()
+        self._service.end_all(None)
         await self._server.stop(grace=None)
 
     @property
@@ -99,51 +114,57 @@ class FakeMaster:
 
     @property
     def demands(self) -> tuple[Demand, ...]:
-        """The framework's demands as the master sees them, counted down by what was launched."""
-        return self._service.cluster.demands
+        """The framework's demands, counted down by the tasks that were launched."""
+        framework, queries = self._service.framework, self._service.core.state.allocator.queries
+        return queries.demands(framework.framework_id) if framework is not None else ()
 
     @property
     def is_suppressed(self) -> bool:
-        """Whether the framework wants no offers, in any role."""
-        cluster = self._service.cluster
-        return bool(cluster.roles) and cluster.suppressed == set(cluster.roles)
+        """Whether the framework suppresses offers in all its roles."""
+        framework = self._service.framework
+        return framework is not None and self.suppressed_roles == set(framework.roles)
 
     @property
     def suppressed_roles(self) -> frozenset[str]:
-        """The roles in which the framework wants no offers."""
-        return frozenset(self._service.cluster.suppressed)
+        """The roles in which the framework suppresses offers."""
+        framework, queries = self._service.framework, self._service.core.state.allocator.queries
+        if framework is None:
+            return frozenset()
+        return frozenset(queries.suppressed_roles(framework.framework_id))
 
     @property
     def is_connected(self) -> bool:
         """Whether a framework is subscribed now."""
-        return self._service.stream is not None
+        framework = self._service.framework
+        return framework is not None and framework.session is not None
 
     @property
     def calls(self) -> tuple[RecordedCall, ...]:
-        """The calls, save heartbeats, that `next_call` has not handed out yet."""
+        """The calls, except heartbeats, that `next_call` has not returned yet."""
         return tuple(call for call in self._service.calls if call.kind != "heartbeat")
 
     @property
     def refused(self) -> int:
-        """How many SUBSCRIBEs were sent away because this master follows."""
+        """The number of streams that were refused because this master follows."""
         return self._service.refused
 
     def task_state(self, task_id: str) -> TaskState:
-        """The state of a task that was launched.
+        """Return the state of a task that was launched.
 
         Raises:
             NotFound: if it was not.
         """
-        if task_id not in self._service.cluster.tasks:
+        state = self._find_task_state(task_id)
+        if state is None:
             raise NotFound(f"no task {task_id} was launched")
-        return self._service.cluster.tasks[task_id].state
+        return state
 
     async def subscribed(self) -> RecordedCall:
-        """Wait for the next SUBSCRIBE that was taken; each is handed out once."""
+        """Wait for the next SUBSCRIBE that the master admitted; return each once."""
         return await self.next_call("subscribe")
 
     async def next_call(self, kind: str) -> RecordedCall:
-        """Wait for the next call of that kind, in lower case; each is handed out once."""
+        """Wait for the next call of that kind, in lower case; return each once."""
 
         def find() -> RecordedCall | None:
             call = next((call for call in self._service.calls if call.kind == kind), None)
@@ -157,8 +178,12 @@ class FakeMaster:
         """Wait until the framework has acknowledged the task's updates up to `sequence`."""
 
         def find() -> bool | None:
-            task = self._service.cluster.tasks.get(task_id)
-            return True if task is not None and task.acknowledged >= sequence else None
+            framework = self._service.framework
+            task = framework.tasks.get(TaskId(task_id)) if framework is not None else None
+            if task is not None:
+                return task.acknowledged >= sequence or None
+            # The core drops a task when its end is acknowledged.
+            return self._find_task_state(task_id) is not None or None
 
         await self._until(find, f"acknowledgement of update {sequence} of {task_id}")
 
@@ -172,55 +197,50 @@ class FakeMaster:
         http_address: str = "",
         role: str | None = None,
     ) -> str:
-        """Offer resources of an agent, and return the offer's id.
+        """Offer resources of an agent, whatever it had before, and return the offer's id.
 
         Args:
-            resources: as they are, or as they are written.
-            agent_id: whose they are.
+            resources: to offer, as a value or as text.
+            agent_id: the agent that has them.
             hostname: of the agent.
             attributes: of the agent.
-            lease_s: how long the offer stands.
+            lease_s: the lifetime of the offer.
             http_address: of the agent.
-            role: of the framework's; None is the first.
+            role: one of the framework's; None is the first.
 
         Raises:
-            Conflict: if no framework is subscribed, or not in that role.
+            Conflict: if no framework is subscribed, or not in that role; or if the agent has
+                offered or runs some of these ports or items already.
         """
-        stream, roles = self._subscribed_stream(), self._service.cluster.roles
-        if role is not None and role not in roles:
+        framework, _ = self._subscribed()
+        if role is not None and role not in framework.roles:
             raise Conflict(f"the framework is not subscribed in role {role!r}")
-        own = roles[0] if role is None else Role(role)
+        core, allocator = self._service.core, self._service.core.state.allocator
         amount = Resources.parse(resources) if isinstance(resources, str) else resources
-        self._offers_made += 1
-        offer_id = f"O{self._offers_made}"
-        expires_at = self._clock.now() + lease_s
-        facts = facts_of(hostname, attributes or {})
-        self._service.cluster.add(FakeOffer(offer_id, agent_id, own, amount, expires_at, facts))
-        agent = pb.AgentDescription(
-            agent_id=agent_id,
-            hostname=hostname,
-            attributes=attributes_to_wire(attributes or {}),
-            http_address=http_address,
-        )
-        offers = pb.Offers(
-            agents=[] if self._service.agents_told.get(agent_id) == agent else [agent]
-        )
-        self._service.agents_told[agent_id] = agent
-        offers.offers.add(
-            offer_id=offer_id,
-            agent_id=agent_id,
-            role=own,
-            resources=resources_to_wire(amount),
-            lease_ms=round(lease_s * 1000),
-        )
-        stream.send(pb.Event(offers=offers))
-        return offer_id
+        said = (hostname, dict(attributes or {}), http_address)
+        agent = core.agent(Register(SessionId(0), AgentId(agent_id), hostname, amount, *said[1:]))
+        try:
+            total = agent.total - allocator.queries.free(agent.agent_id) + amount
+        except ValueError as error:
+            raise Conflict(f"agent {agent_id} has that in use: {error}") from None
+        allocator.change_agent(agent.agent_id, total, *said[:2])
+        agent.total = total
+        if said != (agent.hostname, agent.attributes, agent.http_address):
+            agent.introduce(*said)
+        own = framework.roles[0] if role is None else Role(role)
+        grant = allocator.charges.grant(framework.framework_id, own, agent.agent_id, amount)
+        offered = on_allocation.offer(core.state, grant, lease_s, core.now())
+        core.perform(chain([Save(agent.record())], offered))
+        return next(reversed(framework.offers))
 
     def rescind(self, offer_id: str, reason: str = "the test says so") -> None:
-        """Take an offer back."""
-        self._service.cluster.offers.pop(offer_id, None)
-        rescind = pb.Rescind(offer_id=offer_id, reason=reason)
-        self._subscribed_stream().send(pb.Event(rescind=rescind))
+        """Rescind an offer."""
+        framework, _ = self._subscribed()
+        core, offer = self._service.core, framework.offers.get(OfferId(offer_id))
+        if offer is None:
+            self._send(Rescinded(OfferId(offer_id), reason))
+        else:
+            core.perform(on_allocation.rescind(core.state, offer, reason, core.now()))
 
     async def update(
         self,
@@ -237,13 +257,13 @@ class FakeMaster:
         """Wait until the task is launched, move it to `state`, and send the update.
 
         Returns:
-            The update's sequence number. With `from_master` it is `MASTER_SEQUENCE` for an
-            end, which is sent until acknowledged as an agent's is; else 0: such an update is
-            sent once and not acknowledged.
+            The update's sequence number. With `from_master` it is `MASTER_SEQUENCE` for a
+            terminal state, which is sent until it is acknowledged as an agent's is; else 0: such
+            an update is sent once and not acknowledged.
         """
-        await self._until(lambda: self._service.cluster.tasks.get(task_id), f"task {task_id}")
-        wanted = TaskStatus(
-            framework_id=FrameworkId(""),
+        await self._until(lambda: self._find_task_state(task_id), f"task {task_id}")
+        status = TaskStatus(
+            framework_id=self._service.framework_id,
             task_id=TaskId(task_id),
             agent_id=AgentId(""),
             state=state,
@@ -255,93 +275,101 @@ class FakeMaster:
             signal=signal,
             decided_in_s=decided_in_s,
         )
-        status = self._service.cluster.update(wanted)
-        self._service.send_updates([status])
-        return status.sequence
+        return self._update(status) if from_master else self._service.core.report(status)
 
     def fail_agent(self, agent_id: str, message: str = "the test says so") -> None:
         """Lose an agent: its offers are rescinded, its live tasks become UNREACHABLE."""
-        for offer in list(self._service.cluster.offers.values()):
-            if offer.agent_id == agent_id:
-                self.rescind(offer.offer_id, "agent lost")
-        told = self._service.agents_told.get(agent_id, pb.AgentDescription())
-        failure = pb.Failure(agent_id=agent_id, hostname=told.hostname, message=message)
-        self._subscribed_stream().send(pb.Event(failure=failure))
-        for task in self._service.cluster.tasks.values():
-            if task.agent_id == agent_id and not task.state.is_terminal:
-                wanted = TaskStatus(
-                    FrameworkId(""),
-                    task.info.task_id,
-                    AgentId(agent_id),
-                    TaskState.UNREACHABLE,
-                    reason=Reason.AGENT_DISCONNECTED,
-                )
-                self._service.send_updates([self._service.cluster.update(wanted)])
+        self._subscribed()
+        core, agent = self._service.core, self._service.core.state.agents.get(AgentId(agent_id))
+        if agent is None or agent.session is None:
+            self._send(AgentFailed(AgentId(agent_id), "", message))
+            return
+        lost = on_agent.disconnect(core.state, agent, message, core.now())
+        core.perform(chain(lost, on_agent.give_up(core.state, agent, message, core.now())))
 
     def preempt(self, *task_ids: str, grace_s: float = 30.0, reason: str = "") -> None:
-        """Ask for tasks of one agent and role to be ended; what becomes of them the test says.
+        """Ask the framework to end tasks of one agent and role. The test says how they end.
 
         Raises:
             NotFound: if one was not launched.
             Conflict: if they are of several agents or roles, or no framework is subscribed.
         """
-        tasks = self._service.cluster.tasks
-        for task_id in task_ids:
-            if task_id not in tasks:
+        framework, _ = self._subscribed()
+        wanted = tuple(map(TaskId, task_ids))
+        for task_id in wanted:
+            if task_id not in framework.tasks:
                 raise NotFound(f"no task {task_id} was launched")
-        places = {(tasks[task_id].agent_id, tasks[task_id].role) for task_id in task_ids}
+        places = {(framework.tasks[each].agent_id, framework.tasks[each].role) for each in wanted}
         if len(places) != 1:
             raise Conflict("a preemption is of tasks of one agent and role")
-        agent_id, role = places.pop()
-        request = pb.PreemptRequest(
-            task_ids=task_ids,
-            agent_id=agent_id,
-            grace_ms=round(grace_s * 1000),
-            role=role,
-            reason=reason,
-        )
-        self._subscribed_stream().send(pb.Event(preempt_request=request))
+        [(agent_id, role)] = places
+        self._send(PreemptRequested(wanted, agent_id, grace_s, role, reason))
 
     def refuse_next(self, error: CroupierError) -> None:
-        """Answer the next call but a heartbeat with `error`; SUBSCRIBE by ending the stream."""
+        """Refuse the next call but a heartbeat with `error`. For SUBSCRIBE it ends the stream."""
         self._service.refusals.append(error)
 
     def mute(self) -> None:
         """Send nothing more on this stream, not even heartbeats; calls are still decided."""
-        self._subscribed_stream().is_muted = True
+        _, session = self._subscribed()
+        self._service.streams.muted.add(session)
 
     def disconnect(self, error: CroupierError | None = None) -> None:
-        """End the stream: at once and without a word, or by telling `error`."""
-        stream = self._subscribed_stream()
-        if error is None:
-            stream.drop()
-        else:
-            stream.close(error)
-        self._service.forget(stream)
+        """End the stream: with `error`, or at once and without a word."""
+        _, session = self._subscribed()
+        self._service.end(session, error)
 
     def follow(self, leader: str = "") -> None:
-        """Lead no more: end the stream, and every one that comes, and name `leader`."""
+        """Lead no more: end every stream, now and later, with the address of `leader`."""
         word = f"{leader} leads" if leader else "no master leads now"
-        self._service.follow(NotLeader(f"not the leader; {word}", leader))
+        self._service.follows = NotLeader(f"not the leader; {word}", leader)
+        self._service.end_all(self._service.follows)
 
     def take_over(self, other: FakeMaster) -> None:
         """Lead in place of `other`, which follows from now on.
 
-        This master knows the framework and its tasks, as a new leader does from the registry;
-        offers and verdicts are gone, and what was launched by an ACCEPT is not launched again.
+        This master knows the framework and its tasks, as a new leader does from the registry.
+        Offers are void, and no ACCEPT that `other` took launches its tasks again.
         """
         other.follow(self.address)
-        self._service.inherit(other._service)
-        self._offers_made = other._offers_made
+        self._service.take_over(other._service)
 
     def lead(self) -> None:
-        """Take frameworks in again after `follow`; what was known is known."""
+        """Lead again after `follow`, with what this master knew."""
         self._service.follows = None
 
-    def _subscribed_stream(self) -> Stream:
-        if self._service.stream is None:
+    def _subscribed(self) -> tuple[Framework, SessionId]:
+        framework = self._service.framework
+        if framework is None or framework.session is None:
             raise Conflict("no framework is subscribed")
-        return self._service.stream
+        return framework, framework.session
+
+    def _send(self, message: ToFramework) -> None:
+        """Send a message that the core did not decide, if a framework is subscribed."""
+        framework = self._service.framework
+        if framework is not None and framework.session is not None:
+            self._service.core.perform([Send(framework.session, message)])
+
+    def _find_task_state(self, task_id: str) -> TaskState | None:
+        framework, key = self._service.framework, TaskId(task_id)
+        task = framework.tasks.get(key) if framework is not None else None
+        ended = self._service.core.state.ended.get(self._service.framework_id, key)
+        return task.state if task is not None else ended.status.state if ended else None
+
+    def _update(self, status: TaskStatus) -> int:
+        """Send an update by the master; return its number."""
+        core, framework, new = self._service.core, self._service.framework, status.state
+        task = framework.tasks.get(status.task_id) if framework is not None else None
+        sequence = MASTER_SEQUENCE if new.is_terminal else 0
+        if task is None or new not in TRANSITIONS[task.state]:
+            # The core would not say that: a state that the task cannot go to.
+            self._send(Updated((replace(status, sequence=sequence),)))
+        elif new.is_terminal:
+            said = (new, status.reason, status.message)
+            core.perform(on_task.end(core.state, task, *said, core.now()))
+        else:
+            core.perform(on_task.tell(core.state, task, new, status.reason, status.message))
+        return sequence
 
     async def _until(self, find: Callable[[], FoundT | None], what: str) -> FoundT:
         """Wait until `find` finds something."""

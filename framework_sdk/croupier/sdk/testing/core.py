@@ -1,0 +1,193 @@
+"""The master's core in memory, with agents that run nothing and report what a test says."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+
+from croupier.master.allocator import Allocator
+from croupier.master.core.agents import Agent
+from croupier.master.core.effects import Close, Save, Send, SessionId, Step
+from croupier.master.core.events import AgentReported, AgentTask, Register
+from croupier.master.core.records import Registry
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.step import Event, step
+from croupier.master.core.tasks import Task
+from croupier.model.agent_orders import LaunchTask, ResendUpdates
+from croupier.model.clock import Clock
+from croupier.model.errors import Conflict, CroupierError, InvalidRequest
+from croupier.model.ids import AgentId, FrameworkId, TaskId
+from croupier.model.task import REPORTABLE, Source, TaskInfo, TaskState, TaskStatus
+from croupier.sdk.testing.streams import Streams
+
+# A fake master disconnects no peer for its silence.
+_SILENCE_S = 365 * 24 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Behaviour:
+    """How a fake master behaves by itself; see `FakeMaster`."""
+
+    clock: Clock
+    auto_run: bool
+    heartbeat_s: float
+    max_message_bytes: int
+    resend_s: float
+
+
+@dataclass(slots=True)
+class Durable:
+    """What outlives a leadership.
+
+    Attributes:
+        updates: all updates of each task by its agent, oldest first; the first has number 1.
+    """
+
+    registry: Registry = field(default_factory=Registry)
+    updates: dict[tuple[FrameworkId, TaskId], list[TaskStatus]] = field(default_factory=dict)
+    epoch: int = 0
+
+
+class Core:
+    """One leadership of a fake master.
+
+    Attributes:
+        state: what the core decides on.
+        durable: shared with later leaderships.
+    """
+
+    def __init__(
+        self,
+        streams: Streams,
+        behaviour: Behaviour,
+        durable: Durable,
+        agents: Iterable[Agent] = (),
+    ) -> None:
+        """Begin with the registry. `agents` return at once, if they are connected."""
+        self._streams, self._behaviour, self.durable = streams, behaviour, durable
+        durable.epoch += 1
+        self._events: deque[Event] = deque()
+        self._is_deciding = False
+        # Agents have negative sessions.
+        self._last_session = 0
+        settings = Settings(
+            heartbeat_s=behaviour.heartbeat_s,
+            agent_timeout_s=_SILENCE_S,
+            suspect_beats=_SILENCE_S,
+            resend_s=behaviour.resend_s,
+        )
+        self.state = State.recovered(
+            durable.registry, f"fake-{durable.epoch}", settings, Allocator(), self.now()
+        )
+        for agent in agents:
+            if agent.session is not None:
+                self._reconnect(agent)
+
+    def now(self) -> float:
+        """Return seconds on the master's clock."""
+        return self._behaviour.clock.now()
+
+    def decide(self, *events: Event) -> None:
+        """Decide events, and what agents report on them."""
+        self._events.extend(events)
+        if self._is_deciding:
+            return
+        self._is_deciding = True
+        try:
+            while self._events:
+                self.perform(step(self.state, self._events.popleft(), self.now()))
+        finally:
+            self._is_deciding = False
+
+    def perform(self, effects: Iterable[Step]) -> None:
+        """Perform all effects, once the last is decided."""
+        for effect in list(effects):
+            match effect:
+                case Save(record):
+                    self.durable.registry.apply(record)
+                case Send(session, LaunchTask(framework_id, info)) if session < 0:
+                    self._run(framework_id, info)
+                case Send(session, ResendUpdates(framework_id)) if session < 0:
+                    self.resend(framework_id)
+                case Send(session) if session > 0:
+                    self._streams.send(effect)
+                case Close(session, CroupierError() as error) if session < 0:
+                    raise error
+                case Close():
+                    self._streams.close(effect)
+
+    def agent(self, described: Register) -> Agent:
+        """Return the agent of that id, connected: as it was, or new as `described`."""
+        known = self.state.agents.get(described.agent_id)
+        if known is None:
+            self._connect(described)
+        elif known.session is None:
+            self._reconnect(known)
+        return self.state.agents[described.agent_id]
+
+    def report(self, status: TaskStatus) -> int:
+        """Report an update by the task's agent, which reconnects if it was lost; its number.
+
+        Raises:
+            InvalidRequest: if only a master reports that state.
+            Conflict: if the task has ended.
+        """
+        if status.state not in REPORTABLE:
+            raise InvalidRequest(f"an agent does not report {status.state.name}; see from_master")
+        framework = self.state.frameworks.get(status.framework_id)
+        task = framework.tasks.get(status.task_id) if framework is not None else None
+        if task is None or task.is_orphan:
+            raise Conflict(f"task {status.task_id} has ended")
+        agent = self.state.agents[task.agent_id]
+        if agent.session is None:
+            self._reconnect(agent)
+        updates = self._updates_of(task)
+        updates.append(replace(status, agent_id=agent.agent_id, sequence=len(updates) + 1))
+        assert agent.session is not None
+        self.decide(AgentReported(agent.session, (updates[-1],)))
+        return len(updates)
+
+    def resend(self, framework_id: FrameworkId | None = None) -> None:
+        """Report all updates again that a framework has not acknowledged, or all frameworks."""
+        for agent in self.state.agents.values():
+            tasks = (t for (f, _), t in agent.tasks.items() if framework_id in (None, f))
+            waiting = tuple(status for task in tasks for status in self._waiting(task))
+            if agent.session is not None and waiting:
+                self.decide(AgentReported(agent.session, waiting))
+
+    def _reconnect(self, agent: Agent) -> None:
+        said = (agent.agent_id, agent.hostname, agent.total, agent.attributes, agent.http_address)
+        self._connect(Register(SessionId(0), *said), agent.tasks.values())
+
+    def _connect(self, agent: Register, tasks: Iterable[Task] = ()) -> None:
+        """Register an agent with those of its tasks that it has reported updates of."""
+        self._last_session -= 1
+        listed = tuple(
+            AgentTask(task.framework_id, task.info, updates[-1], self._waiting(task), task.role)
+            for task in tasks
+            if (updates := self._updates_of(task))
+        )
+        self.decide(replace(agent, session=SessionId(self._last_session), tasks=listed))
+
+    def _run(self, framework_id: FrameworkId, info: TaskInfo) -> None:
+        if not self._behaviour.auto_run or (framework_id, info.task_id) in self.durable.updates:
+            return
+        for state in (TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED):
+            status = TaskStatus(
+                framework_id,
+                TaskId(info.task_id),
+                AgentId(""),
+                state,
+                source=Source.EXECUTOR,
+                time_ms=self._behaviour.clock.wall_ms(),
+                exit_code=0 if state is TaskState.FINISHED else None,
+            )
+            self.report(status)
+
+    def _updates_of(self, task: Task) -> list[TaskStatus]:
+        return self.durable.updates.setdefault((task.framework_id, task.task_id), [])
+
+    def _waiting(self, task: Task) -> tuple[TaskStatus, ...]:
+        return tuple(self._updates_of(task)[task.acknowledged :])

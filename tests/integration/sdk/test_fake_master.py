@@ -1,0 +1,98 @@
+"""A fake master decides as the real one does: it runs the same core."""
+
+from __future__ import annotations
+
+import grpc.aio
+import pytest
+
+from croupier.sdk import Conflict, InvalidRequest, Resources, Task, TaskState
+from croupier.sdk.testing import FakeMaster
+from croupier.v1 import framework_pb2 as pb
+from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
+from tests.harness.eventually import eventually
+from tests.integration.sdk.recorder import Recorder, running, task
+
+
+def check(master: FakeMaster) -> None:
+    """Assert every invariant of the core."""
+    master._service.core.state.check()
+
+
+async def test_a_gap_between_call_numbers_is_accepted() -> None:
+    subscribe = pb.Subscribe(client_id="c", framework=pb.FrameworkInfo(name="f", roles=["r"]))
+    async with (
+        FakeMaster() as master,
+        grpc.aio.insecure_channel(master.address) as channel,
+    ):
+        stream = FrameworkServiceStub(channel).Connect()
+        calls = [pb.Call(subscribe=subscribe)]
+        calls += [pb.Call(seq=seq, revive=pb.Revive()) for seq in (1, 5)]
+        for call in calls:
+            await stream.write(pb.FrameworkServiceConnectRequest(calls=[call]))
+        await master.subscribed()
+        for seq in (1, 5):
+            assert (await master.next_call("revive")).seq == seq
+        assert master.is_connected
+        stream.cancel()
+
+
+async def test_the_core_stays_consistent() -> None:
+    async with FakeMaster(resend_s=0.05) as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"), task("t2"))
+            master.offer("cpus:2;ports:[10-20]", attributes={"rack": "r1"})
+            master.offer("cpus:2", agent_id="a2")
+            check(master)
+            master.fail_agent("a1")
+            check(master)
+            await master.update("t1", TaskState.RUNNING)
+            await master.update("t1", TaskState.FINISHED)
+            await master.update("t2", TaskState.GONE, from_master=True)
+            await master.acknowledged("t1", 2)
+            await master.acknowledged("t2", 1)
+            assert master.task_state("t1") is TaskState.FINISHED
+            check(master)
+
+
+async def test_an_update_brings_a_failed_agent_back_with_its_other_tasks() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"), task("t2"))
+            await master.update("t1", TaskState.RUNNING)
+            await master.update("t2", TaskState.RUNNING)
+            master.fail_agent("a1")
+            await master.update("t1", TaskState.FINISHED)
+            await eventually(lambda: ("t1", "FINISHED") in framework.states)
+            assert framework.states.count(("t2", "UNREACHABLE")) == 1
+            assert framework.states[-1] == ("t1", "FINISHED")
+            assert master.task_state("t2") is TaskState.RUNNING
+            check(master)
+
+
+async def test_ports_that_a_task_uses_are_not_offered() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            master.offer("cpus:1;ports:[10-19]")
+            ports = Task(["true"], resources=Resources.parse("cpus:1;ports:[10-14]"))
+            [verdict] = await framework.accept(await framework.next_offer(), [ports])
+            assert verdict.ok
+            with pytest.raises(Conflict, match="in use"):
+                master.offer("ports:[14-19]")
+            master.offer("ports:[15-19]")
+            check(master)
+
+
+async def test_an_agent_reports_only_what_a_real_one_may() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
+            with pytest.raises(InvalidRequest, match="from_master"):
+                await master.update("t1", TaskState.UNREACHABLE)
+            await master.update("t1", TaskState.FINISHED)
+            await master.acknowledged("t1", 1)
+            with pytest.raises(Conflict, match="has ended"):
+                await master.update("t1", TaskState.RUNNING)
