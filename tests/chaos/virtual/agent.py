@@ -1,38 +1,25 @@
-"""An agent process: the real core, and around it what its driver and its link do.
+"""An agent process: the production reactor, in virtual time.
 
-Rule: as in the real driver, a batch is decided, then what must be durable is made so in one
-sync, then the rest is done. Records are appended in order: a crash keeps the first so many of
-those that were under way, and records that may wait are lost with the process.
+Rule: records are appended in order. A crash keeps the first few of those that are being synced;
+deferred records are lost with the process.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from itertools import count
 from typing import Protocol, assert_never
 
 from croupier.agent.core import events as ev
-from croupier.agent.core.effects import (
-    Adopt,
-    CheckHealth,
-    Checkpoint,
-    Effect,
-    Force,
-    ForgetRun,
-    HealthChanged,
-    RefuseLaunch,
-    SendRegister,
-    SendUpdates,
-    Signal,
-    Spawn,
-)
-from croupier.agent.core.events import Event, Now
+from croupier.agent.core.effects import CheckHealth, Effect, Force, Spawn
+from croupier.agent.core.events import Event
 from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.step import step
 from croupier.agent.core.tasks import Key
 from croupier.agent.fencing import NewestMaster
+from croupier.agent.reactor import Batch, Reactor
 from croupier.master.core import messages as to
 from croupier.master.core.events import (
     AgentHealth,
@@ -47,8 +34,9 @@ from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask,
 from croupier.model.errors import CroupierError, NotLeader, Removed
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
+from croupier.model.task import TaskStatus
 from croupier.net.backoff import Backoff
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.master import Introduced, Ordered
 from tests.chaos.virtual.network import End, Ended, Network
@@ -57,8 +45,6 @@ from tests.chaos.virtual.process import Process
 JOIN_S = 8.0
 SILENT_BEATS = 5
 SYNC_S = 0.002
-# When worlds begin, in milliseconds since 1970.
-EPOCH_MS = 1_700_000_000_000
 # From a start that was refused until an operator has it make the best of what is left.
 MENDED_S = 5.0
 
@@ -108,7 +94,7 @@ class AgentProcess(Process):
     def __init__(
         self,
         name: str,
-        kernel: Kernel,
+        clock: TracedClock,
         network: Network,
         seed: str,
         masters: tuple[str, ...],
@@ -116,9 +102,9 @@ class AgentProcess(Process):
         witness: Witness,
     ) -> None:
         """Not running yet."""
-        super().__init__(name, kernel, network, seed)
+        super().__init__(name, clock, network, seed)
         self.masters, self.machine, self.witness = masters, machine, witness
-        self.state = AgentState.of(Resources())
+        self.reactor = self._reactor(AgentState.of(Resources()))
         self.steps = 0
         self.slow_s = 0.0
         self.cannot_spawn = self.is_full = self.is_dir_gone = False
@@ -126,8 +112,9 @@ class AgentProcess(Process):
         self.damage = 0
         self.is_lenient = False
         self._epoch = 0
-        self._lazy: list[Record] = []
-        self._syncing: tuple[list[Record], list[Effect]] | None = None
+        self._deferred: list[Record] = []
+        self._syncing: tuple[list[Record], Batch | None] | None = None
+        self._deciding_epoch: int | None = None
         self._last_sync = 0
         self._end: End | None = None
         self._newest = NewestMaster()
@@ -140,6 +127,14 @@ class AgentProcess(Process):
         self._hops = 0
         self._backoff = Backoff(0.1, 3.0, self.random)
 
+    @property
+    def state(self) -> AgentState:
+        """The state of the core."""
+        return self.reactor.state
+
+    def _reactor(self, state: AgentState) -> Reactor:
+        return Reactor(state, self, self, self.put, self, self.clock)
+
     # The life of the process.
 
     def start(self) -> None:
@@ -147,11 +142,11 @@ class AgentProcess(Process):
         if self._up or self.is_retired or self.is_dir_gone:
             return
         if self._has_lost() and not self.is_lenient:
-            self.kernel.trace(f"{self.name} refuses to start: records are lost")
+            self.clock.trace(f"{self.name} refuses to start: records are lost")
             # Noted, for the processes that prove it may end.
             self.machine.is_cut = True
             self.witness.on_agent_refused(self)
-            self.kernel.after(MENDED_S, self._start_leniently)
+            self.clock.after(MENDED_S, self._start_leniently)
             return
         super().start()
 
@@ -174,25 +169,25 @@ class AgentProcess(Process):
         self.damage, self.is_lenient, self.machine.is_cut = 0, False, False
         if damaged:
             self.machine.disk.append(incomplete(self.machine.disk))
-        self.state = recovered(
+        state = recovered(
             self.machine.disk,
             self.machine.total,
             boot_id=self.machine.boot_id,
             life=f"{self.name}.{self.life}",
             incomplete=damaged,
         )
-        self.state.check()
+        state.check()
+        self.reactor = self._reactor(state)
         self.witness.on_agent_start(self)
         self.machine.end_strays(self.known_runs())
         self.machine.watcher = self.put
         self._hops, self._epoch, self._last_sync = 0, 0, 0
-        state = self.state
         self._newest = NewestMaster(state.cluster, state.master_epoch, state.position)
         self._backoff = Backoff(0.1, 3.0, self.random)
         self.put(ev.AgentStarted())
         if self.is_full:
             self.put(ev.DiskFull())
-        self._ask_for_check(CheckHealth(0.0))
+        self.check_health(CheckHealth(0.0))
         self._connect(self.random.choice(self.masters))
 
     def known_runs(self) -> set[str]:
@@ -205,10 +200,10 @@ class AgentProcess(Process):
             records, _ = self._syncing
             self.machine.disk += records[: self.random.randint(0, len(records))]
         elif self.random.random() < 0.5:
-            self.machine.disk += self._lazy[: self.random.randint(0, len(self._lazy))]
+            self.machine.disk += self._deferred[: self.random.randint(0, len(self._deferred))]
         elif self.forgets_last and self._last_sync:
             del self.machine.disk[-self._last_sync :]
-        self._lazy, self._syncing = [], None
+        self._deferred, self._syncing = [], None
         self.machine.unwatch()
         self._end = None
 
@@ -220,7 +215,7 @@ class AgentProcess(Process):
         """All has ended: what is known is sent, and the process ends."""
         if self._end is not None and self._is_registered:
             self._end.send(partial(AgentStopped, message="asked to stop"))
-        self.kernel.trace(f"{self.name} has stopped")
+        self.clock.trace(f"{self.name} has stopped")
         self.crash(loses=False)
 
     # The link.
@@ -229,7 +224,7 @@ class AgentProcess(Process):
         self._session = next(self._sessions)
         self._end = self.network.connect(self.name, master, self)
         self._is_registered = False
-        self._heard_at = self.kernel.now
+        self._heard_at = self.clock.now()
         self.put(ev.Connected(self._session))
         session = self._session
         self.later(JOIN_S, lambda: self._watch(session))
@@ -238,7 +233,7 @@ class AgentProcess(Process):
         if session != self._session or self._end is None:
             return
         patience_s = SILENT_BEATS * self._heartbeat_s if self._is_registered else JOIN_S
-        if self.kernel.now - self._heard_at >= patience_s:
+        if self.clock.now() - self._heard_at >= patience_s:
             self._lost("")
         else:
             self.later(1.0, lambda: self._watch(session))
@@ -270,7 +265,7 @@ class AgentProcess(Process):
 
     def _on_message(self, message: object) -> list[Event]:
         """What the core is told of a message."""
-        self._heard_at = self.kernel.now
+        self._heard_at = self.clock.now()
         if isinstance(message, Ended):
             error = message.error
             self._lost(error.leader if isinstance(error, NotLeader) else "")
@@ -296,10 +291,7 @@ class AgentProcess(Process):
                 self._backoff.reset()
                 self._beat(self._session)
                 return [ev.Registered(agent_id)]
-            case LaunchTask(framework_id, task):
-                has_sandbox = (framework_id, task.task_id) in self.machine.sandboxes
-                return [ev.LaunchIntoSandbox(order) if has_sandbox else order]
-            case KillTask() | AcknowledgeUpdate() | ResendUpdates():
+            case LaunchTask() | KillTask() | AcknowledgeUpdate() | ResendUpdates():
                 return [order]
             case to.Heartbeat():
                 return []
@@ -312,103 +304,75 @@ class AgentProcess(Process):
         """Decide a batch if no sync is under way."""
         if self._syncing is not None:
             return
-        effects: list[Effect] = []
         for end, message in self.taken():
             if end is None:
                 event = self._exited(message) if isinstance(message, Run) else message
-                effects += self._step(event, None)  # type: ignore[arg-type]
+                self._decide(event, None)  # type: ignore[arg-type]
             elif end is self._end:
                 epoch = message.epoch if isinstance(message, Ordered) else None
-                for told in self._on_message(message):
-                    effects += self._step(told, epoch)
-        deadline = self.state.next_deadline()
-        if deadline is not None and deadline <= self.kernel.now:
-            effects += self._step(ev.DeadlinePassed(), None)
-        self._sync(effects)
+                for event in self._on_message(message):
+                    self._decide(event, epoch)
+        batch = self.reactor.end_batch()
+        self._deferred += batch.records
+        if not batch.is_urgent:
+            self._perform(batch)
+            return
+        if not self.syncs_first:
+            self._perform(batch)
+        self._syncing = (self._deferred, batch if self.syncs_first else None)
+        self._deferred = []
+        self.later(SYNC_S + self.slow_s, self._synced)
 
     def _exited(self, run: Run) -> Event:
         if self.is_dir_gone:
-            # What its shim has written cannot be read.
+            # The record of the shim cannot be read.
             run.vanished = True
             return ev.Exited(run.key, unknown=True)
         unknown = run.exit_code is None and run.signal is None
         return ev.Exited(run.key, run.exit_code, run.signal, unknown)
 
-    def _step(self, event: Event, epoch: int | None) -> list[Effect]:
-        self.steps += 1
+    def _decide(self, event: Event, epoch: int | None) -> None:
         self._epoch = max(self._epoch, epoch or 0)
-        now = Now(self.kernel.now, EPOCH_MS + int(self.kernel.now * 1000))
-        effects = step(self.state, event, now)
-        self.state.check()
-        self.witness.on_agent_step(self, epoch, event, effects)
-        return effects
-
-    def _sync(self, effects: list[Effect]) -> None:
-        records = [each for each in effects if isinstance(each, Checkpoint)]
-        self._lazy += [each.record for each in records]
-        if all(each.lazy for each in records):
-            self._perform_all(effects)
-            return
-        if not self.syncs_first:
-            self._perform_all(effects)
-            effects = []
-        self._syncing = (self._lazy, effects)
-        self._lazy = []
-        self.later(SYNC_S + self.slow_s, self._synced)
+        self._deciding_epoch = epoch
+        self.reactor.decide(event)
+        self._deciding_epoch = None
 
     def _synced(self) -> None:
         assert self._syncing is not None
-        records, effects = self._syncing
+        records, batch = self._syncing
         self.machine.disk += records
         self._last_sync = len(records)
         self._syncing = None
-        self._perform_all(effects)
-        self.wake(self.kernel.now)
+        if batch is not None:
+            self._perform(batch)
+        self.wake(self.clock.now())
 
-    def _perform_all(self, effects: list[Effect]) -> None:
+    def _perform(self, batch: Batch) -> None:
         self.witness.on_obeyed(self, self._epoch)
-        for effect in effects:
-            self._perform(effect)
-        if self.state.stopping and self.state.is_idle and self._up and not self._inbox:
+        self.reactor.perform(batch)
+        if self.reactor.has_ended and self._up and not self._inbox:
             self._leave()
-        self.wake(self.state.next_deadline())
+        self.wake(self.reactor.wake_at())
 
-    def _perform(self, effect: Effect) -> None:
-        match effect:
-            case SendRegister(session):
-                self._introduce(session)
-            case SendUpdates(session, statuses):
-                if session == self._session and self._end is not None:
-                    if not self.is_orderly:
-                        statuses = statuses[::-1]
-                    self._end.send(partial(AgentReported, statuses=statuses))
-            case RefuseLaunch() | HealthChanged() | CheckHealth():
-                self._perform_health(effect)
-            case Spawn(key, run, _):
-                self._spawn(key, run)
-            case Adopt(key, run):
-                self._adopt(key, run)
-            case Signal(key, pid, force):
-                for live in self.machine.live:
-                    if live.key == key and live.pid == pid:
-                        self.machine.signal(live, force is Force.KILL)
-            case ForgetRun(_, run):
-                self.machine.dismiss(run)
-            case _:
-                pass
+    # What the reactor reports.
 
-    def _perform_health(self, effect: RefuseLaunch | HealthChanged | CheckHealth) -> None:
-        match effect:
-            case RefuseLaunch(session, key, message):
-                self._tell_health(session, RefusedLaunch(*key, message))
-            case HealthChanged(session):
-                self._tell_health(session)
-            case CheckHealth():
-                self._ask_for_check(effect)
+    def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
+        """See `Observer`."""
+        self.steps += 1
+        self.state.check()
+        self.witness.on_agent_step(self, self._deciding_epoch, event, list(effects))
 
-    def _introduce(self, session: int) -> None:
-        if session != self._session or self._end is None:
-            return
+    def performed(self, effect: Effect) -> None:
+        """See `Observer`."""
+
+    # What the reactor sends to the master.
+
+    def _send(self, session: int | None, message: object) -> None:
+        if session == self._session and self._end is not None:
+            self._end.send(message)
+
+    def send_register(self, session: int, state: AgentState) -> None:
+        """See `Session`."""
         listed = tuple(
             AgentTask(
                 task.framework_id,
@@ -417,28 +381,78 @@ class AgentProcess(Process):
                 tuple(task.updates.waiting),
                 task.role,
             )
-            for task in self.state.tasks.values()
+            for task in state.tasks.values()
         )
-        heard = (self.state.cluster, self.state.master_epoch, self.state.position)
+        heard = (state.cluster, state.master_epoch, state.position)
         register = partial(
             Register,
-            agent_id=self.state.agent_id,
+            agent_id=state.agent_id,
             hostname=self.name,
             total=self.machine.total,
             attributes={},
             tasks=listed,
-            incomplete=self.state.incomplete,
-            problems=self.state.health.problems,
+            incomplete=state.incomplete,
+            problems=state.health.problems,
         )
-        self._end.send(Introduced(register, *(heard if self.heeds_epochs else ("", 0, None))))
+        known = heard if self.heeds_epochs else ("", 0, None)
+        self._send(session, Introduced(register, *known))
 
-    def _tell_health(self, session: int | None, *refused: RefusedLaunch) -> None:
-        if session == self._session and self._end is not None:
-            problems = self.state.health.problems
-            self._end.send(partial(AgentHealth, problems=problems, refused=refused))
+    def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
+        """See `Session`."""
+        ordered = tuple(statuses if self.is_orderly else reversed(statuses))
+        self._send(session, partial(AgentReported, statuses=ordered))
 
-    def _ask_for_check(self, wanted: CheckHealth) -> None:
-        """Plan a check of the machine in place of the one that waits."""
+    def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
+        """See `Session`."""
+        told = tuple(RefusedLaunch(*key, message) for key, message in refused)
+        problems = self.state.health.problems
+        self._send(session, partial(AgentHealth, problems=problems, refused=told))
+
+    def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
+        """See `Session`."""
+        self._send(session, partial(AgentHealth, problems=problems, refused=()))
+
+    # What the reactor does on the machine.
+
+    def has_sandbox(self, order: LaunchTask) -> bool:
+        """See `reactor.Machine`."""
+        return (order.framework_id, order.task.task_id) in self.machine.sandboxes
+
+    def launch(self, state: AgentState, spawn: Spawn) -> ev.LaunchFailed | None:
+        """See `reactor.Machine`."""
+        if self.cannot_spawn or self.is_full or self.is_dir_gone:
+            return ev.LaunchFailed(spawn.key, "no processes left", cause="no processes left")
+        made = self.machine.spawn(spawn.key, spawn.run, state.tasks[spawn.key].info)
+        self.put(ev.Started(spawn.key, made.pid))
+        return None
+
+    def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
+        """See `reactor.Machine`."""
+        known = self.machine.runs.get(run)
+        if known is None:
+            return ev.Vanished(key, "there is no trace of it", never_started=True)
+        if known.lives:
+            known.is_watched = True
+            return ev.Adopted(key, known.pid)
+        if known.vanished:
+            return ev.Vanished(key, "its shim is gone")
+        return ev.Exited(key, known.exit_code, known.signal)
+
+    def signal(self, key: Key, force: Force) -> None:
+        """See `reactor.Machine`."""
+        for live in self.machine.live:
+            if live.key == key:
+                self.machine.signal(live, force is Force.KILL)
+
+    def forget_run(self, run: str) -> None:
+        """See `reactor.Machine`."""
+        self.machine.dismiss(run)
+
+    def retire(self, key: Key) -> None:
+        """See `reactor.Machine`."""
+
+    def check_health(self, wanted: CheckHealth) -> None:
+        """See `reactor.Machine`."""
         self._check += 1
         number = self._check
 
@@ -449,34 +463,8 @@ class AgentProcess(Process):
         self.later(wanted.within_s * self.random.uniform(0.5, 1.0), check)
 
     def _problems(self) -> tuple[Problem, ...]:
-        found = {
-            WORK_DIR: self.is_dir_gone,
-            DISK: self.is_full,
-            LAUNCH: self.cannot_spawn,
-        }
+        found = {WORK_DIR: self.is_dir_gone, DISK: self.is_full, LAUNCH: self.cannot_spawn}
         return tuple(Problem(part, "chaos") for part, is_so in found.items() if is_so)
-
-    def _spawn(self, key: Key, run: str) -> None:
-        is_sick = self.cannot_spawn or self.is_full or self.is_dir_gone
-        if is_sick and self.state.wants_process(key):
-            self.put(ev.LaunchFailed(key, "no processes left", cause="no processes left"))
-        elif self.state.wants_process(key):
-            made = self.machine.spawn(key, run, self.state.tasks[key].info)
-            self.put(ev.Started(key, made.pid))
-        else:
-            self.put(ev.NotStarted(key))
-
-    def _adopt(self, key: Key, name: str) -> None:
-        run = self.machine.runs.get(name)
-        if run is None:
-            self.put(ev.Vanished(key, "there is no trace of it", never_started=True))
-        elif run.lives:
-            run.is_watched = True
-            self.put(ev.Adopted(key, run.pid))
-        elif run.vanished:
-            self.put(ev.Vanished(key, "its shim is gone"))
-        else:
-            self.put(ev.Exited(key, run.exit_code, run.signal))
 
 
 def compacted(records: list[Record]) -> list[Record]:

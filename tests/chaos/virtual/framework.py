@@ -23,7 +23,7 @@ from croupier.model.verdict import Verdict
 from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import Judgement, UpdateBook
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.variety import Habits
@@ -65,7 +65,7 @@ class FrameworkProcess(Process):
     def __init__(
         self,
         name: str,
-        kernel: Kernel,
+        clock: TracedClock,
         network: Network,
         seed: str,
         settings: Settings,
@@ -74,7 +74,7 @@ class FrameworkProcess(Process):
         witness: Witness,
     ) -> None:
         """Not running yet."""
-        super().__init__(name, kernel, network, seed)
+        super().__init__(name, clock, network, seed)
         self.settings, self.masters, self.habits, self.witness = settings, masters, habits, witness
         self.framework_id = FrameworkId("")
         self.named = 0
@@ -132,7 +132,7 @@ class FrameworkProcess(Process):
             self._end.close()
         self._end = self.network.connect(self.name, master, self)
         self._stream += 1
-        self._heard_at = self.kernel.now
+        self._heard_at = self.clock.now()
         self.is_subscribed = False
         self._send(
             partial(
@@ -153,7 +153,7 @@ class FrameworkProcess(Process):
         if stream != self._stream or self._end is None:
             return
         silence_s = 5 * self.settings.heartbeat_s if self.is_subscribed else SUBSCRIBE_TIMEOUT_S
-        if self.kernel.now - self._heard_at >= silence_s:
+        if self.clock.now() - self._heard_at >= silence_s:
             self._lost("")
         else:
             if self.is_subscribed:
@@ -188,7 +188,7 @@ class FrameworkProcess(Process):
         """Take what has come, and handle what is to be handled."""
         for end, message in self.taken():
             if end is self._end:
-                self._heard_at = self.kernel.now
+                self._heard_at = self.clock.now()
                 self._take(message)
         self._handle()
         self._flush()
@@ -205,7 +205,7 @@ class FrameworkProcess(Process):
                 for entry in self.ledger.carry(self._stream):
                     self._send(partial(FrameworkCalled, seq=entry.seq, call=entry.call))
             case Offered():
-                self.offers[message.offer_id] = (message, self.kernel.now + message.lease_s)
+                self.offers[message.offer_id] = (message, self.clock.now() + message.lease_s)
                 think_s = self.random.choice((0.001, 0.01, 0.05, 1.0))
                 offer_id = message.offer_id
                 self.later(think_s, lambda: self._answer(offer_id))
@@ -232,7 +232,7 @@ class FrameworkProcess(Process):
 
     def _begin_anew(self) -> None:
         """The framework is no more; the program goes on as another one."""
-        self.kernel.trace(f"{self.name} was removed as {self.framework_id}")
+        self.clock.trace(f"{self.name} was removed as {self.framework_id}")
         self.witness.on_new_identity(self)
         self.framework_id = FrameworkId("")
         # Another run may have a life of its own by now, and shares them no more.
@@ -248,7 +248,7 @@ class FrameworkProcess(Process):
         if isinstance(error, Removed):
             self._begin_anew()
         elif isinstance(error, FailedOver):
-            self.kernel.trace(f"{self.name} gives way to a newer run")
+            self.clock.trace(f"{self.name} gives way to a newer run")
             self.is_retired = True
             self.crash(loses=False)
         else:
@@ -257,7 +257,7 @@ class FrameworkProcess(Process):
     # Updates.
 
     def _handle(self) -> None:
-        if self.deaf_until > self.kernel.now:
+        if self.deaf_until > self.clock.now():
             self.wake(self.deaf_until)
             return
         while self.queue:
@@ -309,7 +309,7 @@ class FrameworkProcess(Process):
     def _answer(self, offer_id: OfferId) -> None:
         """Take an offer, or pass."""
         offered, until = self.offers.pop(offer_id, (None, 0.0))
-        if offered is None or until <= self.kernel.now or not self.is_subscribed:
+        if offered is None or until <= self.clock.now() or not self.is_subscribed:
             return
         left = self.habits.tasks - self.named
         if left <= 0 or not self.is_launching:
@@ -387,7 +387,7 @@ class FrameworkProcess(Process):
         self.is_launching = False
         self.deaf_until = 0.0
         self._call(calls.Suppress(()))
-        self.wake(self.kernel.now)
+        self.wake(self.clock.now())
 
     @property
     def is_waiting_for(self) -> list[str]:

@@ -7,7 +7,7 @@ durable when something was said, and what each framework's handler was told.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from croupier.agent.core import effects as fx
 from croupier.agent.core.events import Event as AgentEvent
@@ -37,9 +37,9 @@ from croupier.model.store_position import StorePosition
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.fate import Fate, Violation
 from tests.chaos.virtual.framework import FrameworkProcess
-from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.master import Term
 from tests.chaos.virtual.network import End
@@ -51,9 +51,9 @@ Moment = Callable[[str, End | None], None]
 class Judge:
     """Everything that happened, as far as it matters."""
 
-    def __init__(self, kernel: Kernel) -> None:
+    def __init__(self, clock: TracedClock) -> None:
         """Nothing has happened yet."""
-        self.kernel = kernel
+        self.clock = clock
         self.fates: dict[TaskId, Fate] = {}
         self.seen: Counter[str] = Counter()
         self.obeyed: dict[str, int] = {}
@@ -77,7 +77,7 @@ class Judge:
 
     def _comes(self, kind: str, who: str, end: End | None = None) -> None:
         for action in self.moments.pop(kind, ()):
-            self.kernel.after(0.0, lambda action=action: action(who, end))  # type: ignore[misc]
+            self.clock.after(0.0, lambda action=action: action(who, end))  # type: ignore[misc]
 
     def must(self, condition: bool, message: str) -> None:
         """Raise if `condition` does not hold."""
@@ -158,7 +158,7 @@ class Judge:
         has_ended = fate.run is not None and not fate.run.lives
         return not (is_told or has_ended or _host_of(record.agent_id) in self.damaged)
 
-    def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
+    def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
         """Remember who speaks on which session."""
         if isinstance(event, Subscribe):
             peer = term.state.peers.get(event.session)

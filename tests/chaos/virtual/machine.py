@@ -14,7 +14,7 @@ from croupier.agent.core.records import Record, TaskRecord
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskInfo
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 
 Key = tuple[FrameworkId, TaskId]
 
@@ -70,9 +70,9 @@ class Machine:
         sandboxes: of tasks that were ever started.
     """
 
-    def __init__(self, name: str, kernel: Kernel, total: Resources, witness: Witness) -> None:
+    def __init__(self, name: str, clock: TracedClock, total: Resources, witness: Witness) -> None:
         """A machine on which nothing runs."""
-        self.name, self.kernel, self.total, self.witness = name, kernel, total, witness
+        self.name, self.clock, self.total, self.witness = name, clock, total, witness
         self.boot = 1
         self.runs: dict[str, Run] = {}
         self.watcher: Callable[[Run], None] | None = None
@@ -100,15 +100,15 @@ class Machine:
         self.runs[run] = made
         self.sandboxes.add(key)
         self.witness.on_process(self, made)
-        self.kernel.after(float(lasts), lambda: self._ends(made, int(code), None))
+        self.clock.after(float(lasts), lambda: self._ends(made, int(code), None))
         return made
 
     def signal(self, run: Run, by_force: bool) -> None:
         """Tell a process to end."""
         if by_force:
-            self.kernel.after(DIES_S, lambda: self._ends(run, None, 9))
+            self.clock.after(DIES_S, lambda: self._ends(run, None, 9))
         elif run.heeds:
-            self.kernel.after(DIES_S, lambda: self._ends(run, None, 15))
+            self.clock.after(DIES_S, lambda: self._ends(run, None, 15))
 
     def kill_shim(self, run: Run) -> None:
         """Kill a task's shim; what it watched over is swept away with it."""
@@ -140,7 +140,7 @@ class Machine:
 
     def reboot(self) -> None:
         """Restart the machine; its agent must be down."""
-        self.kernel.trace(f"{self.name} reboots")
+        self.clock.trace(f"{self.name} reboots")
         self.boot += 1
         for run in self.live:
             run.vanished = run.rebooted = True
@@ -150,7 +150,7 @@ class Machine:
         if not run.lives:
             return
         run.lives, run.exit_code, run.signal = False, code, signal
-        self.kernel.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
+        self.clock.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
         self.witness.on_process_end(self, run)
         if self.watcher is not None and run.is_watched:
             self.watcher(run)

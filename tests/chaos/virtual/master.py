@@ -7,12 +7,14 @@ commit fails or is fenced, and when the core says that it is deposed.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import count
 from typing import Protocol
 
 from croupier.master.allocator import Allocator
+from croupier.master.batch import Batch
 from croupier.master.core.effects import (
     Answer,
     Close,
@@ -23,25 +25,24 @@ from croupier.master.core.effects import (
     Send,
     SessionId,
 )
-from croupier.master.core.events import AllocationDue, Claim, Register, SessionEnded, TimePassed
+from croupier.master.core.events import Claim, Register, SessionEnded
 from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
-from croupier.master.core.records import MasterRecord, Registry
+from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
-from croupier.master.core.step import Event, step
+from croupier.master.core.step import Event
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate
-from croupier.model.errors import CroupierError, NotLeader
+from croupier.model.errors import CroupierError, FailedOver, NotLeader
 from croupier.model.store_position import StorePosition
 from croupier.v1 import agent_pb2 as pb
 from tests.chaos.virtual import registry as reg
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
 
 COMMIT_TIMEOUT_S = 4.0
-PASS_BUDGET = 1000
 
 MakeEvent = Callable[[SessionId], Event]
 
@@ -82,7 +83,7 @@ class Witness(Protocol):
     def on_refused(self, position: StorePosition) -> None:
         """A master refuses its store, which does not know that position."""
 
-    def on_decided(self, term: Term, event: Event, effects: list[Effect]) -> None:
+    def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
         """The core was stepped."""
 
     def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
@@ -127,7 +128,7 @@ class MasterProcess(Process):
     def __init__(
         self,
         name: str,
-        kernel: Kernel,
+        clock: TracedClock,
         network: Network,
         seed: str,
         settings: Settings,
@@ -135,7 +136,7 @@ class MasterProcess(Process):
         witness: Witness,
     ) -> None:
         """With `ttl_s` of 0 it is the only one."""
-        super().__init__(name, kernel, network, seed)
+        super().__init__(name, clock, network, seed)
         self.settings, self.ttl_s, self.witness = settings, ttl_s, witness
         self.term: Term | None = None
         self.leader = ""
@@ -177,7 +178,7 @@ class MasterProcess(Process):
 
     def _keep_alive(self) -> None:
         number = next(self._numbers)
-        self._beats[number] = self.kernel.now
+        self._beats[number] = self.clock.now()
         if self._registry is not None:
             self._registry.send(reg.KeepAlive(self._candidate, number))
         self.later(self.ttl_s / 3, self._keep_alive)
@@ -188,7 +189,7 @@ class MasterProcess(Process):
         return f"{self.name}/{self.life}"
 
     def _lease_holds(self) -> bool:
-        return not self.ttl_s or self.kernel.now < self._alive_until
+        return not self.ttl_s or self.clock.now() < self._alive_until
 
     def _on_registry(self, message: object) -> None:
         match message:
@@ -217,16 +218,16 @@ class MasterProcess(Process):
             return
         given_up = self._unknown_to(elected)
         if given_up is not None and not self.accepts_old:
-            self.kernel.trace(f"{self.name} refuses its store: {given_up} is not known")
+            self.clock.trace(f"{self.name} refuses its store: {given_up} is not known")
             self.crash(loses=False)
             self.witness.on_refused(given_up)
             return
         names = Names("c", "secret", f"{self.name}.{self.life}.{next(self._numbers)}")
         record = next_record(known.master, elected.commits, names, given_up)
-        state = recovered(known, record, self.settings, self.kernel.now)
-        self.kernel.trace(f"{self.name} leads as {record.master_id}")
+        state = recovered(known, record, self.settings, self.clock.now())
+        self.clock.trace(f"{self.name} leads as {record.master_id}")
         self.term = Term(self.name, record, revision, state, elected.commits)
-        self._begin_commit([Save(record)])
+        self._begin_commit([Save(record)], [record])
 
     def _unknown_to(self, elected: reg.Elected) -> StorePosition | None:
         """The position that ended the last term, if the store does not know it."""
@@ -238,7 +239,7 @@ class MasterProcess(Process):
     def _end_term(self, why: str) -> None:
         if self.term is None:
             return
-        self.kernel.trace(f"{self.name} leads no more: {why}")
+        self.clock.trace(f"{self.name} leads no more: {why}")
         term, self.term, self._commit = self.term, None, None
         self._asked.clear()
         leader = "" if self.leader == self.name else self.leader
@@ -283,21 +284,21 @@ class MasterProcess(Process):
                 if end is not None and not isinstance(message, Ended):
                     end.close(NotLeader("another master leads", self.leader))
             return
-        effects: list[Effect] = []
-        deadline = term.state.next_deadline()
-        if deadline is not None and deadline <= self.kernel.now:
-            effects += self._step(term, TimePassed())
-        for end, message in items:
-            event = self._event_of(term, end, message)
-            if event is not None:
-                effects += self._step(term, event)
+        batch = Batch(term.state, partial(self._on_decided, term))
+        found = (self._event_of(term, end, message) for end, message in items)
+        now = self.clock.now()
+        for _ in batch.decide((event for event in found if event is not None), now):
+            pass
         if term.state.allocator.has_dirty_agents:
-            effects += self._step(term, AllocationDue(PASS_BUDGET))
-        if any(isinstance(effect, Deposed) for effect in effects):
+            for _ in batch.allocate(now):
+                pass
+        try:
+            records = batch.records()
+        except FailedOver:
             self._overtaken_by = term.lineage.overtaken_by
             self._end_term("an agent has heard of a newer master")
-            return
-        self._begin_commit(effects)
+        else:
+            self._begin_commit(batch.effects, records)
 
     def _event_of(self, term: Term, end: End | None, message: object) -> Event | None:
         if end is None:
@@ -330,16 +331,13 @@ class MasterProcess(Process):
         if end is not None:
             del term.peers[end]
 
-    def _step(self, term: Term, event: Event) -> list[Effect]:
+    def _on_decided(self, term: Term, event: Event, _now: float, effects: Sequence[Effect]) -> None:
         self.steps += 1
-        effects = step(term.state, event, self.kernel.now)
         term.state.check()
         self.witness.on_decided(term, event, effects)
-        return effects
 
-    def _begin_commit(self, effects: list[Effect]) -> None:
+    def _begin_commit(self, effects: list[Effect], records: list[Record]) -> None:
         assert self.term is not None
-        records = tuple(effect.record for effect in effects if isinstance(effect, Save))
         if not records or not self.commits_first:
             self._perform(effects)
         elif self.acknowledges_first:
@@ -348,7 +346,7 @@ class MasterProcess(Process):
             number = next(self._numbers)
             self._commit = (number, effects if self.commits_first else [])
             assert self._registry is not None
-            self._registry.send(reg.Commit(self.term.revision, number, records))
+            self._registry.send(reg.Commit(self.term.revision, number, tuple(records)))
             self.later(COMMIT_TIMEOUT_S, lambda: self._on_slow_commit(number))
 
     def _acknowledged(self, effects: list[Effect]) -> list[Effect]:
@@ -378,7 +376,7 @@ class MasterProcess(Process):
             self._end_term("the lease cannot be proven")
             return
         self._perform(effects)
-        self.wake(self.kernel.now)
+        self.wake(self.clock.now())
 
     def _perform(self, effects: list[Effect]) -> None:
         term = self.term
@@ -399,7 +397,7 @@ class MasterProcess(Process):
                 case Happened() | Deposed():
                     pass
         wait = term.state.next_deadline()
-        self.wake(self.kernel.now if term.state.allocator.has_dirty_agents else wait)
+        self.wake(self.clock.now() if term.state.allocator.has_dirty_agents else wait)
 
     def _tell(self, term: Term, session: SessionId, message: ToAgent | ToFramework) -> None:
         end = term.sessions.get(session)

@@ -19,6 +19,7 @@ from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
+from croupier.agent.reactor import Reactor
 from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
 from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework
@@ -80,28 +81,27 @@ def _launches_again(state: AgentState, order: LaunchTask, now: Now) -> Iterator[
     yield from _ON_LAUNCH(state, order, now)
 
 
-def _spawn_always(self: AgentProcess, key: Any, run: str) -> None:
-    self.machine.spawn(key, run, self.state.tasks[key].info)
+def _spawns_always(self: Reactor, spawn: Spawn) -> None:
+    self._machine.launch(self.state, spawn)
 
 
-def _adopts_nothing(self: AgentProcess, key: Any, name: str) -> None:
-    self.put(Vanished(key, "nobody looked", never_started=False))
+def _adopts_nothing(self: AgentProcess, key: Any, run: str) -> Vanished:
+    return Vanished(key, "the agent did not look", never_started=False)
 
 
-def _refuses_silently(self: AgentProcess, session: int | None, *_: object) -> None:
-    """Nothing is told."""
+def _sends_nothing(self: AgentProcess, *_: object) -> None:
+    """Drop the message."""
 
 
-def _starts_anew(self: AgentProcess, key: Any, name: str) -> None:
-    self.put(Vanished(key, "nobody looked", never_started=True))
+def _starts_anew(self: AgentProcess, key: Any, run: str) -> Vanished:
+    return Vanished(key, "the agent did not look", never_started=True)
 
 
-def _invents_exit(self: AgentProcess, key: Any, name: str) -> None:
-    run = self.machine.runs.get(name)
-    if run is not None and not run.lives and not run.vanished:
-        self.put(Exited(key, 0))
-    else:
-        _ADOPT(self, key, name)
+def _invents_exit(self: AgentProcess, key: Any, run: str) -> Any:
+    known = self.machine.runs.get(run)
+    if known is not None and not known.lives and not known.vanished:
+        return Exited(key, 0)
+    return _ADOPT(self, key, run)
 
 
 def _acknowledges_all(self: PendingUpdates, sequence: int) -> int:
@@ -112,7 +112,7 @@ def _acknowledges_all(self: PendingUpdates, sequence: int) -> int:
 
 
 _ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
-_ADOPT = AgentProcess._adopt
+_ADOPT = AgentProcess.adopt
 
 # The master.
 
@@ -366,12 +366,12 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         "a task that is known is launched again",
         (
             (agent_step, "on_launch", _launches_again),
-            (AgentProcess, "_spawn", _spawn_always),
+            (Reactor, "_launch", _spawns_always),
         ),
     ),
     "agent: adopts nothing": (
         "processes of an earlier life are taken to be gone",
-        _one(AgentProcess, "_adopt", _adopts_nothing),
+        _one(AgentProcess, "adopt", _adopts_nothing),
     ),
     "agent: strays ignored": (
         "processes that no record names do not keep an agent from starting",
@@ -379,15 +379,18 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: refuses silently": (
         "launches that an unhealthy agent refuses are not told",
-        _one(AgentProcess, "_tell_health", _refuses_silently),
+        (
+            (AgentProcess, "send_refusals", _sends_nothing),
+            (AgentProcess, "send_health", _sends_nothing),
+        ),
     ),
     "agent: starts anew": (
         "processes of an earlier life are started again",
-        _one(AgentProcess, "_adopt", _starts_anew),
+        _one(AgentProcess, "adopt", _starts_anew),
     ),
     "agent: invents exits": (
         "an end that came while no agent watched is taken for a good one",
-        _one(AgentProcess, "_adopt", _invents_exit),
+        _one(AgentProcess, "adopt", _invents_exit),
     ),
     "agent: ack covers too much": (
         "an acknowledgement covers later updates too",

@@ -15,7 +15,7 @@ from random import Random
 from typing import Protocol
 
 from croupier.model.errors import CroupierError, Unavailable
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 
 # Between two machines; seconds.
 FASTEST_S, SLOWEST_S = 0.001, 0.02
@@ -89,9 +89,9 @@ class End:
 class Network:
     """All streams, and what is wrong between whom."""
 
-    def __init__(self, kernel: Kernel, random: Random) -> None:
+    def __init__(self, clock: TracedClock, random: Random) -> None:
         """Everybody reaches everybody."""
-        self.kernel, self._random = kernel, random
+        self.clock, self._random = clock, random
         self._hosts: dict[str, Host] = {}
         self._cuts: dict[tuple[str, str], int] = {}
         self._slow: dict[str, float] = {}
@@ -118,13 +118,13 @@ class Network:
         """Put a message on its way."""
         if end.number in self._broken:
             return
-        kernel, flying = self.kernel, end._flying
+        clock, flying = self.clock, end._flying
         slow = max(self._slow.get(end.name, 1.0), self._slow.get(end.peer_name, 1.0))
-        due = kernel.now + self._random.uniform(FASTEST_S, SLOWEST_S) * slow
+        due = clock.now() + self._random.uniform(FASTEST_S, SLOWEST_S) * slow
         if flying:
             due = max(due, flying[-1][0])
         flying.append((due, message))
-        kernel.at(due, lambda: self._pump(end))
+        clock.at(due, lambda: self._pump(end))
 
     def crash(self, name: str, loses: bool) -> None:
         """A process is no more: its streams end, and what it has sent may never arrive."""
@@ -191,7 +191,7 @@ class Network:
         """Deliver what has come to its time."""
         if end.number in self._hung or (end.name, end.peer_name) in self._cuts:
             return
-        now, peer = self.kernel.now, end.peer
+        now, peer = self.clock.now(), end.peer
         while end._flying and end._flying[0][0] <= now:
             _, message = end._flying.popleft()
             self._deliver(peer, message)
@@ -209,8 +209,8 @@ class Network:
                 return
         if isinstance(message, Ended):
             end.end()
-        if self.kernel.is_traced:
-            self.kernel.trace(f"{end.peer} {_shown(message)}")
+        if self.clock.is_traced:
+            self.clock.trace(f"{end.peer} {_shown(message)}")
         owner.on_arrival(end, message)
 
 

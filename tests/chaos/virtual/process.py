@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from random import Random
 
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Network
 
 # From the arrival of something to the turn that takes it: the loop of the process.
@@ -25,9 +25,9 @@ class Process:
         is_retired: it is not to be started again.
     """
 
-    def __init__(self, name: str, kernel: Kernel, network: Network, seed: str) -> None:
+    def __init__(self, name: str, clock: TracedClock, network: Network, seed: str) -> None:
         """Not running yet; all that it draws comes from `seed`."""
-        self.name, self.kernel, self.network = name, kernel, network
+        self.name, self.clock, self.network = name, clock, network
         self.random = Random(f"{seed} {name}")
         self.life = 0
         self.is_retired = False
@@ -48,14 +48,14 @@ class Process:
             return
         self.life += 1
         self._up, self.paused = True, False
-        self.kernel.trace(f"{self.name} starts, life {self.life}")
+        self.clock.trace(f"{self.name} starts, life {self.life}")
         self.on_start()
 
     def crash(self, loses: bool) -> None:
         """End the program at once; `loses` what its connections hold."""
         if not self._up:
             return
-        self.kernel.trace(f"{self.name} is killed")
+        self.clock.trace(f"{self.name} is killed")
         self._up = self.paused = False
         self._inbox.clear()
         self._next_turn = None
@@ -65,26 +65,26 @@ class Process:
     def pause(self) -> None:
         """SIGSTOP."""
         self.paused = True
-        self.kernel.trace(f"{self.name} is paused")
+        self.clock.trace(f"{self.name} is paused")
 
     def resume(self) -> None:
         """SIGCONT."""
         if self.paused:
             self.paused = False
-            self.kernel.trace(f"{self.name} goes on")
+            self.clock.trace(f"{self.name} goes on")
             if self._up:
                 self._next_turn = None
-                self.wake(self.kernel.now)
+                self.wake(self.clock.now())
 
     def on_arrival(self, end: End, message: object) -> None:
         """Queue what came; the coming turn takes it."""
         self._inbox.append((end, message))
-        self.wake(self.kernel.now + TURN_S)
+        self.wake(self.clock.now() + TURN_S)
 
     def put(self, message: object) -> None:
         """Queue something of the process's own."""
         self._inbox.append((None, message))
-        self.wake(self.kernel.now + TURN_S)
+        self.wake(self.clock.now() + TURN_S)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Have this life of the process do something in so many seconds, once it is not paused."""
@@ -93,17 +93,17 @@ class Process:
         def act() -> None:
             if self._up and self.life == life:
                 if self.paused:
-                    self.kernel.after(0.1, act)
+                    self.clock.after(0.1, act)
                 else:
                     action()
 
-        self.kernel.after(seconds, act)
+        self.clock.after(seconds, act)
 
     def wake(self, at: float | None) -> None:
         """Have a turn at a time, or earlier."""
         if at is None or not self._up or (self._next_turn is not None and self._next_turn <= at):
             return
-        at = max(at, self.kernel.now)
+        at = max(at, self.clock.now())
         self._next_turn = at
         life = self.life
 
@@ -112,7 +112,7 @@ class Process:
                 self._next_turn = None
                 self.turn()
 
-        self.kernel.at(at, turn)
+        self.clock.at(at, turn)
 
     def taken(self) -> list[tuple[End | None, object]]:
         """All that has come since the last turn; what came on closed ends is left out."""

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, fields
 
 from croupier.master.core.records import Record, Registry
-from tests.chaos.virtual.kernel import Kernel
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 
 NAME = "registry"
@@ -102,10 +102,14 @@ class SharedRegistry:
     is_numbering = True
 
     def __init__(
-        self, kernel: Kernel, network: Network, ttl_s: float, on_commit: Callable[[Record], None]
+        self,
+        clock: TracedClock,
+        network: Network,
+        ttl_s: float,
+        on_commit: Callable[[Record], None],
     ) -> None:
         """`ttl_s` of 0: leases never run out, as with one master on a local file."""
-        self.kernel, self.network, self.ttl_s, self.on_commit = kernel, network, ttl_s, on_commit
+        self.clock, self.network, self.ttl_s, self.on_commit = clock, network, ttl_s, on_commit
         self.durable = Registry()
         self.leader = ""
         self.revision = 0
@@ -134,7 +138,7 @@ class SharedRegistry:
             return
         match message:
             case Campaign(candidate):
-                self._heard[candidate] = self.kernel.now
+                self._heard[candidate] = self.clock.now()
                 self._ends[end] = candidate
                 if self.leader == candidate:
                     # Its word that it leads no more was lost.
@@ -144,11 +148,11 @@ class SharedRegistry:
                 end.send(LeaderIs(name_of(self.leader)))
                 self._elect()
             case KeepAlive(candidate):
-                self._heard[candidate] = self.kernel.now
+                self._heard[candidate] = self.clock.now()
                 self._elect()
                 end.send(message)
             case Commit():
-                self.kernel.after(self.slow_s, lambda: self._commit(end, message))
+                self.clock.after(self.slow_s, lambda: self._commit(end, message))
             case Resign(revision):
                 if revision == self.revision and self.leader:
                     self._vacate()
@@ -192,14 +196,14 @@ class SharedRegistry:
 
     def _elect(self) -> None:
         """Let the first who waits lead, if nobody does."""
-        alive_since = self.kernel.now - (self.ttl_s or float("inf"))
+        alive_since = self.clock.now() - (self.ttl_s or float("inf"))
         alive = [name for name in self._waiting if self._heard[name] > alive_since]
         if self.leader or not alive:
             return
         self.leader = alive[0]
         self._waiting.remove(self.leader)
         self.revision += 1
-        self.kernel.trace(f"registry: {self.leader} leads, revision {self.revision}")
+        self.clock.trace(f"registry: {self.leader} leads, revision {self.revision}")
         if self.ttl_s:
             self._watch(self.leader, self.revision)
         for end, candidate in self._ends.items():
@@ -215,13 +219,13 @@ class SharedRegistry:
         def look() -> None:
             if self.revision != revision or self.leader != name:
                 return
-            if self._heard[name] + self.ttl_s <= self.kernel.now:
-                self.kernel.trace(f"registry: the lease of {name} has run out")
+            if self._heard[name] + self.ttl_s <= self.clock.now():
+                self.clock.trace(f"registry: the lease of {name} has run out")
                 self._vacate()
             else:
                 self._watch(name, revision)
 
-        self.kernel.at(until, look)
+        self.clock.at(until, look)
 
 
 def name_of(candidate: str) -> str:

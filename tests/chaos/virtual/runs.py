@@ -60,13 +60,13 @@ def run(
     return Outcome(
         seed,
         world.steps,
-        world.kernel.happened,
+        world.clock.ran,
         len(world.judge.fates),
         violation,
         world.struck,
         tuple(world.faults),
-        world.kernel.digest() if traced else "",
-        tuple(world.kernel.lines or ()),
+        world.clock.digest() if traced else "",
+        tuple(world.clock.lines or ()),
     )
 
 

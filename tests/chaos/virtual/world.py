@@ -14,11 +14,11 @@ from croupier.master.core.task_commands import OperatorKill
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.fate import Violation
 from tests.chaos.virtual.faults import Fault, drawn
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.judge import Judge
-from tests.chaos.virtual.kernel import Kernel
 from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess, Term
 from tests.chaos.virtual.network import Network
@@ -55,27 +55,27 @@ class World:
         drawn_faults = drawn(Random(f"{seed} faults"), self.until, only)
         self.faults = list(drawn_faults if faults is None else faults)
         self.struck: Counter[str] = Counter()
-        self.kernel = Kernel(traced)
-        self.network = Network(self.kernel, Random(f"{seed} network"))
-        self.judge = Judge(self.kernel)
+        self.clock = TracedClock(traced)
+        self.network = Network(self.clock, Random(f"{seed} network"))
+        self.judge = Judge(self.clock)
         self.is_healed = False
         self.newest: reg.Copy | None = None
         self.judge.refused = self._resolve_later
         masters = random.choice((1, 2, 3))
         ttl_s = variety.LEASE_S if masters > 1 else 0.0
-        self.registry = reg.SharedRegistry(self.kernel, self.network, ttl_s, self.judge.on_commit)
+        self.registry = reg.SharedRegistry(self.clock, self.network, ttl_s, self.judge.on_commit)
         self.judge.registry = lambda: self.registry.durable
         self.judge.leads = self._leads
         names = tuple(f"master-{n}" for n in range(1, masters + 1))
         self.settings = variety.settings(random)
-        common = (self.kernel, self.network, str(seed))
+        common = (self.clock, self.network, str(seed))
         self.masters = [
             MasterProcess(name, *common, self.settings, ttl_s, self.judge) for name in names
         ]
         self.machines = [
             Machine(
                 f"agent-{n}",
-                self.kernel,
+                self.clock,
                 variety.total(random),
                 self.judge,
             )
@@ -111,8 +111,8 @@ class World:
         for process in self.processes:
             process.start()
         for fault in self.faults:
-            self.kernel.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
-        self.kernel.run(self.until)
+            self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+        self.clock.run(self.until)
         self._heal()
         self._settle()
 
@@ -120,7 +120,7 @@ class World:
         return term.revision == self.registry.revision
 
     def _strike(self, fault: Fault) -> None:
-        self.kernel.trace(f"fault: {fault}")
+        self.clock.trace(f"fault: {fault}")
         if STRIKES[fault.kind](self, fault):
             self.struck[fault.kind] += 1
 
@@ -137,7 +137,7 @@ class World:
 
     def _resolve_later(self) -> None:
         """A master refuses its store: an operator comes, in time."""
-        self.kernel.after(1.0, self._resolve)
+        self.clock.after(1.0, self._resolve)
 
     def _resolve(self) -> None:
         if self.newest is not None:
@@ -168,7 +168,7 @@ class World:
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         """Have something done, unless everything is healed by then."""
-        self.kernel.after(seconds, lambda: None if self.is_healed else action())
+        self.clock.after(seconds, lambda: None if self.is_healed else action())
 
     def crash(self, process: Process, fault: Fault) -> bool:
         """It is killed, and started again later."""
@@ -211,7 +211,7 @@ class World:
 
     def _heal(self) -> None:
         """Undo every fault, and have frameworks come to their end."""
-        self.kernel.trace("everything is healed")
+        self.clock.trace("everything is healed")
         self.is_healed = True
         self.judge.moments.clear()
         self.registry.slow_s = 0.0
@@ -231,21 +231,21 @@ class World:
         Raises:
             Violation: if it never is.
         """
-        limit = self.kernel.now + SETTLE_S
+        limit = self.clock.now() + SETTLE_S
         while True:
-            self.kernel.run(self.kernel.now + 1.0)
+            self.clock.run(self.clock.now() + 1.0)
             left = self._unsettled()
             if not left:
                 self._ask_all()
                 return
-            if self.kernel.now > limit:
+            if self.clock.now() > limit:
                 raise Violation("never quiet: " + "; ".join(left[:12]))
             for process in self.processes:
                 # An agent that was stopping leaves late.
                 process.start()
             for framework in self.frameworks:
                 framework.end_endless()
-            if self.judge.is_store_old and self.kernel.now > limit - SETTLE_S + FORGOTTEN_S:
+            if self.judge.is_store_old and self.clock.now() > limit - SETTLE_S + FORGOTTEN_S:
                 self._end_forgotten()
             self._reactivate()
 
@@ -267,7 +267,7 @@ class World:
         """
         self.judge.answered.clear()
         asked = [task for framework in self.frameworks for task in framework.ask_all()]
-        self.kernel.run(self.kernel.now + 2.0)
+        self.clock.run(self.clock.now() + 2.0)
         silent = [task_id for task_id in asked if task_id not in self.judge.answered]
         if silent:
             raise Violation(f"RECONCILE is not answered for {silent}")

@@ -67,7 +67,7 @@ def twin(world: World, fault: Fault) -> bool:
         world.pause(older, fault)
     twin = FrameworkProcess(
         f"{older.name}t",
-        world.kernel,
+        world.clock,
         world.network,
         str(world.seed),
         world.settings,
@@ -85,7 +85,7 @@ def twin(world: World, fault: Fault) -> bool:
 
 def framework_deaf(world: World, fault: Fault) -> bool:
     framework = world.framework(fault)
-    framework.deaf_until = world.kernel.now + fault.lasts
+    framework.deaf_until = world.clock.now() + fault.lasts
     return True
 
 
