@@ -24,6 +24,7 @@ def loaded_by(statement: str) -> set[str]:
     ("statement", "absent"),
     [
         ("import croupier.sdk", {"re2", "prometheus_client", "structlog", *TERMINAL, *WEB}),
+        ("import croupier.net.client_session", {"prometheus_client", "structlog", *TERMINAL, *WEB}),
         ("import croupier.master.__main__", {"grpc", "structlog", "rich", *WEB}),
         ("import croupier.master.app", {"re2", "structlog", "croupier.etcd", *TERMINAL, *WEB}),
         ("import croupier.agent.__main__", {"grpc", "structlog", "rich", *WEB}),

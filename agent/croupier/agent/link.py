@@ -36,7 +36,6 @@ from croupier.agent.wire import (
 from croupier.model import errors
 from croupier.model.errors import (
     Conflict,
-    CroupierError,
     FailedOver,
     NotLeader,
     ProtocolViolation,
@@ -46,8 +45,7 @@ from croupier.model.health import Problem
 from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskStatus
-from croupier.net.client_session import ClientSession, Disconnection
-from croupier.net.client_stream import SessionTimes
+from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.errors import error_from_wire
 from croupier.net.masters import Masters
 from croupier.process.inbox import Inbox
@@ -110,7 +108,13 @@ class Link:
         self._session: ClientSession[
             pb.Report, pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
         ] = ClientSession(
-            self, masters, TIMES, rng, outbox_messages=OUTBOX_LIMIT, outbox_bytes=OUTBOX_BYTES
+            self,
+            masters,
+            TIMES,
+            rng,
+            is_fatal=lambda error: isinstance(error, FailedOver),
+            outbox_messages=OUTBOX_LIMIT,
+            outbox_bytes=OUTBOX_BYTES,
         )
 
     @property
@@ -219,16 +223,9 @@ class Link:
         else:
             self._session.send(heartbeat_to_wire())
 
-    def on_tick(self) -> None:
-        """Do nothing: reports have no deadlines."""
-
     def on_closed(self) -> None:
         """End the session of this number."""
         self._inbox.put_now(Disconnected(self._number))
-
-    def is_fatal(self, error: CroupierError) -> bool:
-        """Return whether another agent has this one's id."""
-        return isinstance(error, FailedOver)
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
         """Log the end of a stream."""

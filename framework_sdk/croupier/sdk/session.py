@@ -96,6 +96,9 @@ class Session:
             Masters(masters),
             replace(settings.times, tick_s=min(settings.call_timeout_s / 4, 1.0)),
             rng,
+            # Connecting again helps against these two only.
+            is_fatal=lambda error: not isinstance(error, Unavailable | TooSlow),
+            on_tick=self._calls.on_tick,
             outbox_messages=settings.unanswered_limit + 2,
             outbox_bytes=sys.maxsize,
         )
@@ -235,18 +238,10 @@ class Session:
         if not self._connection.queued:
             self._send(pb.Call(heartbeat=pb.Heartbeat()))
 
-    def on_tick(self) -> None:
-        """Check the deadlines of calls."""
-        self._calls.on_tick()
-
     def on_closed(self) -> None:
         """Void the offers of the stream, and have calls wait for the next."""
         self._calls.detach()
         self._book.clear()
-
-    def is_fatal(self, error: CroupierError) -> bool:
-        """Return whether connecting again cannot help."""
-        return not isinstance(error, Unavailable | TooSlow)
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
         """Log the end of a stream."""

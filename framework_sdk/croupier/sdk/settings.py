@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.net.client_stream import SessionTimes
+from croupier.net.client_session import SessionTimes
 
 
 @dataclass(frozen=True, slots=True)

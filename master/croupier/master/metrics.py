@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from croupier.master.core import facts
 from croupier.master.log import log_fact
-from croupier.model.log_throttle import Repeats
+from croupier.model.log_throttle import LogThrottle
 
 # At most 16 refusals of agents are logged in a minute.
 REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
@@ -124,8 +124,8 @@ class Metrics:
         def seconds(name: str, text: str, buckets: tuple[float, ...] = _SECONDS) -> Histogram:
             return Histogram(f"croupier_{name}_seconds", text, registry=registry, buckets=buckets)
 
-        self._refusals = Repeats(REFUSED_AGAIN_S)
-        self._health = Repeats(HEALTH_AGAIN_S)
+        self._refusals = LogThrottle(REFUSED_AGAIN_S)
+        self._health = LogThrottle(HEALTH_AGAIN_S)
         self._counters = {
             entry.name: counter(entry.name, entry.text, *entry.labels) for entry in FACT_COUNTERS
         }

@@ -1,28 +1,35 @@
-"""What happens again and again is said when it begins, and then once in a while."""
+"""A throttle for log lines that repeat: the first is written at once, others once in a while."""
 
 from __future__ import annotations
 
 MAX_KEYS = 100
 
 
-class Repeats:
-    """Remembers what was said, and when."""
+class LogThrottle:
+    """Remembers which lines were written, and when."""
 
     def __init__(self, every_s: float = 30.0) -> None:
-        """The same is said again after `every_s` seconds."""
+        """Let the same line through again after `every_s` seconds."""
         self._every_s = every_s
-        self._said: dict[object, float] = {}
+        self._written: dict[object, float] = {}
+        self._suppressed = 0
 
-    def is_due(self, what: object, now: float) -> bool:
-        """Whether to say `what`, at `now` (seconds, monotonic); it then counts as said."""
-        said = self._said.get(what)
-        if said is not None and now - said < self._every_s:
+    def is_due(self, key: object, now: float) -> bool:
+        """Return whether to write the line `key` at `now` (seconds, monotonic); it then counts."""
+        written = self._written.get(key)
+        if written is not None and now - written < self._every_s:
+            self._suppressed += 1
             return False
-        if len(self._said) >= MAX_KEYS:
-            self._said.clear()
-        self._said[what] = now
+        if len(self._written) >= MAX_KEYS:
+            self._written.clear()
+        self._written[key] = now
         return True
 
+    def take_suppressed(self) -> int:
+        """Return the number of suppressed lines since the last call."""
+        suppressed, self._suppressed = self._suppressed, 0
+        return suppressed
+
     def forget(self) -> None:
-        """It is over: the next time is news."""
-        self._said.clear()
+        """Write every line at once the next time."""
+        self._written.clear()

@@ -1,35 +1,76 @@
 """The session of a client with the master that leads: one stream, and another when it ends.
 
-Rule: a session ends by `leave`, or by an error that its owner calls fatal. Any other error leads
-to another stream: at once to a leader that was named, else after a random wait that doubles.
+Rule: a stream ends by an error that says why. A fatal error ends the session; any other leads to
+the next stream, at once to a leader that was named, else after a random wait that doubles. An
+error that the master sends as its last message wins over the state of the connection: the reader
+takes in all that has arrived before it reports that the stream broke.
 """
 
 from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from typing import Generic, Protocol
+from math import ceil
+from typing import Generic, NoReturn, Protocol, TypeVar
 
-from croupier.model.errors import CroupierError, NotLeader
-from croupier.model.log_throttle import Repeats
+import grpc
+import grpc.aio
+
+from croupier.model.errors import CroupierError, NotLeader, Unavailable
+from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.backoff import Backoff
-from croupier.net.client_stream import (
-    ClientStream,
-    MessageT,
-    RequestT,
-    ResponseT,
-    SessionTimes,
-    StreamOwner,
-)
+from croupier.net.cancellation import reraise_own_cancellation
+from croupier.net.errors import error_from_rpc
 from croupier.net.masters import Masters
-from croupier.net.outbox import Outbox
+from croupier.net.outbox import Outbox, Sized
+from croupier.net.task_scope import until_one_ends
+from croupier.net.transport import make_channel
+
+MessageT = TypeVar("MessageT", bound=Sized)
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+
+# How often a stream is checked before the master has named its heartbeat.
+_JOINING_TICK_S = 0.25
+# A timer this late means that our own loop stood still; the master may have sent meanwhile.
+_STALL_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class SessionTimes:
+    """Waits of a client session, in seconds. The defaults suit a framework.
+
+    Attributes:
+        connect_s: the longest that connecting to one master may take.
+        join_s: the longest from opening a stream until the master accepts the client.
+        silence_beats: heartbeats of silence after which the client leaves the master.
+        least_silence_s: silence that never counts as a failure.
+        tick_s: the longest between two checks of the stream.
+        backoff_first_s: bound of the first wait before reconnecting; it doubles each time.
+        backoff_cap_s: bound of all such waits.
+        election_first_s: bound of the first wait while the masters elect a leader.
+        election_cap_s: bound of all such waits.
+        settled_s: a stream that was joined for longer resets the waits.
+    """
+
+    connect_s: float = 2.0
+    join_s: float = 10.0
+    silence_beats: int = 5
+    least_silence_s: float = 3.0
+    tick_s: float = 1.0
+    backoff_first_s: float = 0.1
+    backoff_cap_s: float = 5.0
+    election_first_s: float = 0.1
+    election_cap_s: float = 1.0
+    settled_s: float = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnection:
-    """The end of a stream that the session goes on after, for the log.
+    """The end of a stream that another follows, for the log.
 
     Attributes:
         event: `master_follows`, `master_lost` if it had accepted the client, or
@@ -42,11 +83,33 @@ class Disconnection:
     retry_in_s: float
 
 
-class SessionOwner(StreamOwner[MessageT, RequestT, ResponseT], Protocol):
-    """The owner of a session: an agent or a framework."""
+class SessionOwner(Protocol[MessageT, RequestT, ResponseT]):
+    """An agent or a framework: it knows the messages, the session knows the connection."""
 
-    def is_fatal(self, error: CroupierError) -> bool:
-        """Return whether `error` ends the session."""
+    def connect(
+        self, channel: grpc.aio.Channel
+    ) -> grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]:
+        """Return the method of the service to call."""
+        ...
+
+    def request_of(self, batch: list[MessageT]) -> RequestT:
+        """Return the request that carries `batch`."""
+        ...
+
+    def on_open(self) -> None:
+        """Handle the opening of a stream; what is sent now goes first."""
+        ...
+
+    async def on_message(self, message: ResponseT) -> None:
+        """Handle a message; reading waits until this returns. A CroupierError ends the stream."""
+        ...
+
+    def beat(self) -> None:
+        """Send a heartbeat."""
+        ...
+
+    def on_closed(self) -> None:
+        """Handle the end of the stream; nothing can be sent any more."""
         ...
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
@@ -55,7 +118,12 @@ class SessionOwner(StreamOwner[MessageT, RequestT, ResponseT], Protocol):
 
 
 class ClientSession(Generic[MessageT, RequestT, ResponseT]):
-    """Keeps one stream to the leading master open."""
+    """Keeps one stream to the leading master open.
+
+    Attributes:
+        address: the master of the latest stream; None before the first.
+        is_joined: whether a master has accepted the client, and the stream is open.
+    """
 
     def __init__(
         self,
@@ -64,92 +132,102 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         times: SessionTimes,
         rng: random.Random,
         *,
+        is_fatal: Callable[[CroupierError], bool],
         outbox_messages: int,
         outbox_bytes: int,
+        on_tick: Callable[[], None] = lambda: None,
     ) -> None:
-        """Prepare a session; `run` connects. The outbox of each stream has these bounds."""
+        """Prepare a session; `run` connects.
+
+        Args:
+            owner: handles what the session receives.
+            masters: to try in turn.
+            times: of waits.
+            rng: draws the waits.
+            is_fatal: returns whether an error ends the session.
+            outbox_messages: bound of each stream's outbox.
+            outbox_bytes: its other bound.
+            on_tick: called every `times.tick_s` or more often while a stream is open.
+        """
         self._owner, self._masters, self._times = owner, masters, times
-        self._outbox_messages, self._outbox_bytes = outbox_messages, outbox_bytes
+        self._is_fatal, self._on_tick = is_fatal, on_tick
+        self._outbox_bounds = outbox_messages, outbox_bytes
         self._backoff = Backoff(times.backoff_first_s, times.backoff_cap_s, rng)
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
-        self._stream: ClientStream[MessageT, RequestT, ResponseT] | None = None
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self._is_leaving = False
+        self.address: Address | None = None
+        # Of the latest stream.
+        self._outbox = self.make_outbox()
+        self._outbox.close()
+        self._call: grpc.aio.StreamStreamCall[RequestT, ResponseT] | None = None
+        self._heartbeat_s: float | None = None
+        self._joined_at: float | None = None
+        self._heard_at = self._beat_at = 0.0
+        self._is_reading = True
+        self.is_joined = False
 
     @property
     def is_open(self) -> bool:
         """Whether messages can be sent, even if the master has not accepted the client yet."""
-        return self._stream is not None and not self._stream.outbox.is_closed
-
-    @property
-    def is_joined(self) -> bool:
-        """Whether a master has accepted the client, and the stream is open."""
-        stream = self._stream
-        return stream is not None and stream.joined_at is not None and not stream.is_over
-
-    @property
-    def address(self) -> Address | None:
-        """The master of the latest stream; None before the first."""
-        return None if self._stream is None else self._stream.address
+        return not self._outbox.is_closed
 
     @property
     def queued(self) -> int:
         """Messages that wait to be sent."""
-        return 0 if self._stream is None else len(self._stream.outbox)
+        return len(self._outbox)
 
     def send(self, message: MessageT) -> bool:
         """Queue `message`; False if no stream is open or its outbox is full."""
-        return self._stream is not None and self._stream.outbox.put(message)
+        return self._outbox.put(message)
 
     def join(self, heartbeat_s: float) -> None:
         """Note that the master accepted the client; both send heartbeats that often."""
-        assert self._stream is not None
-        self._stream.join(heartbeat_s)
+        now = _now()
+        self._heartbeat_s, self._beat_at = heartbeat_s, now + heartbeat_s
+        self._joined_at = self._joined_at or now
+        self.is_joined = True
         self._masters.served()
-        self._repeats.forget()
+        self._throttle.forget()
 
     def hang_up(self) -> None:
         """End the stream at once; the session opens another."""
-        if self._stream is not None:
-            self._stream.hang_up()
+        if self._call is not None:
+            self._call.cancel()
 
     def leave(self, last: MessageT) -> None:
         """Send `last` after all that is queued; `run` returns when the master ends the stream."""
         self._is_leaving = True
-        if self._stream is not None:
-            self._stream.leave(last)
+        self._outbox.close(last)
 
     def make_outbox(self) -> Outbox[MessageT]:
         """Return an empty outbox for a stream."""
-        return Outbox(self._outbox_messages, limit_bytes=self._outbox_bytes)
+        messages, limit_bytes = self._outbox_bounds
+        return Outbox(messages, limit_bytes=limit_bytes)
 
     async def run(self) -> None:
         """Stay connected until `leave`.
 
         Raises:
-            CroupierError: if the owner calls it fatal.
+            CroupierError: if it is fatal.
         """
         while True:
-            address = self._masters.next()
-            stream = self._stream = ClientStream(
-                self._owner, address, self._times, self.make_outbox()
-            )
+            self.address = self._masters.next()
             try:
-                await stream.run()
+                await self._serve(self.address)
             except CroupierError as error:
-                if self._owner.is_fatal(error):
+                if self._is_fatal(error):
                     raise
                 if self._is_leaving:
                     return
-                wait_s = self._wait_s(error, stream.joined_at)
-                self._report(address, error, wait_s, stream.joined_at is not None)
+                wait_s = self._wait_s(error)
+                self._report(self.address, error, wait_s)
             else:
                 return
             await asyncio.sleep(wait_s)
 
-    def _wait_s(self, error: CroupierError, joined_at: float | None) -> float:
-        now = asyncio.get_running_loop().time()
-        if joined_at is not None and now - joined_at >= self._times.settled_s:
+    def _wait_s(self, error: CroupierError) -> float:
+        if self._joined_at is not None and _now() - self._joined_at >= self._times.settled_s:
             self._backoff.reset()
             self._election.reset()
         is_named = self._masters.failed(error)
@@ -159,12 +237,90 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         self._backoff.reset()
         return 0.0 if is_named else self._election.next_s()
 
-    def _report(
-        self, address: Address, error: CroupierError, wait_s: float, was_joined: bool
-    ) -> None:
-        event = "master_lost" if was_joined else "master_unreachable"
+    def _report(self, address: Address, error: CroupierError, wait_s: float) -> None:
+        event = "master_unreachable" if self._joined_at is None else "master_lost"
         if isinstance(error, NotLeader):
             event = "master_follows"
-        now = asyncio.get_running_loop().time()
-        if event == "master_lost" or self._repeats.is_due((event, address, type(error)), now):
+        if event == "master_lost" or self._throttle.is_due((event, address, type(error)), _now()):
             self._owner.on_disconnected(Disconnection(event, address, error, wait_s))
+
+    async def _serve(self, address: Address) -> None:
+        """Open a stream and serve it until it ends.
+
+        Raises:
+            CroupierError: why it ended, unless the client has left.
+        """
+        channel = make_channel(address)
+        self._outbox = self.make_outbox()
+        self._heartbeat_s = self._joined_at = None
+        self._heard_at, self._is_reading = _now(), True
+        try:
+            self._call = self._owner.connect(channel)(self._requests(self._outbox))
+            self._owner.on_open()
+            await until_one_ends(self._read(self._call), self._watch(channel, address))
+        finally:
+            self.is_joined = False
+            self._outbox.drop()
+            self._outbox.close()
+            self._owner.on_closed()
+            self.hang_up()
+            await channel.close()
+
+    async def _requests(self, outbox: Outbox[MessageT]) -> AsyncIterator[RequestT]:
+        while batch := await outbox.take():
+            yield self._owner.request_of(batch)
+
+    async def _read(self, call: grpc.aio.StreamStreamCall[RequestT, ResponseT]) -> None:
+        try:
+            async for message in call:
+                self._is_reading = False
+                await self._owner.on_message(message)
+                self._heard_at, self._is_reading = _now(), True
+        except grpc.RpcError as error:
+            reraise_own_cancellation()
+            raise error_from_rpc(error) from None
+        except asyncio.CancelledError:
+            reraise_own_cancellation()
+            raise Unavailable("the master has cancelled the stream") from None
+        if not self._is_leaving:
+            raise Unavailable("the master has ended the stream")
+
+    async def _watch(self, channel: grpc.aio.Channel, address: Address) -> NoReturn:
+        """Send heartbeats, and end a stream whose master is silent."""
+        opened_at = now = _now()
+        while True:
+            before, pace_s = now, self._pace_s()
+            await asyncio.sleep(pace_s)
+            now = _now()
+            if not self._is_reading or now - before > pace_s + _STALL_S:
+                # We did not read: this is not the master's silence.
+                self._heard_at = now
+            self._on_tick()
+            if self._heartbeat_s is None:
+                self._check_joining(channel, address, now - opened_at)
+                continue
+            limit_s = max(
+                self._times.silence_beats * self._heartbeat_s, self._times.least_silence_s
+            )
+            if now - self._heard_at > limit_s:
+                raise Unavailable(f"{address} was silent for {limit_s:g} s")
+            if now >= self._beat_at - pace_s / 2:
+                self._beat_at = now + self._heartbeat_s
+                self._owner.beat()
+
+    def _pace_s(self) -> float:
+        if self._heartbeat_s is None:
+            return min(_JOINING_TICK_S, self._times.join_s / 4)
+        return self._heartbeat_s / ceil(self._heartbeat_s / self._times.tick_s)
+
+    def _check_joining(self, channel: grpc.aio.Channel, address: Address, seconds: float) -> None:
+        """Leave a host that does not answer: another master may lead."""
+        is_ready = channel.get_state() is grpc.ChannelConnectivity.READY
+        if not is_ready and seconds > self._times.connect_s:
+            raise Unavailable(f"{address} cannot be reached")
+        if seconds > self._times.join_s:
+            raise Unavailable(f"{address} did not accept the session in time")
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -10,7 +10,7 @@ import asyncio
 
 from prometheus_client import CollectorRegistry, Histogram
 
-from croupier.model.log_throttle import Repeats
+from croupier.model.log_throttle import LogThrottle
 from croupier.process.logging import get_logger
 
 INTERVAL_S = 0.05
@@ -32,7 +32,7 @@ class LoopWatch:
             registry=registry,
             buckets=_SECONDS,
         )
-        self._repeats = Repeats()
+        self._throttle = LogThrottle()
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
@@ -52,6 +52,6 @@ class LoopWatch:
     def _on_due(self, loop: asyncio.AbstractEventLoop, due: float) -> None:
         late_s = max(loop.time() - due, 0.0)
         self._lag.observe(late_s)
-        if late_s >= WARN_S and self._repeats.is_due("held", loop.time()):
+        if late_s >= WARN_S and self._throttle.is_due("held", loop.time()):
             _log.warning("loop_held", seconds=round(late_s, 3))
         self._set(loop)

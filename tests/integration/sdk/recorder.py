@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, ClassVar
 
-from croupier.net.client_stream import SessionTimes
+from croupier.net.client_session import SessionTimes
 from croupier.sdk import (
     CroupierError,
     Failure,

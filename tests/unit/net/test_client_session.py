@@ -14,8 +14,7 @@ import pytest
 
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, TooSlow, Unavailable
 from croupier.net.address import Address
-from croupier.net.client_session import ClientSession, Disconnection
-from croupier.net.client_stream import SessionTimes
+from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
 from croupier.net.errors import error_from_wire, error_to_wire
 from croupier.net.masters import Masters
 from croupier.net.transport import bind, free_addresses, make_server
@@ -53,6 +52,7 @@ class Owner:
             Masters(addresses),
             times,
             random.Random(1),
+            is_fatal=lambda error: not isinstance(error, Unavailable | TooSlow),
             outbox_messages=10,
             outbox_bytes=1000,
         )
@@ -80,17 +80,11 @@ class Owner:
         self.trace.append("beat")
         self.session.send(pb.Call(heartbeat=pb.Heartbeat()))
 
-    def on_tick(self) -> None:
-        return
-
     def on_closed(self) -> None:
         self.trace.append("closed")
         assert not self.session.is_open
         assert not self.session.is_joined
         assert not self.session.send(pb.Call(heartbeat=pb.Heartbeat()))
-
-    def is_fatal(self, error: CroupierError) -> bool:
-        return not isinstance(error, Unavailable | TooSlow)
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
         self.disconnections.append(disconnection)

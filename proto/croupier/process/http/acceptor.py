@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
-from croupier.model.log_throttle import Repeats
+from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.process.logging import get_logger
 
@@ -40,7 +40,7 @@ class Acceptor:
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._said = Repeats(60.0)
+        self._said = LogThrottle(60.0)
 
     async def listen(self, address: Address) -> int:
         """Begin; returns the port.

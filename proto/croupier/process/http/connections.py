@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
-from croupier.model.log_throttle import Repeats
+from croupier.model.log_throttle import LogThrottle
 from croupier.net.address import Address
 from croupier.net.descriptors import http_share
 from croupier.process.http.acceptor import Acceptor, refuse
@@ -71,7 +71,7 @@ class HttpConnections:
         self._refused: deque[socket.socket] = deque()
         self._starting: set[asyncio.Task[Any]] = set()
         self._sweeping: asyncio.Task[None] | None = None
-        self._said = Repeats(60.0)
+        self._said = LogThrottle(60.0)
 
     def __len__(self) -> int:
         return len(self._open)
