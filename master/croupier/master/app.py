@@ -91,7 +91,10 @@ class Master:
         known_at = self._config.advertise or self.address
         self._ha_backend = self._open_ha_backend(self._config, known_at)
         self.leadership = leadership = Leadership(self._ha_backend.election, known_at)
-        self._add_services(leadership)
+        add_FrameworkServiceServicer_to_server(FrameworkService(leadership), self._server)
+        add_AgentServiceServicer_to_server(AgentService(leadership), self._server)
+        operator = OperatorService(leadership, self._clock, croupier_version())
+        add_OperatorServiceServicer_to_server(operator, self._server)
         self._registry.register(StateCollector(leadership, self._clock.wall_ms() / 1000))
         self._registry.register(EventLogCollector(leadership.recorder))
         for collector in self._ha_backend.collectors:
@@ -120,7 +123,7 @@ class Master:
         """Serve until `stop` is set.
 
         Raises:
-            Exception: whatever ended one of the master's own tasks.
+            Exception: the error that ended one of the master's own tasks.
         """
         assert self._leading is not None
         stopping = asyncio.create_task(stop.wait())
@@ -144,12 +147,6 @@ class Master:
             await self._http.stop()
         if self._ha_backend is not None:
             await self._ha_backend.close()
-
-    def _add_services(self, leadership: Leadership) -> None:
-        add_FrameworkServiceServicer_to_server(FrameworkService(leadership), self._server)
-        add_AgentServiceServicer_to_server(AgentService(leadership), self._server)
-        operator = OperatorService(leadership, self._clock, croupier_version())
-        add_OperatorServiceServicer_to_server(operator, self._server)
 
 
 async def run_master(config: MasterConfig, stop: asyncio.Event) -> None:

@@ -50,7 +50,7 @@ class Batch:
         """Decide `events`; before them the deadlines that have passed, if `may_expire`.
 
         Yields:
-            Nothing, whenever the caller may let other work run before it goes on.
+            None, at each moment at which the caller may let other work run.
         """
         deadline = self._state.next_deadline()
         if may_expire and deadline is not None and deadline <= now:

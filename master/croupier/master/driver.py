@@ -75,17 +75,7 @@ class Driver:
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Own `state` from now on.
-
-        Args:
-            state: of a term that has just begun.
-            store: where records are made durable.
-            peers: where messages go.
-            observer: measures the driver.
-            clock: monotonic.
-            recorder: keeps the event log.
-            leads: returns whether this master still leads; asked before effects are performed.
-        """
+        """Own `state` from now on; ask `leads` before effects are performed."""
         self.state = state
         self.inbox: Inbox[Event] = Inbox(event_cost)
         self._slice = TimeSlice(SLICE_S)

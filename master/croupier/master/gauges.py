@@ -35,7 +35,7 @@ class StateCollector(Collector):
     """Reads the tables below at each scrape. O(agents + tasks)."""
 
     def __init__(self, leadership: Leadership, started_s: float) -> None:
-        """`started_s` is seconds since the epoch."""
+        """Read the current term of `leadership`; `started_s` is seconds since the Unix epoch."""
         self._leadership = leadership
         self._start_time: Family[None] = Family(
             "master_start_time_seconds",

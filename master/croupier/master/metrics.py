@@ -1,7 +1,7 @@
 """Metrics that are counted when something happens. Present values are in `gauges`.
 
 A metric that counts facts is one entry of `FACT_COUNTERS`. Labels are bounded: states, outcomes
-and reasons. Counts go on from one term of this process to the next.
+and reasons. Counters continue over all terms of this process.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A term: one period of leadership, from recovery to the end of all sessions.
 
-Rule: a term that has ended does nothing more, whatever was still under way. The next term, here
-or on another master, starts from the store and takes nothing from memory.
+Rule: a term that has ended does nothing more, even what was under way. The next term, here or on
+another master, starts from the store and takes nothing from memory.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import secrets
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.core.events import Claim
@@ -48,6 +48,7 @@ class Overtaken(FailedOver):
         self.position = position
 
 
+@dataclass(frozen=True, slots=True)
 class Term:
     """A term that has begun. `serve` decides; `end` must follow.
 
@@ -61,24 +62,15 @@ class Term:
         began_s: how long it took to begin, in seconds.
     """
 
-    def __init__(
-        self,
-        record: MasterRecord,
-        driver: Driver,
-        sessions: Sessions,
-        store: Store,
-        recorder: FileRecorder | None,
-        recovery: Recovery,
-        *,
-        heartbeat_s: float,
-        began_s: float,
-    ) -> None:
-        """Own all of these; see `begin_term`."""
-        self.epoch, self.began_s = record.epoch, began_s
-        self.driver, self.sessions, self.recorder = driver, sessions, recorder
-        self.recovery = recovery
-        self.lineage = Lineage(record, lambda: store.commits)
-        self._store, self._heartbeat_s = store, heartbeat_s
+    epoch: int
+    store: Store
+    driver: Driver
+    sessions: Sessions
+    lineage: Lineage
+    recorder: FileRecorder | None
+    recovery: Recovery
+    heartbeat_s: float
+    began_s: float
 
     async def serve(self) -> None:
         """Decide until cancelled.
@@ -86,12 +78,12 @@ class Term:
         Raises:
             Overtaken: if an agent has proven that the store is an old copy.
             FailedOver: if another master leads.
-            Exception: whatever ended one of the term's own tasks.
+            Exception: the error that ended one of the term's own tasks.
         """
         recovering = asyncio.create_task(self.recovery.watch(), name="recovery")
         tasks = {
             asyncio.create_task(self.driver.run(), name="driver"),
-            asyncio.create_task(self.sessions.beat(self._heartbeat_s), name="heartbeats"),
+            asyncio.create_task(self.sessions.beat(self.heartbeat_s), name="heartbeats"),
             asyncio.create_task(self._watch_store(), name="store"),
             recovering,
         }
@@ -119,7 +111,7 @@ class Term:
         """
         while True:
             await asyncio.sleep(CHECK_STORE_S)
-            await self._store.check()
+            await self.store.check()
 
     def depose(self, error: CroupierError) -> None:
         """Drop everything that is queued for peers and end their sessions with `error`."""
@@ -132,7 +124,7 @@ class Term:
         self.driver.close(error)
         if self.recorder is not None:
             await asyncio.to_thread(self.recorder.close)
-        await self._store.close()
+        await self.store.close()
 
 
 async def begin_term(
@@ -141,19 +133,13 @@ async def begin_term(
     observer: Observer,
     clock: Clock,
     leads: Callable[[], bool],
-    limits: SessionLimits | None = None,
-    overtaken_by: StorePosition | None = None,
+    limits: SessionLimits | None,
+    overtaken_by: StorePosition | None,
 ) -> Term:
     """Recover what the store holds, and make a new epoch durable.
 
-    Args:
-        config: of the master.
-        store: the term owns it from its beginning.
-        observer: measures the driver.
-        clock: monotonic.
-        leads: returns whether this master still leads.
-        limits: of the sessions.
-        overtaken_by: a proven position that the store of an earlier term did not know.
+    The term owns `store` once it has begun. `overtaken_by` is a proven position that the store
+    of an earlier term did not know.
 
     Raises:
         InvalidRequest: if the store cannot be read, or is an old copy.
@@ -185,15 +171,17 @@ async def begin_term(
         tasks_known=recovery.tasks,
         took_s=round(began_s, 3),
     )
+    lineage = Lineage(record, lambda: store.commits)
     return Term(
-        record,
+        record.epoch,
+        store,
         driver,
         sessions,
-        store,
+        lineage,
         recorder,
         recovery,
-        heartbeat_s=config.heartbeat,
-        began_s=began_s,
+        config.heartbeat,
+        began_s,
     )
 
 

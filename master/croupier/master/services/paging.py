@@ -25,7 +25,7 @@ from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
 from croupier.net.outbox import Sized
 
-# Below the 4 MiB that gRPC lets a client receive unless the client says otherwise.
+# Below the 4 MiB that gRPC lets a client receive by default.
 PAGE_BYTES: Final = 2 * 1024 * 1024
 PAGE_ITEMS: Final = 5_000
 # Limits of one slice of work on a page; the driver gets a turn in between.
@@ -206,9 +206,9 @@ def _parse_token(name: str, token: str) -> tuple[str, str | None]:
     try:
         if len(token) > MAX_TOKEN_BYTES:
             raise ValueError
-        told = base64.b64decode(token, altchars=b"-_", validate=True).decode()
-        whose, listing_id, last = told.split("\n")
-        if whose != name:
+        text = base64.b64decode(token, altchars=b"-_", validate=True).decode()
+        list_name, listing_id, last = text.split("\n")
+        if list_name != name:
             raise ValueError
     except ValueError:
         raise InvalidRequest(

@@ -128,21 +128,25 @@ def _reasons(
 ) -> Iterable[PassedOver]:
     framework_id, roles = framework.framework_id, framework.roles
     if not agent_id:
-        told = state.allocator.queries.explain(framework_id, None, now)
-        return [*told, *all_withheld(state, roles[0]), *_preemption(state, told, framework, now)]
+        reasons = state.allocator.queries.explain(framework_id, None, now)
+        return [
+            *reasons,
+            *all_withheld(state, roles[0]),
+            *_preemption(state, reasons, framework, now),
+        ]
     why = withheld(state.agents[agent_id])
     if why is None:
-        told = state.allocator.queries.explain(framework_id, agent_id, now)
-        return [*told, *_preemption(state, told, framework, now)]
+        reasons = state.allocator.queries.explain(framework_id, agent_id, now)
+        return [*reasons, *_preemption(state, reasons, framework, now)]
     cause, detail = why
     return [PassedOver(cause, 1, detail, role, agent_id) for role in roles]
 
 
 def _preemption(
-    state: State, told: Iterable[PassedOver], framework: Framework, now: float
+    state: State, reasons: Iterable[PassedOver], framework: Framework, now: float
 ) -> Iterable[PassedOver]:
     """Yield when the master preempts for the framework, for each of its waiting roles."""
-    waiting = {passed.role for passed in told if passed.cause is not Cause.ELIGIBLE}
+    waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
     for role in framework.roles:
         text = state.preemptor.tell(framework.framework_id, role, now)
         if text is not None and role in waiting:
