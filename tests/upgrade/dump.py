@@ -100,7 +100,7 @@ def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
 async def etcd_keys(address: str, path: Path) -> dict[str, str]:
     """Keys and values, in base64, after the records of the SQLite file were committed."""
     from croupier.etcd.v3 import etcd_pb2 as pb
-    from croupier.master.etcd.client import EtcdClient, end_of
+    from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
     from croupier.master.etcd.methods import RANGE
     from croupier.master.etcd.target import EtcdAccess
@@ -119,7 +119,9 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
         await store.load()
         await store.commit(records)
         start = f"/{PREFIX}/".encode()
-        answer = await client.call(RANGE, pb.RangeRequest(key=start, range_end=end_of(start)), 5.0)
+        answer = await client.call(
+            RANGE, pb.RangeRequest(key=start, range_end=start[:-1] + b"0"), 5.0
+        )
         leader = f"/{PREFIX}/leader".encode()
         return {
             kv.key.decode(): base64.b64encode(kv.value).decode()

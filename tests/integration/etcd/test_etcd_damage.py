@@ -10,9 +10,9 @@ from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
 from croupier.master.core.records import AgentRecord, Record, TaskRecord
-from croupier.master.etcd.client import end_of
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
+from croupier.master.etcd.operations import end_of
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import Resources

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import MasterRecord
-from croupier.master.etcd.client import end_of
 from croupier.master.etcd.methods import TXN
+from croupier.master.etcd.operations import end_of
 from tests.integration.etcd.conftest import Masters
 from tests.unit.test_upgrade import EACH_BUILD, master_tags, without_terms
 from tests.upgrade.dump import PREFIX, difference, plain

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from croupier.master.etcd.client import end_of, is_sound
+from croupier.master.etcd.client import is_sound
 from croupier.master.etcd.keys import Keys
+from croupier.master.etcd.operations import end_of
 from croupier.master.etcd.target import EtcdAccess, EtcdTarget
 from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address

@@ -1,7 +1,7 @@
-"""A client of etcd: any of its members will do, and the next one if the first does not.
+"""A client of etcd that asks one member, and the next if the first fails.
 
-Rules: every call has a deadline. A call is tried again wherever its fate is not known, so
-it must do no harm when it is done twice, or late; the callers see to that.
+Rule: every call has a deadline. A call is retried when its outcome is unknown, so callers send
+only requests that do no harm when they are carried out twice or late.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 
 import grpc.aio
 
@@ -30,7 +30,7 @@ ATTEMPT_S = 1.0
 CALL_S = 10.0
 STATUS_S = 3.0
 EARLY_S = 0.1
-# The first releases without the known ways to lose or differ in data.
+# The first releases without known bugs that lose or corrupt data.
 SOUND = {(3, 4): 22, (3, 5): 6}
 
 _QUORUM = "etcd answers while a majority of its members, a quorum, are up and hear each other"
@@ -39,11 +39,11 @@ _log = get_logger("croupier.master.etcd")
 
 
 class EtcdClient:
-    """Asks the members of one etcd; must be closed.
+    """A client of all members of one etcd; must be closed.
 
     Attributes:
-        answers, failures: how many questions members answered, and how many they did not.
-        answered_at: when the latest answer came, on the clock; when this was made if none did.
+        answers, failures: the numbers of calls that members answered, and did not answer.
+        answered_at: time of the latest answer; of construction if there was none.
     """
 
     def __init__(
@@ -53,13 +53,13 @@ class EtcdClient:
         rng: random.Random | None = None,
         clock: Clock | None = None,
     ) -> None:
-        """Nothing is connected before the first call."""
+        """Connect with the first call."""
         assert addresses
         self._access = access or EtcdAccess()
         self._rng = rng or random.Random()
         self._clock: Clock = clock or SystemClock()
         self._endpoints = [Endpoint(address, self._access) for address in addresses]
-        # Masters should not all lean on the first member.
+        # Spread masters over the members.
         self._current = self._rng.randrange(len(self._endpoints))
         self._token = ""
         self.answers = self.failures = 0
@@ -67,17 +67,17 @@ class EtcdClient:
 
     @property
     def members(self) -> int:
-        """How many members it knows."""
+        """Return the number of members."""
         return len(self._endpoints)
 
     @property
     def failing(self) -> int:
-        """How many of them failed when they were last asked."""
+        """Return the number of members that failed when last asked."""
         return sum(endpoint.is_failing for endpoint in self._endpoints)
 
     @property
     def silent_s(self) -> float:
-        """Seconds since the latest answer."""
+        """Return the seconds since the latest answer."""
         return self._clock.now() - self.answered_at
 
     async def call(
@@ -87,17 +87,17 @@ class EtcdClient:
         timeout_s: float = CALL_S,
         is_wanted: Callable[[], bool] = lambda: True,
     ) -> A:
-        """Ask member after member until one answers, for as long as `is_wanted` says.
+        """Ask member after member until one answers or `is_wanted` returns False.
 
         Raises:
-            Unavailable: if none does within `timeout_s`.
+            Unavailable: if none answers within `timeout_s`.
             CroupierError: see `attempt`.
         """
         deadline = self._clock.now() + timeout_s
         backoff = Backoff(0.05, 1.0, self._rng)
         tried = 0
         while True:
-            # An etcd that is slow rather than dead is given longer each time round.
+            # A slow etcd is given more time in each round.
             patience = ATTEMPT_S * 2 ** min(3, tried // len(self._endpoints))
             left = deadline - self._clock.now()
             try:
@@ -106,28 +106,28 @@ class EtcdClient:
                 raise
             except Unavailable:
                 tried += 1
-                # A circle of all members is one try.
+                # A round of all members counts as one try.
                 wait = backoff.next_s() if tried % len(self._endpoints) == 0 else 0.0
                 if self._clock.now() + wait >= deadline or not is_wanted():
                     raise
                 await asyncio.sleep(wait)
 
     async def attempt(self, method: Method[Q, A], question: Q, timeout_s: float) -> A:
-        """Ask one member, once; if it fails the next call asks the next.
+        """Ask one member, once; if it fails, the next call asks the next member.
 
         Raises:
-            Unavailable: if it cannot now; whether it has done it all the same is not known.
-            InvalidRequest: if the login or the question is refused.
+            Unavailable: if it fails; it may have carried out the request.
+            InvalidRequest: if it refuses the login or the request.
             NotFound: if there is no such lease.
-            Conflict: if the revision asked for is compacted.
-            TooLarge: if the answer is more than we take.
+            Conflict: if the requested revision was compacted.
+            TooLarge: if the answer exceeds the limit.
         """
         endpoint = self._endpoints[self._current]
         try:
             answer = await self._ask_as_user(endpoint, method, question, timeout_s)
         except Unavailable as fault:
             if isinstance(fault, Full):
-                # So are the others.
+                # The other members are full too.
                 self._answered(endpoint)
             else:
                 self._failed(endpoint, fault)
@@ -139,43 +139,43 @@ class EtcdClient:
         return answer
 
     async def get(self, key: bytes, timeout_s: float = CALL_S) -> tuple[pb.KeyValue | None, int]:
-        """What stands under `key`, if anything, and the revision of which that is true.
+        """Return the value of `key`, if it exists, and the revision of the answer.
 
         Raises:
-            CroupierError: as `call`.
+            CroupierError: see `call`.
         """
         answer = await self.call(RANGE, pb.RangeRequest(key=key), timeout_s)
         return (answer.kvs[0] if answer.kvs else None), answer.header.revision
 
     async def change_of(self, key: bytes, after: int, timeout_s: float) -> None:
-        """Wait until `key` has changed since the revision `after`, or may have.
+        """Wait until `key` may have changed since the revision `after`.
 
-        Returns as well after `timeout_s`, when the member fails, and when what came after
-        `after` is compacted: then look, and wait again. That way nothing is missed, and a
-        member that hangs is noticed within `timeout_s`.
+        Returns also after `timeout_s`, when the member fails, and when revisions after `after`
+        were compacted. Callers read the key and wait again: so they miss no change, and detect a
+        member that hangs within `timeout_s`.
 
         Raises:
-            InvalidRequest: if the login is refused.
+            InvalidRequest: if the member refuses the login.
         """
         endpoint = self._endpoints[self._current]
         ends_at = self._clock.now() + timeout_s
         watch = pb.WatchCreateRequest(key=key, start_revision=after + 1)
         call: grpc.aio.StreamStreamCall[pb.WatchRequest, pb.WatchResponse] | None = None
         try:
-            # A member that has lost its leader must say so rather than fall silent.
+            # A member that has lost its leader must report that instead of going silent.
             metadata = (*await self._metadata(endpoint, timeout_s), ("hasleader", "true"))
             call = endpoint.stream(WATCH, metadata, timeout_s)
             await call.write(pb.WatchRequest(create=watch))
             while True:
-                told = await call.read()
-                if isinstance(told, pb.WatchResponse) and told.events:
+                answer = await call.read()
+                if isinstance(answer, pb.WatchResponse) and answer.events:
                     return
-                if not isinstance(told, pb.WatchResponse) or told.canceled:
+                if not isinstance(answer, pb.WatchResponse) or answer.canceled:
                     await self._pause()
                     return
         except grpc.aio.AioRpcError as error:
             reraise_own_cancellation()
-            # etcd may be the first to see that time is up, and says so in its own way.
+            # etcd may be the first to see the deadline, and has its own error for it.
             if self._clock.now() < ends_at - EARLY_S:
                 fault = fault_of(error, endpoint.address, self._access.user)
                 self._doubt(endpoint, fault)
@@ -188,11 +188,11 @@ class EtcdClient:
                 call.cancel()
 
     async def check(self) -> None:
-        """Ask every member who it is, and warn of releases that are not sound.
+        """Ask every member for its release, and warn of releases with known bugs.
 
         Raises:
-            Unavailable: if none answers.
-            InvalidRequest: if none does, and one has a certificate that is not good.
+            Unavailable: if no member answers.
+            InvalidRequest: if no member answers, and one has an invalid certificate.
         """
         answers = await asyncio.gather(*map(self._status, self._endpoints))
         faults = [answer for answer in answers if isinstance(answer, CroupierError)]
@@ -213,7 +213,7 @@ class EtcdClient:
             raise Unavailable(f"no member of etcd answers: {faults[0]}")
 
     async def close(self) -> None:
-        """Hang up on all members."""
+        """Disconnect from all members."""
         await asyncio.gather(*(endpoint.close() for endpoint in self._endpoints))
 
     async def _status(self, endpoint: Endpoint) -> pb.StatusResponse | CroupierError:
@@ -268,7 +268,7 @@ class EtcdClient:
         await asyncio.sleep(self._rng.uniform(0.01, 0.1))
 
     def _doubt(self, endpoint: Endpoint, fault: CroupierError) -> None:
-        """A stream broke: ask another, with a new login if that was why."""
+        """After a broken stream, use the next member; log in again if the login was stale."""
         if isinstance(fault, StaleLogin):
             self._token = ""
         elif isinstance(fault, InvalidRequest):
@@ -295,7 +295,7 @@ class EtcdClient:
 
 
 def is_sound(version: str) -> bool:
-    """Whether etcd of that version keeps what it was given; no if it cannot be read."""
+    """Return whether etcd of that version has no known bug that loses data."""
     found = re.match(r"(\d+)\.(\d+)\.(\d+)", version)
     if found is None:
         return False
@@ -303,23 +303,5 @@ def is_sound(version: str) -> bool:
     return (major, minor) > max(SOUND) or patch >= SOUND.get((major, minor), patch + 1)
 
 
-def end_of(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with `prefix`."""
-    return prefix[:-1] + bytes([prefix[-1] + 1])
-
-
 def _may_pass(fault: CroupierError) -> bool:
     return isinstance(fault, Unavailable) and not isinstance(fault, Untrusted)
-
-
-def compared(key: bytes, *, created: int | None = None, modified: int | None = None) -> pb.Compare:
-    """That `key` was made, or last changed, at that revision; 0: that it is not there."""
-    if created is not None:
-        return pb.Compare(key=key, target=pb.Compare.TARGET_CREATE, create_revision=created)
-    return pb.Compare(key=key, target=pb.Compare.TARGET_MOD, mod_revision=modified or 0)
-
-
-def kv_of(operations: Iterable[pb.ResponseOp]) -> list[pb.KeyValue | None]:
-    """What each lookup of one key has found."""
-    found = [operation.range.kvs for operation in operations]
-    return [kvs[0] if kvs else None for kvs in found]

@@ -1,14 +1,14 @@
-"""Who leads: the master whose lease holds the leader's key in etcd.
+"""Leader election: the master whose lease holds the leader's key in etcd leads.
 
 Rules:
-- The key is made only where there is none, and goes with its lease. The revision at which it
-  came to be, which no other leadership has, is the fencing token of all that the leader
-  writes: once the key is another's, etcd refuses the writes, however late they come.
-- A leader steps down by itself when it cannot prove that its lease is alive. It counts from
-  when it *sent* the last request that etcd answered, on the monotonic clock, and gives up
-  after 0.8 of the lease: before etcd does, so that two never believe that they lead.
-- Followers read the key, then wait for it to change since that revision; at least twice a
-  lease they read it again, through another member if the one they asked has gone silent.
+- The key is created only if it does not exist, and is deleted with its lease. The revision of
+  its creation is unique to the leadership. It is the fencing token of all writes of the leader:
+  once the key is another master's, etcd refuses them, however late they arrive.
+- A leader steps down when it cannot prove that its lease is alive. It counts from when it *sent*
+  the last request that etcd answered, on the monotonic clock, and gives up after 0.8 of the
+  lease. That is before etcd ends the lease, so two masters never both believe that they lead.
+- Followers read the key, then wait until it changes. They read it again at least twice per
+  lease, through another member if the first has gone silent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from collections.abc import Awaitable
 from dataclasses import dataclass
 
 from croupier.etcd.v3 import etcd_pb2 as pb
-from croupier.master.etcd.client import EtcdClient, compared, kv_of
+from croupier.master.etcd import operations as op
+from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import GRANT, KEEP_ALIVE, REVOKE, TXN
 from croupier.model.clock import Clock
@@ -39,12 +40,12 @@ _log = get_logger("croupier.master.election")
 
 @dataclass(slots=True)
 class _Term:
-    """One leadership, or the try at one.
+    """A leadership, or an attempt at one.
 
     Attributes:
-        lease_s: what etcd has granted, in seconds.
-        proven_at: when what proves the lease alive was sent.
-        revision: at which the leader's key came to be.
+        lease_s: the granted lifetime of the lease, in seconds.
+        proven_at: when the latest request that proves the lease alive was sent.
+        revision: of the creation of the leader's key.
     """
 
     lease: int
@@ -54,15 +55,15 @@ class _Term:
 
     @property
     def ends_at(self) -> float:
-        """From when on it cannot be relied on."""
+        """Return the time from which the lease may have ended."""
         return self.proven_at + PROVEN * self.lease_s
 
 
 class EtcdElection:
-    """Stands for election under `address`; must be closed.
+    """A candidate for leader; must be closed.
 
     Attributes:
-        leader: HOST:PORT of the master that leads, as far as is known.
+        leader: HOST:PORT of the leader; None if it is not known.
     """
 
     def __init__(
@@ -74,7 +75,7 @@ class EtcdElection:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Stand as `address` with leases of `lease_s` seconds, rounded up to whole ones."""
+        """Stand as `address` with leases of `lease_s` seconds, rounded up to whole seconds."""
         self.leader: str | None = None
         self._client = client
         self._keys = Keys(prefix)
@@ -86,12 +87,12 @@ class EtcdElection:
         self._guard: asyncio.Task[str] | None = None
         self._deposed = asyncio.Event()
         self._why = ""
-        # Leases of ours that etcd may still hold; only the last can hold the key.
-        self._left_over: deque[int] = deque(maxlen=16)
+        # Own leases that etcd may still hold; only the last can hold the key.
+        self._old_leases: deque[int] = deque(maxlen=16)
 
     @property
     def is_won(self) -> bool:
-        """Whether this master leads and can prove it now."""
+        """Return whether this master leads and can prove it now."""
         return (
             self._term is not None
             and not self._deposed.is_set()
@@ -100,7 +101,7 @@ class EtcdElection:
 
     @property
     def token(self) -> int:
-        """The fencing token of the leadership: the create_revision of the leader's key.
+        """Return the fencing token: the create_revision of the leader's key.
 
         Raises:
             Unavailable: if this master does not lead.
@@ -110,10 +111,10 @@ class EtcdElection:
         return self._term.revision
 
     async def win(self) -> None:
-        """Wait until this master leads; etcd may come and go meanwhile.
+        """Wait until this master leads, even while etcd is unavailable.
 
         Raises:
-            InvalidRequest: if etcd refuses us, as for a wrong password or certificate.
+            InvalidRequest: if etcd refuses this master, as for a wrong password or certificate.
         """
         if self.is_won:
             return
@@ -136,16 +137,16 @@ class EtcdElection:
                 await asyncio.sleep(backoff.next_s())
 
     async def lost(self) -> None:
-        """Wait until this master leads no more; at once if it does not."""
+        """Wait until this master no longer leads; return at once if it does not lead."""
         if self._guard is not None:
             await asyncio.shield(self._guard)
 
     def fenced(self) -> None:
-        """A write of ours was refused: another has taken over."""
+        """Step down because etcd has refused a write: another master leads."""
         self._depose("fenced")
 
     async def resign(self) -> None:
-        """Lead no more, and let the others know; takes no more than a second."""
+        """Step down and delete the key, within a second."""
         term, self._term = self._term, None
         guard, self._guard = self._guard, None
         if guard is not None:
@@ -161,10 +162,13 @@ class EtcdElection:
         await self.resign()
 
     async def _stand(self) -> bool:
-        """One try: whether we lead. If another does, returns when that may have changed."""
+        """Try once, and return whether this master leads.
+
+        If another master leads, return when that may have changed.
+        """
         held, revision = await self._client.get(self._keys.leader)
-        if held is not None and held.lease in self._left_over:
-            # Our own, of before we stepped down.
+        if held is not None and held.lease in self._old_leases:
+            # The key is still held by a lease of an earlier term of this master.
             await self._revoke(held.lease)
             held, revision = await self._client.get(self._keys.leader)
         if held is not None:
@@ -182,14 +186,10 @@ class EtcdElection:
         term = _Term(grant.id, float(grant.ttl), sent_at)
         key = self._keys.leader
         question = pb.TxnRequest(
-            compare=[compared(key, created=0)],
-            success=[
-                pb.RequestOp(
-                    put=pb.PutRequest(key=key, value=self._address.encode(), lease=term.lease)
-                )
-            ],
-            # Made already: by another, or by us in a try whose answer did not come.
-            failure=[pb.RequestOp(range=pb.RangeRequest(key=key))],
+            compare=[op.created_at(key, 0)],
+            success=[op.put(key, self._address.encode(), term.lease)],
+            # The key exists: another master's, or ours if an earlier answer was lost.
+            failure=[op.get(key)],
         )
         won = False
         try:
@@ -197,7 +197,7 @@ class EtcdElection:
             if answer.succeeded:
                 won, term.revision = True, answer.header.revision
             else:
-                (held,) = kv_of(answer.responses)
+                (held,) = op.found(answer.responses)
                 if held is not None and held.lease == term.lease:
                     won, term.revision = True, held.create_revision
             won = won and self._clock.now() < term.ends_at
@@ -205,7 +205,7 @@ class EtcdElection:
             raise Unavailable(f"the lease ended before it was used: {error}") from error
         finally:
             if not won:
-                self._left_over.append(term.lease)
+                self._old_leases.append(term.lease)
         if not won:
             await self._revoke(term.lease)
             return False
@@ -219,7 +219,7 @@ class EtcdElection:
         _log.info("leader_elected", leader=self._address, token=term.revision, lease_s=term.lease_s)
 
     def _waits(self, why: str) -> None:
-        """Say why nobody is elected; once, not at every try."""
+        """Log why no master is elected, once per reason."""
         if why != self._why:
             self._why = why
             _log.warning("election_waits", error=why)
@@ -231,21 +231,21 @@ class EtcdElection:
             _log.info("leader_followed", leader=leader)
 
     async def _watch_over(self, term: _Term) -> str:
-        """Renew the lease, and return why this leadership has ended as soon as it has."""
+        """Renew the lease until the leadership ends, and return the reason."""
         ends: list[Awaitable[str]] = [
             self._renewed(term),
             self._expired(term),
             self._displaced(term),
-            self._told(),
+            self._asked_to_end(),
         ]
         tasks = [asyncio.ensure_future(end) for end in ends]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             reason = min(task.result() for task in done)
         finally:
-            # Whatever happens here, nobody believes any more that we lead.
+            # From here on this master does not lead, whatever fails below.
             self._deposed.set()
-            self._left_over.append(term.lease)
+            self._old_leases.append(term.lease)
             if self.leader == self._address:
                 self.leader = None
             for task in tasks:
@@ -256,7 +256,7 @@ class EtcdElection:
         return reason
 
     async def _renewed(self, term: _Term) -> str:
-        """Prove the lease alive five times in its life; return when it is not any more."""
+        """Renew the lease five times in its lifetime; return when it has ended."""
         beat = term.lease_s / 5
         backoff = Backoff(0.05, beat / 2, self._rng)
         while True:
@@ -285,20 +285,20 @@ class EtcdElection:
         return "lease_not_proven_alive"
 
     async def _displaced(self, term: _Term) -> str:
-        """Return when the leader's key is not ours any more, as when an operator deletes it."""
+        """Return when the leader's key is no longer ours, as when an operator deletes it."""
         after = term.revision
         while True:
             try:
                 await self._client.change_of(self._keys.leader, after, term.lease_s)
                 held, after = await self._client.get(self._keys.leader, term.lease_s)
             except CroupierError:
-                # If it stays so the lease cannot be renewed either.
+                # If this lasts, the lease cannot be renewed either.
                 await asyncio.sleep(self._rng.uniform(0.1, 0.5))
                 continue
             if held is None or held.create_revision != term.revision:
                 return "leader_key_gone"
 
-    async def _told(self) -> str:
+    async def _asked_to_end(self) -> str:
         await self._deposed.wait()
         return self._why
 
@@ -308,7 +308,7 @@ class EtcdElection:
             self._deposed.set()
 
     async def _revoke(self, lease: int) -> None:
-        """Let the lease go, if etcd can be reached; else it ends by itself."""
+        """Revoke the lease if etcd is reachable; otherwise it expires."""
         try:
             await self._client.call(REVOKE, pb.LeaseRevokeRequest(id=lease), timeout_s=GOODBYE_S)
         except NotFound:

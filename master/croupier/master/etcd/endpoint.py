@@ -1,4 +1,4 @@
-"""One member of etcd, and the connection to it."""
+"""One member of etcd and the connection to it."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from croupier.master.etcd.methods import A, Method, Q
 from croupier.master.etcd.target import EtcdAccess
 from croupier.net.address import Address
 
-# A page of records may be large; it comes from a server of ours.
+# A page of records may be large.
 MAX_ANSWER_BYTES = 64 * 1024 * 1024
 
 _OPTIONS: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
-    # etcd hangs up on who pings without a call.
+    # etcd closes connections that ping without a call.
     ("grpc.keepalive_permit_without_calls", 0),
     ("grpc.max_receive_message_length", MAX_ANSWER_BYTES),
     ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
-    # Also how long a connection may take to come about.
+    # Also the time limit of connecting.
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
@@ -32,15 +32,14 @@ Metadata = tuple[tuple[str, str], ...]
 
 
 class Endpoint:
-    """A member that can be asked.
+    """A member of etcd.
 
     Attributes:
-        address: where it is.
-        is_failing: whether it failed when it was last asked.
+        is_failing: whether it failed when last asked.
     """
 
     def __init__(self, address: Address, access: EtcdAccess) -> None:
-        """Connect when it is first asked."""
+        """Connect with the first request."""
         self.address = address
         self.is_failing = False
         if access.is_encrypted:
@@ -52,10 +51,10 @@ class Endpoint:
     async def ask(
         self, method: Method[Q, A], question: Q, metadata: Metadata, timeout_s: float
     ) -> A:
-        """Ask once.
+        """Send one request.
 
         Raises:
-            grpc.aio.AioRpcError: if there is no answer within `timeout_s`, or an error.
+            grpc.aio.AioRpcError: if it fails, or does not answer within `timeout_s`.
         """
         stub = self._channel.unary_unary(
             method.path,
@@ -76,5 +75,5 @@ class Endpoint:
         return stub(timeout=timeout_s, metadata=metadata)
 
     async def close(self) -> None:
-        """Hang up."""
+        """Disconnect."""
         await self._channel.close()

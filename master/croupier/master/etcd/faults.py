@@ -1,4 +1,4 @@
-"""What a failed call to etcd means: try another member, log in again, or give up."""
+"""Errors of etcd, by what to do next: try another member, log in again, or give up."""
 
 from __future__ import annotations
 
@@ -7,48 +7,48 @@ import grpc.aio
 
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, Unavailable
 
-# What etcd says, the same in 3.4, 3.5 and 3.6.
+# Texts of etcd, the same in 3.4, 3.5 and 3.6.
 _STALE_LOGIN = ("invalid auth token", "revision of auth store is old")
 _BAD_LOGIN = ("authentication failed", "invalid user ID or password")
 _NOT_ASKED_FOR = "authentication is not enabled"
 _LOGIN_WANTED = "user name is empty"
 _FULL = "database space exceeded"
-# What grpc says on our side.
+# Texts of gRPC on this side.
 _TOO_LARGE = "Received message larger than max"
 _TLS = (
     "CERTIFICATE_VERIFY_FAILED",
     "SSL_ERROR",
     "Peer name",
-    # What is left of its alert when it does not take ours.
+    # The member does not accept our certificate.
     "TSI_DATA_CORRUPTED",
-    # Our certificate and key do not belong together.
+    # Our certificate and key do not match.
     "security handshaker",
 )
 
 
 class StaleLogin(CroupierError):
-    """The token of the login is not good any more: get another."""
+    """The token of the login has expired: get a new one."""
 
 
 class Full(Unavailable):
-    """etcd's database is full: nothing is written until an operator has made room."""
+    """etcd's database is full: it writes nothing until an operator makes room."""
 
 
 class TooLarge(CroupierError):
-    """The answer is more than we take: ask for less at once."""
+    """The answer exceeds the limit: request less at once."""
 
 
 class Untrusted(Unavailable):
-    """The member's certificate is not good, or it does not take ours: mostly a wrong file."""
+    """One side does not accept the other's certificate: usually a wrong file."""
 
 
 def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> CroupierError:
-    """What `error`, which the member at `endpoint` was asked in vain with, means.
+    """Return the meaning of `error`, which a call to the member at `endpoint` raised.
 
     Returns:
-        `Unavailable` if another member, or the same one later, may do it. `Conflict` if
-        what was asked for is compacted, `NotFound` if there is no such lease, `StaleLogin`,
-        `TooLarge`, and `InvalidRequest` if the same request fails everywhere and always.
+        `Unavailable` if another member, or the same one later, may answer; `Conflict` if the
+        requested revision was compacted; `NotFound` if there is no such lease; `StaleLogin`;
+        `TooLarge`; `InvalidRequest` if the same request fails everywhere and always.
     """
     text = _words(error)
     said = f"etcd at {endpoint}: {text}"

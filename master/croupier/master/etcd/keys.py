@@ -1,10 +1,12 @@
 """The keys of one cluster in etcd.
 
-/PREFIX/leader            the address of the master that leads, for as long as its lease
-/PREFIX/head              the last commit; see croupier.master.store.etcd
-/PREFIX/schema            the version of what is stored
-/PREFIX/records/KIND/ID   a record
-/PREFIX/staged/NUMBER     part of a commit that is too large for one transaction
+    /PREFIX/leader            the address of the leading master; deleted with its lease
+    /PREFIX/head              the last commit; see croupier.master.store.etcd
+    /PREFIX/schema            the version of the format
+    /PREFIX/records/KIND/ID   a record
+    /PREFIX/staged/NUMBER     part of a commit that is too large for one transaction
+
+These names are part of the format.
 """
 
 from __future__ import annotations
@@ -20,40 +22,40 @@ class Keys:
 
     @property
     def leader(self) -> bytes:
-        """Of the election; its create_revision is the number of the leadership."""
+        """Return the key of the election; its create_revision is the fencing token."""
         return self._key("leader")
 
     @property
     def head(self) -> bytes:
-        """Changed by every commit."""
+        """Return the key that every commit changes."""
         return self._key("head")
 
     @property
     def schema(self) -> bytes:
-        """The version of what is stored."""
+        """Return the key of the format's version."""
         return self._key("schema")
 
     @property
     def records(self) -> bytes:
-        """What all records' keys begin with."""
+        """Return the prefix of the keys of records."""
         return self._key("records/")
 
     @property
     def staged(self) -> bytes:
-        """What all parts' keys begin with."""
+        """Return the prefix of the keys of staged parts."""
         return self._key("staged/")
 
     def record(self, kind: str, record_id: str) -> bytes:
-        """Of one record."""
+        """Return the key of a record."""
         return self.records + f"{kind}/{record_id}".encode(errors="surrogatepass")
 
     def record_of(self, key: bytes) -> tuple[str, str]:
-        """The kind and id of the record under `key`."""
+        """Return kind and id of the record under `key`."""
         kind, _, record_id = key[len(self.records) :].decode(errors="replace").partition("/")
         return kind, record_id
 
     def part(self, number: int) -> bytes:
-        """Of one part."""
+        """Return the key of a staged part."""
         return self.staged + b"%06d" % number
 
     def _key(self, rest: str) -> bytes:

@@ -1,4 +1,4 @@
-"""etcd's methods, by the paths that they have on the wire."""
+"""The methods of etcd's API that Croupier calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ A = TypeVar("A", bound=Message)
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Q, A]):
-    """A method, with the types of its question and answer."""
+    """A method, with the types of its request and response."""
 
     path: str
     question: type[Q]
@@ -28,7 +28,7 @@ GRANT: Final = Method("/etcdserverpb.Lease/LeaseGrant", pb.LeaseGrantRequest, pb
 REVOKE: Final = Method(
     "/etcdserverpb.Lease/LeaseRevoke", pb.LeaseRevokeRequest, pb.LeaseRevokeResponse
 )
-# A stream in both directions; one question and one answer are a stream, too.
+# Streams in both directions; a stream may be one request and one response.
 KEEP_ALIVE: Final = Method(
     "/etcdserverpb.Lease/LeaseKeepAlive", pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse
 )

@@ -1,4 +1,4 @@
-"""Which etcd, under which keys, and by what right."""
+"""The address of an etcd, the prefix of a cluster's keys, and the credentials."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ DEFAULT_PORT: Final = 2379
 DEFAULT_PREFIX: Final = "croupier"
 
 _COMPONENT = re.compile(r"[A-Za-z0-9._-]{1,100}")
-# What our own keys begin with: a cluster below `a/records` would be in the records of `a`.
+# Names of our own keys: the keys of a cluster `a/records` would be records of the cluster `a`.
 _OURS = frozenset({"leader", "head", "schema", "records", "staged"})
 
 
 @dataclass(frozen=True, slots=True)
 class EtcdTarget:
-    """The members of an etcd, and the prefix that this cluster's keys have there.
+    """The members of an etcd, and the prefix of a cluster's keys.
 
     Attributes:
-        prefix: without a slash at either end; clusters of different prefixes know nothing
-            of each other.
+        prefix: without a slash at either end. Clusters of different prefixes are separate.
     """
 
     endpoints: tuple[Address, ...]
@@ -36,7 +35,7 @@ class EtcdTarget:
         """Read `etcd://HOST[:PORT],HOST[:PORT].../PREFIX`.
 
         Raises:
-            InvalidRequest: if it is not that.
+            InvalidRequest: if `text` has another form.
         """
         if not text.startswith(SCHEME):
             raise InvalidRequest(f"{text!r} is not {SCHEME}HOST:PORT,.../PREFIX")
@@ -53,12 +52,12 @@ class EtcdTarget:
 
 @dataclass(frozen=True, slots=True)
 class EtcdAccess:
-    """What etcd may ask of us: nothing, unless it is told.
+    """Credentials for etcd; by default none, over plain text.
 
     Attributes:
-        ca: whom we trust to say who etcd is; None with no `cert`: plain text.
-        cert: who we are, with `key`; None: nobody in particular.
-        user: a user of etcd's own; empty: none.
+        ca: certificates that etcd's certificate must be signed by; None with no `cert`: plain text.
+        cert: the master's certificate, with its `key`; None: no client certificate.
+        user: a user of etcd's own authentication; empty: none.
     """
 
     ca: bytes | None = field(default=None, repr=False)
@@ -76,10 +75,10 @@ class EtcdAccess:
         user: str = "",
         password_file: Path | None = None,
     ) -> EtcdAccess:
-        """Read the files, PEM all but the password's, which stands on the first line.
+        """Read the files: PEM, but the password's, whose first line counts.
 
         Raises:
-            InvalidRequest: if one cannot be read, or one of a pair is missing.
+            InvalidRequest: if a file cannot be read, or one of a pair is missing.
         """
         if (cert is None) != (key is None):
             raise InvalidRequest("a certificate for etcd needs its key, and a key its certificate")
@@ -91,7 +90,7 @@ class EtcdAccess:
 
     @property
     def is_encrypted(self) -> bool:
-        """Whether etcd is spoken to over TLS."""
+        """Return whether connections use TLS."""
         return self.ca is not None or self.cert is not None
 
 

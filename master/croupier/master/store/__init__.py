@@ -1,4 +1,4 @@
-"""Where records outlive the process. All of a batch is durable when `commit` returns."""
+"""Stores of records. All records of a batch are durable when `commit` returns."""
 
 from croupier.master.store.memory import MemoryStore
 from croupier.master.store.protocol import Committing, Store

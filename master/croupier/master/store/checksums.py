@@ -1,7 +1,6 @@
-"""Checksums of records: a bit that a disk has turned must not become another record.
+"""Checksums of records, so that a flipped bit on disk does not become another record.
 
-Rule: a checksum covers the kind and the id as well as the body, so none of them can change, and a
-body cannot stand for another record.
+Rule: a checksum covers kind, id and body, so that no body can stand for another record.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _DIGITS = 8
 
 
 class Damaged(CroupierError):
-    """A record is not what was written. The text never quotes it."""
+    """A record that is not what was written. The text never quotes it."""
 
 
 def checksum(*parts: bytes) -> int:
@@ -26,22 +25,22 @@ def checksum(*parts: bytes) -> int:
 
 
 def sealed(key: bytes, value: bytes) -> bytes:
-    """`value` with a checksum before it, for the key that it is kept under."""
+    """Return `value` with the checksum of key and value before it."""
     return b"%08x %s" % (checksum(key, value), value)
 
 
 def is_sealed(value: bytes) -> bool:
-    """Whether `value` begins with a checksum: neither JSON nor what zlib makes does."""
+    """Return whether `value` begins with a checksum: JSON and zlib's output do not."""
     return value[:1] not in (b"{", b"x")
 
 
 def unsealed(key: bytes, value: bytes) -> bytes:
-    """What `sealed` was given.
+    """Return the value that `sealed` was given.
 
     Raises:
-        Damaged: if it is not that.
+        Damaged: if the checksum does not match.
     """
-    told, body = value[: _DIGITS + 1], value[_DIGITS + 1 :]
-    if told != b"%08x " % checksum(key, body):
+    prefix, body = value[: _DIGITS + 1], value[_DIGITS + 1 :]
+    if prefix != b"%08x " % checksum(key, body):
         raise Damaged("its checksum does not match")
     return body

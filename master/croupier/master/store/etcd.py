@@ -1,20 +1,19 @@
-"""A store in etcd, for the one of several masters that leads.
+"""A store in etcd, for the leader among several masters.
 
 Rules:
-- **Fenced.** Every transaction holds only while the leader's key is the one of our election,
-  by its create_revision. What a deposed master writes is refused, however late it arrives.
-- **Once.** Every transaction also holds only while `head` stands at the revision of the one
-  before, and moves it, leaving its own mark. So one that is sent again, because its answer
-  did not come, is not done twice; and one that a member held back and does at last, after
-  newer ones, does nothing: the fence alone would let it put old records over newer ones.
-- **Whole.** A commit is one transaction if it fits in one (126 records, 1 MB). A larger one
-  is first *staged*, as parts that no reader takes for records; the transaction that writes the
-  last part says so in `head`, and with that the commit is made. Only then are its records
-  written, a transaction at a time, which is done again by the next leader's `load` if this one
-  dies meanwhile. A commit of which not all was staged is as if it never was: its master told
-  nobody of it.
-- **Numbered and sealed.** `head` also counts the commits, over the life of the cluster; so a store
-  that was restored from a snapshot has the number of then. Each value begins with a checksum.
+- **Fenced.** Every transaction requires that the leader's key has the create_revision of our
+  election. Writes of a deposed master are refused, however late they arrive.
+- **Once.** Every transaction also requires that `head` has the revision of the previous
+  transaction, and writes a mark of its own to `head`. So a transaction that is retried because
+  its answer was lost is not carried out twice. A transaction that a member delays and carries out
+  after newer ones does nothing: the fence alone would let it overwrite newer records.
+- **Atomic.** A commit is one transaction if it fits in one (126 records, 1 MB). A larger commit is
+  first *staged* as parts. The transaction that writes the last part notes their number in `head`;
+  with that the commit is durable. Only then the records are written, one transaction at a time.
+  If the leader dies meanwhile, the next leader's `load` writes them again. A commit that was not
+  staged completely has no effect, and its master has not acknowledged it.
+- **Numbered and sealed.** `head` counts commits over the life of the cluster, so a store that was
+  restored from a snapshot is detected. Each value begins with a checksum.
 """
 
 from __future__ import annotations
@@ -27,7 +26,8 @@ from typing import Final, Protocol
 
 from croupier.etcd.v3 import etcd_pb2 as pb
 from croupier.master.core.records import Record, Registry
-from croupier.master.etcd.client import EtcdClient, compared, end_of, kv_of
+from croupier.master.etcd import operations as op
+from croupier.master.etcd.client import EtcdClient
 from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
@@ -40,54 +40,49 @@ from croupier.process.logging import get_logger
 # etcd's own limits are 128 operations, two of which are ours, and 1.5 MiB.
 MAX_RECORDS: Final = 126
 MAX_BYTES: Final = 1_000_000
-# A body above this is kept compressed: names full of control characters are six times as
-# long in JSON, and etcd has a limit.
+# Larger bodies are compressed: control characters take six times their size in JSON, and etcd
+# limits the size of requests.
 COMPRESS_BYTES: Final = 64 * 1024
-# etcd counts all that is left for each page, so pages grow to what records of the size that was
-# seen last make; if the next are larger than an answer may be, they shrink.
+# etcd counts all remaining keys for each page, so large pages are cheaper. The page size adapts to
+# the size of the records read so far, and shrinks if an answer would exceed the limit.
 FIRST_PAGE: Final = 64
 MOST_PAGE: Final = 5_000
 PAGE_BYTES: Final = 16 * 1024 * 1024
 COMMIT_S: Final = 10.0
 NAMED: Final = 3
-# Values have had a checksum from this version on.
+# Values have a checksum from this version on.
 SEALED_VERSION: Final = 3
 
 _log = get_logger("croupier.master.store")
 
 
 class Fence(Protocol):
-    """The leadership that protects what is written."""
+    """The leadership that protects writes."""
 
     @property
     def is_won(self) -> bool:
-        """Whether this master leads and can prove it now."""
+        """Return whether this master leads and can prove it now."""
         ...
 
     @property
     def token(self) -> int:
-        """The create_revision of the leader's key."""
+        """Return the create_revision of the leader's key."""
         ...
 
     def fenced(self) -> None:
-        """A write was refused: another has taken over."""
+        """Step down because etcd has refused a write."""
 
 
 class EtcdStore:
-    """Keeps records under `prefix` while `fence` is held. Each term begins with `load`.
+    """Records under `prefix`, written while `fence` is held. Each term begins with `load`.
 
     Attributes:
         commits: the number of the last durable commit.
-        marked: none; etcd has no place that a snapshot would leave out.
+        marked: None: etcd has no place that a snapshot would leave out.
     """
 
-    def __init__(
-        self,
-        client: EtcdClient,
-        prefix: str,
-        fence: Fence,
-    ) -> None:
-        """Nothing is read before `load`."""
+    def __init__(self, client: EtcdClient, prefix: str, fence: Fence) -> None:
+        """Read nothing before `load`."""
         self._client, self._fence = client, fence
         self._keys = Keys(prefix)
         self._marks = count(1)
@@ -98,12 +93,12 @@ class EtcdStore:
         self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
-        """Everything that was committed; finishes what the last leader left half written.
+        """Return all records; first finish a commit that the last leader left staged.
 
         Raises:
             Unavailable: if etcd cannot be read, or leadership is lost.
             FailedOver: if another master leads.
-            InvalidRequest: if records cannot be read, or are of a newer version.
+            InvalidRequest: if records are damaged or of a newer version.
         """
         self._is_loaded = False
         head, schema, revision = await self._begin()
@@ -114,7 +109,7 @@ class EtcdStore:
             rows = await self._staged(parts, revision)
             _log.warning("commit_finished", records=len(rows))
             await self._write_staged(self._batches(rows), parts)
-        # Parts may also be left of a commit that was never made.
+        # Parts of a commit that was never durable may also be left.
         await self._transact([*self._put_version(self._version), self._unstage()])
         registry = await self._read()
         if self._version < SCHEMA_VERSION:
@@ -123,20 +118,19 @@ class EtcdStore:
         return registry
 
     async def _migrate(self, registry: Registry) -> None:
-        """Write every record as this release does; an older one refuses what follows."""
+        """Write all records in the present version; older releases refuse them from then on."""
         await self._write([encode(record) for record in registry.records()])
         self._version = SCHEMA_VERSION
         await self._transact(self._put_version(SCHEMA_VERSION))
 
     def _put_version(self, version: int) -> list[pb.RequestOp]:
-        put = pb.PutRequest(key=self._keys.schema, value=str(version).encode())
-        return [pb.RequestOp(put=put)]
+        return [op.put(self._keys.schema, str(version).encode())]
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Make all of `records` durable, or none; the last of a kind and id wins.
 
         Raises:
-            Unavailable: if etcd does not take them in time, or leadership is lost meanwhile.
+            Unavailable: if etcd does not accept them in time, or leadership is lost.
             FailedOver: if another master leads.
         """
         assert self._is_loaded, "load comes first"
@@ -156,33 +150,30 @@ class EtcdStore:
             await self._write_staged(batches, parts)
 
     async def mark(self, position: StorePosition) -> None:
-        """There is no place for it."""
+        """Do nothing: etcd has no place apart from the records."""
 
     async def check(self) -> None:
-        """The election tells when etcd is gone."""
+        """Do nothing: the election detects that etcd is unreachable."""
 
     async def close(self) -> None:
-        """Nothing to let go of: the client is its maker's."""
+        """Do nothing: the caller closes the client."""
 
     async def _begin(self) -> tuple[pb.KeyValue | None, pb.KeyValue | None, int]:
-        """`head`, the schema and the revision, of a moment at which we lead."""
+        """Return `head`, the schema and the revision, read while this master leads."""
         keys = self._keys
         question = pb.TxnRequest(
-            compare=[compared(keys.leader, created=self._fence.token)],
-            success=[
-                pb.RequestOp(range=pb.RangeRequest(key=keys.head)),
-                pb.RequestOp(range=pb.RangeRequest(key=keys.schema)),
-            ],
+            compare=[op.created_at(keys.leader, self._fence.token)],
+            success=[op.get(keys.head), op.get(keys.schema)],
         )
         answer = await self._client.call(TXN, question, COMMIT_S)
         if not answer.succeeded:
             raise self._failed_over()
-        head, schema = kv_of(answer.responses)
+        head, schema = op.found(answer.responses)
         return head, schema, answer.header.revision
 
-    def _read_version(self, told: bytes) -> int:
-        # Of more digits than Python reads there is no version either.
-        version = int(told) if told.isdigit() and len(told) < 100 else 0
+    def _read_version(self, text: bytes) -> int:
+        # Python refuses to read numbers of thousands of digits.
+        version = int(text) if text.isdigit() and len(text) < 100 else 0
         if version > SCHEMA_VERSION:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd is of version {version}; this master"
@@ -190,7 +181,7 @@ class EtcdStore:
             )
         if version < 1:
             raise InvalidRequest(
-                f"etcd holds {told[:80]!r} at {self._keys.schema.decode()}, which is no version:"
+                f"etcd holds {text[:80]!r} at {self._keys.schema.decode()}, which is no version:"
                 " is the prefix another program's?"
             )
         return version
@@ -203,13 +194,13 @@ class EtcdStore:
                 _log.info("load_again", reason="compacted")
 
     async def _read_pages(self) -> Registry:
-        """All records as of one revision.
+        """Return all records as of one revision.
 
         Raises:
-            Conflict: if that was compacted meanwhile.
+            Conflict: if the revision was compacted meanwhile.
         """
         registry, bad = Registry(), list[str]()
-        start, end = self._keys.records, end_of(self._keys.records)
+        start, end = self._keys.records, op.end_of(self._keys.records)
         revision, page, more = 0, FIRST_PAGE, True
         while more:
             question = pb.RangeRequest(key=start, range_end=end, limit=page, revision=revision)
@@ -245,16 +236,16 @@ class EtcdStore:
         return registry
 
     def _unsealed(self, kv: pb.KeyValue) -> bytes:
-        """The value without its checksum, which those of older versions have not."""
+        """Return the value without its checksum; values of older versions may have none."""
         if self._version < SEALED_VERSION and not is_sealed(kv.value):
             return kv.value
         return unsealed(kv.key, kv.value)
 
     def _batches(self, rows: Sequence[Row]) -> list[list[pb.RequestOp]]:
-        """The operations that write `rows`, by transaction.
+        """Return the operations that write `rows`, by transaction.
 
         Raises:
-            Unavailable: if one record is too large for any.
+            Unavailable: if a record is too large.
         """
         batches: list[list[pb.RequestOp]] = []
         room = 0
@@ -274,32 +265,29 @@ class EtcdStore:
     def _operation(self, row: Row) -> tuple[pb.RequestOp, int]:
         key = self._keys.record(row.kind, row.id)
         if row.body is None:
-            return pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=key)), len(key)
+            return op.delete(key), len(key)
         value = sealed(key, _packed(row.body.encode()))
-        return pb.RequestOp(put=pb.PutRequest(key=key, value=value)), len(key) + len(value)
+        return op.put(key, value), len(key) + len(value)
 
     async def _stage(self, rows: Sequence[Row]) -> int:
-        """Make a commit of many transactions durable as a whole; in how many parts."""
-        told = zlib.compress(json.dumps(rows).encode(), 1)
-        parts = [told[at : at + MAX_BYTES] for at in range(0, len(told), MAX_BYTES)]
+        """Make a large commit durable; return the number of its parts."""
+        data = zlib.compress(json.dumps(rows).encode(), 1)
+        parts = [data[at : at + MAX_BYTES] for at in range(0, len(data), MAX_BYTES)]
         for number, part in enumerate(parts, 1):
-            put = pb.PutRequest(key=self._keys.part(number), value=part)
-            is_last = number == len(parts)
-            await self._transact(
-                [pb.RequestOp(put=put)], len(parts) if is_last else 0, is_commit=is_last
-            )
+            put, is_last = op.put(self._keys.part(number), part), number == len(parts)
+            await self._transact([put], len(parts) if is_last else 0, is_commit=is_last)
         return len(parts)
 
     async def _staged(self, parts: int, revision: int) -> list[Row]:
-        told = b""
+        data = b""
         for number in range(1, parts + 1):
             question = pb.RangeRequest(key=self._keys.part(number), revision=revision)
             answer = await self._client.call(RANGE, question, COMMIT_S)
             if not answer.kvs:
                 break
-            told += answer.kvs[0].value
+            data += answer.kvs[0].value
         try:
-            return [Row(*row) for row in json.loads(zlib.decompress(told))]
+            return [Row(*row) for row in json.loads(zlib.decompress(data))]
         except (zlib.error, ValueError, TypeError) as error:
             raise InvalidRequest(
                 f"the store /{self._keys.prefix} in etcd holds a last commit, staged in"
@@ -307,42 +295,32 @@ class EtcdStore:
             ) from error
 
     async def _write_staged(self, batches: Sequence[list[pb.RequestOp]], parts: int) -> None:
-        """Write the records of a commit that is staged: `parts` stands until the last one."""
+        """Write the records of a staged commit; `head` holds `parts` until the last batch."""
         *first, last = batches
         for batch in first:
             await self._transact(batch, parts)
         await self._transact([*last, self._unstage()])
 
     def _unstage(self) -> pb.RequestOp:
-        first = self._keys.staged
-        return pb.RequestOp(delete_range=pb.DeleteRangeRequest(key=first, range_end=end_of(first)))
+        return op.delete(self._keys.staged, op.end_of(self._keys.staged))
 
     async def _transact(
         self, operations: Sequence[pb.RequestOp], parts: int = 0, *, is_commit: bool = False
     ) -> None:
-        """Do `operations`, all and once, while we lead; `parts` are staged then.
+        """Carry out all `operations` once, while this master leads.
 
-        With it a commit is made if `is_commit`.
+        From then on `parts` parts are staged. With `is_commit`, a commit is complete.
         """
         keys, token = self._keys, self._fence.token
         commits = self.commits + is_commit
-        told = {"mark": f"{token}.{next(self._marks)}", "parts": parts, "commits": commits}
-        mark = json.dumps(told).encode()
+        fields = {"mark": f"{token}.{next(self._marks)}", "parts": parts, "commits": commits}
+        mark = json.dumps(fields).encode()
         if self._version >= SEALED_VERSION:
             mark = sealed(keys.head, mark)
         question = pb.TxnRequest(
-            compare=[
-                compared(keys.leader, created=token),
-                compared(keys.head, modified=self._head),
-            ],
-            success=[
-                *operations,
-                pb.RequestOp(put=pb.PutRequest(key=keys.head, value=mark)),
-            ],
-            failure=[
-                pb.RequestOp(range=pb.RangeRequest(key=keys.leader)),
-                pb.RequestOp(range=pb.RangeRequest(key=keys.head)),
-            ],
+            compare=[op.created_at(keys.leader, token), op.modified_at(keys.head, self._head)],
+            success=[*operations, op.put(keys.head, mark)],
+            failure=[op.get(keys.leader), op.get(keys.head)],
         )
         if not self._fence.is_won:
             raise Unavailable("leadership was lost before the commit")
@@ -353,25 +331,25 @@ class EtcdStore:
         if answer.succeeded:
             self._head, self.commits = answer.header.revision, commits
             return
-        leader, head = kv_of(answer.responses)
+        leader, head = op.found(answer.responses)
         if leader is None or leader.create_revision != token:
             raise self._failed_over()
         if head is None or head.value != mark:
-            raise Unavailable(f"/{keys.prefix} in etcd is written by somebody else")
-        # It had been done; only the answer did not come.
+            raise Unavailable(f"another program writes to /{keys.prefix} in etcd")
+        # An earlier attempt had succeeded, but its answer was lost.
         self._head, self.commits = head.mod_revision, commits
 
     def _failed_over(self) -> FailedOver:
         self._fence.fenced()
-        return FailedOver("this master leads no more: the leader's key in etcd is not its own")
+        return FailedOver("this master no longer leads: the leader's key in etcd is not its own")
 
     def _parse_head(self, head: pb.KeyValue | None) -> tuple[int, int]:
-        """How many parts are staged, and the number of the last commit."""
+        """Return the number of staged parts and the number of the last commit."""
         if head is None:
             return 0, 0
         try:
-            told = json.loads(self._unsealed(head))
-            return int(told["parts"]), int(told.get("commits", 0))
+            fields = json.loads(self._unsealed(head))
+            return int(fields["parts"]), int(fields.get("commits", 0))
         except (Damaged, ValueError, TypeError, KeyError, OverflowError, AttributeError) as error:
             raise InvalidRequest(
                 f"etcd holds {head.value[:80]!r} at {self._keys.head.decode()}, which is none of"
@@ -380,7 +358,7 @@ class EtcdStore:
 
 
 def _page_after(answer: pb.RangeResponse) -> int:
-    """How many records to ask for next."""
+    """Return the number of records to request next."""
     mean = answer.ByteSize() // max(1, len(answer.kvs))
     return min(max(1, PAGE_BYTES // max(1, mean)), MOST_PAGE)
 
@@ -390,5 +368,5 @@ def _packed(body: bytes) -> bytes:
 
 
 def _unpacked(value: bytes) -> bytes:
-    """JSON is never taken for what zlib makes, which begins with an x."""
+    """Decompress what zlib made: it begins with an x, and JSON does not."""
     return zlib.decompress(value) if value[:1] == b"x" else value

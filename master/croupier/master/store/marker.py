@@ -1,7 +1,7 @@
-"""The marker beside a database: which cluster it holds, and how far it was.
+"""The marker beside a database: its cluster and a position of its history.
 
-It outlives a database that is moved away or replaced by an older copy. So a new cluster is not
-begun in silence where there was one, and an old copy is known before any agent has come.
+The marker stays when the database is moved away or replaced by an older copy. So a new cluster
+does not silently replace an old one, and an old copy is detected before any agent connects.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from croupier.model.store_position import StorePosition
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """What the marker says; the position was durable in the database when it was written."""
+    """The content of a marker; the position was durable in the database at the time of writing."""
 
     cluster: str
     position: StorePosition
 
 
 def marker_path(database: Path) -> Path:
-    """Where the marker of a database lies."""
+    """Return the path of the marker of a database."""
     return database.with_name(database.name + ".cluster")
 
 
 def read_marker(database: Path) -> Marker | None:
-    """What the marker says; None if there is none.
+    """Read the marker; None if there is none.
 
     Raises:
-        InvalidRequest: if it cannot be understood.
+        InvalidRequest: if it is damaged.
         OSError: if it cannot be read.
     """
     path = marker_path(database)
@@ -46,12 +46,15 @@ def read_marker(database: Path) -> Marker | None:
         checksum, _, body = text.partition(b" ")
         if checksum != b"%08x" % crc32(body):
             raise ValueError("its checksum does not match")
-        told: Any = json.loads(body)
+        fields: Any = json.loads(body)
         position = StorePosition(
-            int(told["generation"]), int(told["epoch"]), str(told["term"]), int(told["commit"])
+            int(fields["generation"]),
+            int(fields["epoch"]),
+            str(fields["term"]),
+            int(fields["commit"]),
         )
         position.check()
-        return Marker(str(told["cluster"]), position)
+        return Marker(str(fields["cluster"]), position)
     except (ValueError, KeyError, TypeError, InvalidRequest):
         raise InvalidRequest(
             f"{path} is damaged: it names the cluster of {database.name}. If that database is the"
@@ -60,20 +63,20 @@ def read_marker(database: Path) -> Marker | None:
 
 
 def write_marker(database: Path, marker: Marker) -> None:
-    """Replace the marker, durable when this returns.
+    """Replace the marker and sync it.
 
     Raises:
         OSError: if it cannot be written.
     """
     position = marker.position
-    told = {
+    fields = {
         "cluster": marker.cluster,
         "generation": position.generation,
         "epoch": position.epoch,
         "term": position.term,
         "commit": position.commit,
     }
-    body = json.dumps(told).encode() + b"\n"
+    body = json.dumps(fields).encode() + b"\n"
     path = marker_path(database)
     scratch = path.with_name(path.name + ".new")
     fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)

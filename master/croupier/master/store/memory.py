@@ -1,4 +1,4 @@
-"""A store that forgets with the process: for tests and trials."""
+"""A store in memory: for tests and trials."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from croupier.model.store_position import StorePosition
 
 
 class MemoryStore:
-    """Keeps records in memory."""
+    """Records in memory; see `Store`."""
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Begin with no records."""
         self._registry = Registry()
         self.commits = 0
         self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
-        """A copy of everything that was committed to this object."""
+        """Return a copy of everything that was committed to this object."""
         return deepcopy(self._registry)
 
     async def commit(self, records: Sequence[Record]) -> None:
@@ -29,10 +29,10 @@ class MemoryStore:
         self.commits += 1
 
     async def mark(self, position: StorePosition) -> None:
-        """Nothing is kept: no copy of this store can be older."""
+        """Do nothing: no copy of this store can be older."""
 
     async def check(self) -> None:
         """Do nothing: memory cannot be removed."""
 
     async def close(self) -> None:
-        """Nothing to let go of."""
+        """Do nothing."""

@@ -1,4 +1,4 @@
-"""What a store must do."""
+"""The interface of stores."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from croupier.model.store_position import StorePosition
 
 
 class Committing(Protocol):
-    """The part of a store that decisions need."""
+    """The part of a store that commits decisions."""
 
     async def commit(self, records: Sequence[Record]) -> None:
         """Make all of `records` durable, or fail and make none so.
 
         Raises:
-            Unavailable: if that cannot be done; the master must then end.
+            Unavailable: if they are not durable; the master must then end.
         """
         ...
 
 
 class Store(Committing, Protocol):
-    """Keeps records. One master at a time uses it."""
+    """Durable records, used by one master at a time."""
 
     @property
     def commits(self) -> int:
@@ -31,34 +31,34 @@ class Store(Committing, Protocol):
 
     @property
     def marked(self) -> StorePosition | None:
-        """A position that is kept apart from the records; an old copy does not know it."""
+        """A position stored apart from the records, so that an old copy of them is detected."""
         ...
 
     async def load(self) -> Registry:
-        """Everything that was committed.
+        """Return everything that was committed.
 
         Raises:
             Unavailable: if it cannot be read.
-            InvalidRequest: if it is damaged, not a store of ours, or of a newer version.
+            InvalidRequest: if it is damaged, another program's, or of a newer version.
         """
         ...
 
     async def mark(self, position: StorePosition) -> None:
-        """Keep `position` apart from the records, if there is a place for it.
+        """Store `position` apart from the records, where the store has a place for it.
 
         Raises:
-            Unavailable: if that cannot be done.
+            Unavailable: if it cannot be written.
         """
         ...
 
     async def check(self) -> None:
-        """Look whether what was committed is still in its place.
+        """Check that the committed records are still in their place.
 
         Raises:
-            Unavailable: if it was removed or replaced; the master must then end.
+            Unavailable: if they were removed or replaced; the master must then end.
         """
         ...
 
     async def close(self) -> None:
-        """Let go of it."""
+        """Release the store."""
         ...

@@ -29,17 +29,17 @@ from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import InvalidRequest
 from croupier.model.tags import Kind, Table
 
-# Of rows, and of what they mean. 1: before there was a ledger of tasks. 2: before records had
-# checksums and commits numbers.
+# The version of the format. 1: without a ledger of tasks. 2: without checksums of records and
+# numbers of commits.
 SCHEMA_VERSION: Final = 3
 
 
 class UnknownKind(InvalidRequest):
-    """A record is of a kind that this release does not have: a newer one wrote it."""
+    """A record of a kind that this release does not have: a newer release wrote it."""
 
 
 class Row(NamedTuple):
-    """One record as a store keeps it; without a body it takes the one of that id away."""
+    """A record as a store keeps it; without a body, the row of that kind and id is deleted."""
 
     kind: str
     id: str
@@ -93,19 +93,19 @@ def decode(kind: str, body: str | bytes) -> Record:
     if decoder is None:
         raise UnknownKind(f"records of the kind {kind[:80]!r} are not known to this release")
     try:
-        return cast("Record", decoder(_as_it_is_now(kind, json.loads(body))))
+        return cast("Record", decoder(_upgraded(kind, json.loads(body))))
     except Undecodable as error:
         raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
     except (ValueError, RecursionError):
         raise InvalidRequest(f"not a record of the kind {kind!r}: it is no JSON") from None
 
 
-def _as_it_is_now(kind: str, told: Any) -> Any:
-    # Of before frameworks had several roles: one `role`.
-    if kind == "framework" and isinstance(told, dict) and "role" in told:
-        role = told.pop("role")
-        told["roles"] = told.get("roles") or [role]
-    return told
+def _upgraded(kind: str, body: Any) -> Any:
+    # Before frameworks had several roles, they had one `role`.
+    if kind == "framework" and isinstance(body, dict) and "role" in body:
+        role = body.pop("role")
+        body["roles"] = body.get("roles") or [role]
+    return body
 
 
 def _joined(values: Iterable[str]) -> str:

@@ -1,7 +1,6 @@
 """SQLite's errors in words that never quote a record.
 
-SQLite's own texts may hold what is in the database, so none of them is passed on: an error is told
-by its code.
+SQLite's own texts may quote the database, so only the code of an error is shown.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-# By the beginning of the name of the code, the longest first.
+# By the beginning of the name of the code.
 _WORDS: Final = {
     "SQLITE_READONLY": "the file, or its file system, is read-only",
     "SQLITE_FULL": "the disk is full",
@@ -27,18 +26,18 @@ _OF_THE_FILE: Final = ("SQLITE_CORRUPT", "SQLITE_NOTADB", "SQLITE_ERROR", "SQLIT
 
 
 def code_of(error: sqlite3.Error) -> str:
-    """The name of the error's code; empty if Python itself found the error, as in a text."""
+    """Return the name of the error's code; empty if the error is Python's own, as in decoding."""
     return getattr(error, "sqlite_errorname", None) or ""
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Whether the file is not what was written, rather than out of reach."""
+    """Return whether the file was altered, rather than out of reach."""
     code = code_of(error)
     return not code or code.startswith(_OF_THE_FILE)
 
 
 def meaning(error: sqlite3.Error) -> str:
-    """What the error means to an operator."""
+    """Return what the error means to an operator."""
     code = code_of(error)
     for beginning, words in _WORDS.items():
         if code.startswith(beginning):

@@ -1,8 +1,8 @@
-"""The write-ahead log beside a SQLite database, looked at before SQLite reads it.
+"""A check of SQLite's write-ahead log before SQLite reads it.
 
-SQLite reads the log up to the first frame whose checksum is wrong and drops the rest without a
-word. After a crash only the commit that was being synced may be lost in that way. If frames of a
-later commit follow the broken one, then commits are lost that were durable: that is damage.
+SQLite reads the log up to the first frame whose checksum is wrong and silently drops the rest.
+After a crash, that may be only the commit that was being synced. If frames of a later commit
+follow the broken frame, durable commits are lost: the log is damaged.
 
 https://www.sqlite.org/fileformat2.html#the_write_ahead_log
 """
@@ -18,10 +18,10 @@ from typing import BinaryIO, Final, NamedTuple
 
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
-# The lowest bit tells the byte order of checksums.
+# The lowest bit gives the byte order of checksums.
 _MAGIC: Final = 0x377F0682
 _MASK: Final = 0xFFFFFFFF
-# Of a frame's header, the number of the page and the size of the database are summed.
+# The part of a frame's header that is summed: number of the page, size of the database.
 _SUMMED_BYTES: Final = 8
 
 Sums = tuple[int, int]
@@ -34,13 +34,16 @@ class _Frame(NamedTuple):
 
 
 class _Checksum:
-    """Adds up blocks of one size; as a weighted sum, for word by word takes ten times longer."""
+    """SQLite's checksum of blocks of one size, as a weighted sum.
+
+    Adding word by word takes ten times longer.
+    """
 
     def __init__(self, size: int, is_big: bool) -> None:
-        """Of blocks of `size` bytes, whose words are of that order."""
+        """Prepare for blocks of `size` bytes with words of that byte order."""
         self._swaps = is_big == (sys.byteorder == "little")
-        # Each pair of words takes (a, b) to (a + b + x, a + 2b + x + y): the weights are the
-        # Fibonacci numbers, counted from the end of the block.
+        # Each pair of words x, y maps the sums (a, b) to (a + b + x, a + 2b + x + y), so the
+        # weights are the Fibonacci numbers, counted from the end of the block.
         fibonacci = [0, 1]
         while len(fibonacci) < size // 4 + 2:
             fibonacci.append((fibonacci[-1] + fibonacci[-2]) & _MASK)
@@ -50,7 +53,7 @@ class _Checksum:
         self._carry = fibonacci[count - 1], fibonacci[count], fibonacci[count + 1]
 
     def add(self, sums: Sums, block: bytes) -> Sums:
-        """The sums after `block`."""
+        """Return the sums after `block`."""
         words = array("I", block)
         if self._swaps:
             words.byteswap()
@@ -62,7 +65,7 @@ class _Checksum:
 
 
 def damage(path: Path) -> str:
-    """What is wrong with the log at `path`; empty if no durable commit is missing from it.
+    """Return what is wrong with the log at `path`; empty if it has all durable commits.
 
     Raises:
         OSError: if it cannot be read.
@@ -91,7 +94,7 @@ def _damage(file: BinaryIO) -> str:
         if frame.is_intact:
             continue
         broken = broken or number
-        # Frames with other salts are of before the log was last begun anew.
+        # Frames with other salts were written before the log was last restarted.
         if frame.salts == header[16:24]:
             if is_commit_lost:
                 return f"frame {broken} of it is damaged, and commits follow it"
@@ -100,7 +103,7 @@ def _damage(file: BinaryIO) -> str:
 
 
 def _frames(file: BinaryIO, size: int, header: bytes, sums: Sums) -> Iterator[_Frame]:
-    """All whole frames of the log; each is intact only if all before it are."""
+    """Yield all whole frames of the log; a frame is intact only if all frames before it are."""
     is_big = bool(header[3] & 1)
     of_header, of_page = _Checksum(_SUMMED_BYTES, is_big), _Checksum(size, is_big)
     is_intact = True
@@ -114,5 +117,5 @@ def _frames(file: BinaryIO, size: int, header: bytes, sums: Sums) -> Iterator[_F
         yield _Frame(head[8:16], head[4:8] != bytes(4), is_intact)
 
 
-def _sums(told: bytes) -> Sums:
-    return int.from_bytes(told[:4]), int.from_bytes(told[4:8])
+def _sums(raw: bytes) -> Sums:
+    return int.from_bytes(raw[:4]), int.from_bytes(raw[4:8])
