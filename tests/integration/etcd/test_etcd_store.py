@@ -194,7 +194,7 @@ async def test_a_large_commit_is_whole_wherever_its_master_dies(
 async def test_somebody_elses_writes_are_noticed(masters: Masters) -> None:
     _, store = await masters.leading()
     await put(masters, "head", b'{"mark":"mine","parts":0}')
-    with pytest.raises(Unavailable, match="somebody else"):
+    with pytest.raises(Unavailable, match="another program"):
         await store.commit(agents(1))
 
 

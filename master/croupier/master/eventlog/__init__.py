@@ -1,16 +1,13 @@
-"""The event log: all that the core was given, in order, so that it can be given it again.
+"""The event log: every event of the core in order, so that a run can be replayed.
 
-Rule: the log is for looking back. It never holds up the master, and never fails it: what
-cannot be written is given up, loudly.
+Rule: the log never delays the master and never fails it. If it cannot be written, the master
+logs a warning and gives the log up.
 
-A log is some files, numbered; each is lines of JSON. `head` opens a file and, in all but the
-first of a run, is followed by how things stood; every further line is an event, what followed
-from it, and a digest of all decisions so far. The same events give the same digest.
+A log is a sequence of numbered files of JSON lines. The first line of a file is its `head`. In all
+but the first file of a run, the head is followed by a summary of the state. Every further line is
+an event, its outcome and a digest of all decisions so far. The same events give the same digest.
 
-- `codec`: values as JSON and back, by their types alone; nothing in a log is ever executed.
-- `lines`: what the lines are. `digest`, `outcome`: what is kept of decisions.
-- `summary`: how things stand. `files`: names and numbers.
-- `recorder` and `writer`: the shell.
-
-All but the shell is pure, and is what `croupier replay` reads a log with.
+- `lines`: the content of lines. `tags`: their names. `codec`: lines as bytes, and back.
+- `digest`, `outcome`: what is recorded of decisions. `summary`: the state.
+- `files`: names and numbers. `recorder`, `writer`: the shell; all other modules are pure.
 """

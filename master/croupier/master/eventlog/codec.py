@@ -1,8 +1,8 @@
 """Lines of an event log as bytes, and back.
 
-Each line ends with the CRC32 of what precedes it: `..., "crc": "XXXXXXXX"}`. In the first line of
-a file the CRC is in the head, so that a program that knows only older formats finds the format.
-Format 1 had no CRC; it is still read.
+Each line ends with the CRC32 of its preceding bytes: `..., "crc": "XXXXXXXX"}`. In the first line
+of a file the CRC is inside the head, so that older releases find the number of the format.
+Lines of format 1 have no CRC.
 
 Only the size of a legal command is written: decisions depend on nothing else of it, and commands
 and environments may hold secrets. It is read as a legal command of that size.
@@ -24,19 +24,19 @@ from croupier.model.task import MAX_COMMAND_BYTES, MAX_ENVIRONMENT_BYTES, Comman
 
 _NAMES: Final[dict[type, str]] = {cls: EVENT_LOG.tag(cls) for cls in (Head, *get_args(Known))}
 _ANY: Final = reduce(or_, LOGGED)
-# Longer than any master has run; whole numbers of a log may be of any size.
+# Longer than any master has run; whole numbers in JSON may be of any size.
 _LONGEST_S = 1e300
 _CRC: Final = "crc"
 
 
 def _size_of_command(command: Command) -> Any:
-    """The size of a legal command; an illegal one in full."""
-    told = _without_command(command)
-    return command.size if told is None else told
+    """Write the size of a legal command, and an illegal command in full."""
+    illegal = _without_command(command)
+    return command.size if illegal is None else illegal
 
 
 def _without_command(command: Command) -> Any:
-    """Nothing of a legal command; an illegal one in full."""
+    """Write nothing of a legal command, and an illegal command in full."""
     try:
         command.check()
     except InvalidRequest:
@@ -44,19 +44,18 @@ def _without_command(command: Command) -> Any:
     return None
 
 
-def _decode_command(told: Any) -> Command:
-    if told is None:
-        # Written by a release that did not write sizes.
-        return _stand_in(1)
-    if type(told) is int:
-        return _stand_in(told)
-    command: Command = _EXACT.decoder(Command)(told)
+def _decode_command(document: Any) -> Command:
+    # The first releases did not write sizes.
+    size = 1 if document is None else document
+    if type(size) is int:
+        return _stand_in(size)
+    command: Command = _EXACT.decoder(Command)(document)
     return command
 
 
 @lru_cache(maxsize=64)
 def _stand_in(size: int) -> Command:
-    """A legal command of that size."""
+    """Return a legal command of that size."""
     if not 1 <= size <= MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES:
         raise Undecodable("not the size of a legal command")
     rest = max(0, size - MAX_COMMAND_BYTES)
@@ -66,13 +65,13 @@ def _stand_in(size: int) -> Command:
 
 _EXACT: Final = Codec(EVENT_LOG)
 CODEC: Final = Codec(EVENT_LOG, {Command: Form(_size_of_command, _decode_command)})
-# For digests. They leave out the size, so digests of logs without sizes stay valid.
+# Digests leave out sizes, so that digests of logs without sizes stay valid.
 DIGESTED: Final = Codec(EVENT_LOG, {Command: Form(_without_command, _decode_command)})
 
 
 @cache
 def event_encoder() -> Encode:
-    """Return what encodes the events of `LOGGED`.
+    """Return the encoder of the events of `LOGGED`.
 
     Raises:
         TypeError: if one of them has a field that cannot be written.
@@ -97,9 +96,9 @@ def write_line(line: Head | Known) -> bytes:
     return _sealed(body, b"}}" if isinstance(line, Head) else b"}")
 
 
-def write_event(told: dict[str, Any]) -> bytes:
-    """Return the line of an event, with its end; `told` is what `Entry` holds, encoded."""
-    return _sealed(as_json(told), b"}")
+def write_event(entry: dict[str, Any]) -> bytes:
+    """Return the line of an event, with its end; `entry` holds the encoded fields of `Entry`."""
+    return _sealed(as_json(entry), b"}")
 
 
 def _sealed(body: bytes, end: bytes) -> bytes:
@@ -108,9 +107,9 @@ def _sealed(body: bytes, end: bytes) -> bytes:
     return b'%s,"%s":"%08x"%s\n' % (covered, _CRC.encode(), crc32(covered), end)
 
 
-def as_json(told: Any) -> bytes:
-    """Return `told` as compact JSON: the same bytes for the same value."""
-    return _ENCODER.encode(told).encode()
+def as_json(document: Any) -> bytes:
+    """Return `document` as compact JSON: the same bytes for the same value."""
+    return _ENCODER.encode(document).encode()
 
 
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
@@ -123,44 +122,43 @@ def read_line(text: bytes) -> Line:
         Undecodable: if the line is damaged, or of another format.
     """
     try:
-        told = json.loads(text, parse_constant=_refuse_constant)
+        document = json.loads(text, parse_constant=_refuse_constant)
     except (ValueError, RecursionError):
         raise Undecodable("not a line of JSON") from None
-    if type(told) is not dict:
+    if type(document) is not dict:
         raise Undecodable("not an object")
-    is_head = "head" in told
-    if is_head:
-        _check_format(told["head"])
-    _check_crc(text, told["head"] if is_head else told)
-    return _decoded(told)
+    if "head" in document:
+        _check_format(document["head"])
+    _check_crc(text, document.get("head", document))
+    return _decoded(document)
 
 
 def _check_crc(text: bytes, holder: dict[str, Any]) -> None:
-    """Check the CRC of a line, and take it out of the object that holds it."""
+    """Check the CRC of a line, and remove it from the object that holds it."""
     crc = holder.pop(_CRC, None)
     covered = text.rpartition(b',"%s":' % _CRC.encode())[0]
     if crc is not None and crc != f"{crc32(covered):08x}":
         raise Undecodable("damaged: its checksum does not match")
 
 
-def _decoded(told: dict[str, Any]) -> Line:
+def _decoded(document: dict[str, Any]) -> Line:
     decoders = _decoders()
-    if "event" in told:
-        if not {"at", "event"} <= told.keys() <= {"at", "event", "did", "decided"}:
+    if "event" in document:
+        if not {"at", "event"} <= document.keys() <= {"at", "event", "did", "decided"}:
             raise Undecodable("an event has `at`, `did` and `decided`, and nothing else")
-        entry = Entry(**{name: decoders[name](each) for name, each in told.items()})
+        entry = Entry(**{name: decoders[name](each) for name, each in document.items()})
         if not abs(entry.at) < _LONGEST_S:
             raise Undecodable("an event without a time")
         return entry
-    if len(told) != 1 or (name := next(iter(told))) not in _NAMES.values():
-        raise Undecodable("neither a head, nor an event, nor what stands between")
-    line: Line = decoders[name](told[name])
+    if len(document) != 1 or (name := next(iter(document))) not in _NAMES.values():
+        raise Undecodable("neither a head, nor an event, nor part of the state")
+    line: Line = decoders[name](document[name])
     return line
 
 
-def _check_format(told: Any) -> None:
-    """Refuse another format before anything else, in words that name it."""
-    number = told.get("format") if type(told) is dict else None
+def _check_format(head: Any) -> None:
+    """Refuse an unknown format by its number, before any other error is found."""
+    number = head.get("format") if type(head) is dict else None
     if type(number) is int and number > FORMAT:
         raise Undecodable(
             f"a log of format {str(number)[:20]}; this program reads formats up to {FORMAT}:"
@@ -168,7 +166,7 @@ def _check_format(told: Any) -> None:
         )
     if type(number) is not int or number < 1:
         raise Undecodable(f"a log of format {str(number)[:20]}; there is no such format")
-    if number > 1 and _CRC not in told:
+    if number > 1 and _CRC not in head:
         raise Undecodable("damaged: its checksum is missing")
 
 

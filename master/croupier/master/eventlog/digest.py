@@ -1,8 +1,8 @@
-"""A digest of all decisions so far: equal decisions, equal digest.
+"""A digest of all decisions of a run: equal decisions give an equal digest.
 
-It is over every effect of every event: what was sent to whom, in which order; what was saved,
-closed and reported. Of an operator's answer only its kind. What tasks are to run is left out; an
-illegal command, such as the empty one of a slimmed task, is not.
+It covers every effect of every event in order: messages with their receivers, records, closed
+sessions and facts, but only the kind of an operator's answer. Legal commands of tasks are left
+out; an illegal command, such as the empty one of a slimmed task, is not.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ class Digest:
     """The digest of a run."""
 
     def __init__(self) -> None:
-        """Nothing was decided yet."""
+        """Begin before the first decision."""
         self._hash = sha256()
 
     def add(self, effects: Sequence[Effect]) -> str:
-        """Take in what was decided on one event; the digest with it."""
+        """Add the decisions on one event, and return the digest."""
         encode = _encoder()
         told = [
             [effect.request, answer_tag(effect.result)]

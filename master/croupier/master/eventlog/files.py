@@ -1,6 +1,6 @@
-"""The files of a log: the newest is PATH, older ones are PATH.000001 and so on.
+"""The files of a log: the newest is PATH, older files are PATH.000001 and so on.
 
-A number is never used again while a higher one is there, so order by number is order in time.
+A new number is higher than all numbers in use, so the order of numbers is the order in time.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ _NUMBERED = re.compile(r"(?P<base>.+)\.(?P<number>\d{6,12})\Z", re.ASCII)
 
 
 def older(path: Path) -> list[Path]:
-    """The older files of the log at `path`, oldest first.
+    """Return the older files of the log at `path`, oldest first.
 
     Raises:
         OSError: if the folder cannot be read.
@@ -27,7 +27,7 @@ def older(path: Path) -> list[Path]:
 
 
 def next_older(path: Path) -> Path:
-    """The name that `path` takes when a newer file takes its place.
+    """Return the name for `path` when a newer file replaces it.
 
     Raises:
         OSError: if the folder cannot be read.
@@ -38,7 +38,7 @@ def next_older(path: Path) -> Path:
 
 
 def all_of(path: Path) -> list[Path]:
-    """All files of the log that `path` is the newest or an older file of, oldest first.
+    """Return all files of the log that has the file `path`, oldest first.
 
     Raises:
         OSError: if the folder cannot be read.

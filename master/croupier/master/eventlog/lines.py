@@ -25,27 +25,26 @@ from croupier.model.roles import RoleSettings
 
 # 1: before lines had checksums.
 FORMAT: Final = 2
-# Events that are logged: all but those that only look.
+# Events that are logged: all but queries.
 LOGGED: Final = tuple(each for each in get_args(Event) if each is not Read)
-# What followed from an event, in short; see `outcome`.
+# One outcome of an event, in short; see `outcome`.
 Deed = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What opens a file.
+    """The first line of a file.
 
     Attributes:
-        format: of the log.
-        version: of the program that wrote it.
-        part: which file of the master's run this is, from 1.
+        version: the release that wrote the log.
+        part: the number of the file in the master's run, from 1.
         at: seconds on the master's monotonic clock, as for events.
         wall_ms: the same moment, in milliseconds since the epoch.
-        events: how many events are in the files before this one.
-        decided: the digest of all decisions in those.
-        seed: of the policy.
-        roles: what the flags set of roles.
-        registry: what the master knew from its predecessors; None in all parts but the first.
+        events: the number of events in earlier files.
+        decided: the digest of all decisions in earlier files.
+        seed: the seed of the policy.
+        roles: settings of roles from the master's flags.
+        registry: the records that the master recovered; None in all parts but the first.
     """
 
     format: int
@@ -66,7 +65,7 @@ class Head:
 
 @dataclass(frozen=True, slots=True)
 class KnownRole:
-    """What is set of a role."""
+    """The settings of a role."""
 
     role: Role
     settings: RoleSettings
@@ -74,7 +73,7 @@ class KnownRole:
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """An agent whose resources count."""
+    """An agent whose resources count in shares."""
 
     agent_id: AgentId
     hostname: str
@@ -87,8 +86,8 @@ class KnownFramework:
     """A framework that was not removed.
 
     Attributes:
-        session: its stream; 0 while it is not connected.
-        suppressed: the roles in which it asked for no offers.
+        session: its stream; 0 while it is disconnected.
+        suppressed: its suppressed roles.
     """
 
     framework_id: FrameworkId
@@ -101,7 +100,7 @@ class KnownFramework:
 
 @dataclass(frozen=True, slots=True)
 class KnownOffer:
-    """An offer that stood."""
+    """An outstanding offer."""
 
     offer_id: OfferId
     framework_id: FrameworkId
@@ -111,7 +110,7 @@ class KnownOffer:
 
 @dataclass(frozen=True, slots=True)
 class KnownTask:
-    """A task that held resources; `since` is when it was launched or found on its agent."""
+    """A task that holds resources since it was launched or reported by its agent."""
 
     framework_id: FrameworkId
     task_id: TaskId
@@ -130,9 +129,8 @@ class Entry:
 
     Attributes:
         at: seconds on the master's monotonic clock.
-        did: what followed from it, in short.
-        decided: the digest of all decisions up to and with this one; empty if nothing
-            followed from the event.
+        did: its outcomes.
+        decided: the digest of all decisions including this one; empty if the event had no effect.
     """
 
     at: float

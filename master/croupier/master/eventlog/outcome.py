@@ -1,4 +1,4 @@
-"""What followed from an event, in short: for people, and for who cannot replay from the start.
+"""The outcomes of an event, in short: for people, and for replays of a log without its start.
 
 ["agent", AGENT]                              the agent that a REGISTER is of
 ["framework", FRAMEWORK]                      the framework that a SUBSCRIBE is of
@@ -40,7 +40,7 @@ _REASONS: Final = EVENT_LOG.members(Reason)
 
 
 def outcome(effects: Sequence[Effect]) -> list[Deed]:
-    """The deeds of these effects."""
+    """Return the outcomes of these effects."""
     deeds: list[Deed] = []
     roles: dict[OfferId, Role] = {}
     for effect in effects:

@@ -1,8 +1,7 @@
-"""Keeps the event log while the master runs.
+"""Recorder of the event log while the master runs.
 
-Rule: `decided` costs next to nothing and `flush` comes after everybody was told, so that the
-log delays no decision. What is logged is what happened; that it was seen by others first,
-or that the last of it is lost with the process, does no harm.
+Rule: `decided` only remembers an event, and `flush` is called after all effects are carried out, so
+the log delays no decision. The last events may be lost with the process; that does no harm.
 """
 
 from __future__ import annotations
@@ -25,28 +24,28 @@ from croupier.model.clock import Clock
 
 
 class Recorder(Protocol):
-    """Told by the driver of all that it gives the core."""
+    """What the driver reports each event to."""
 
     def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """`event` was given to the core at `now`, and `effects` are what must happen."""
+        """Take in an event that the core decided on at `now`, and its effects."""
 
     def flush(self, state: State) -> None:
-        """A batch is over, and everybody told."""
+        """Write the events of a batch whose effects are carried out."""
 
 
 class NoRecorder:
-    """Keeps no log."""
+    """A recorder that keeps no log."""
 
     def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def flush(self, state: State) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
 class _Tally:
-    """How far the log is."""
+    """Counts of what was recorded."""
 
     part: int = 1
     events: int = 0
@@ -54,14 +53,14 @@ class _Tally:
 
 
 class FileRecorder:
-    """Keeps the log in files.
+    """A recorder that keeps the log in files.
 
     Attributes:
-        dropped: how many events were not logged, as the log was given up.
+        dropped: the number of events that were not logged because the log was given up.
     """
 
     def __init__(self, writer: Writer, file_size: int, head: Head, clock: Clock) -> None:
-        """Begin the log with `head`, of part 1; a new file is begun after `file_size` bytes."""
+        """Begin the log with `head`, of part 1; start a new file after `file_size` bytes."""
         self.dropped = 0
         self._writer, self._file_size = writer, file_size
         self._head, self._clock = replace(head, registry=None), clock
@@ -73,11 +72,11 @@ class FileRecorder:
 
     @property
     def written(self) -> int:
-        """How many bytes were written so far."""
+        """Return the number of bytes written."""
         return self._writer.written
 
     def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """See `Recorder`. Events that only look are no part of the log."""
+        """See `Recorder`. Queries are not logged."""
         if not isinstance(event, Read):
             self._pending.append((event, now, effects))
 
@@ -88,12 +87,12 @@ class FileRecorder:
             self._begin_file(state, now)
 
     def close(self) -> None:
-        """Write what waits, for at most 5 s. Blocks."""
+        """Write all pending events; block for at most 5 s."""
         self._write()
         self._writer.close()
 
     def _write(self) -> float | None:
-        """Hand over what is pending; the time of the last of it, None if there is none."""
+        """Queue all pending events, and return the time of the last; None if there is none."""
         pending, self._pending = self._pending, []
         if not pending:
             return None
@@ -112,13 +111,13 @@ class FileRecorder:
         return pending[-1][1]
 
     def _line(self, event: Event, now: float, effects: Sequence[Effect]) -> bytes:
-        told = {"at": now, "event": self._encode(event)}
+        entry = {"at": now, "event": self._encode(event)}
         if effects:
             did = outcome(effects)
             if did:
-                told["did"] = did
-            told["decided"] = self._digest.add(effects)
-        return write_event(told)
+                entry["did"] = did
+            entry["decided"] = self._digest.add(effects)
+        return write_event(entry)
 
     def _begin_file(self, state: State, now: float) -> None:
         self._tally.part += 1

@@ -1,7 +1,7 @@
-"""How things stand, for the head of a file whose predecessors may be gone.
+"""A summary of the master's state for the head of a file, since older files may be deleted.
 
-Taking stock holds up the master, so it only gathers references to what never changes;
-writing it down is for another thread.
+`summarise` blocks the master, so it only collects references to values that never change. Another
+thread turns them into lines.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from croupier.master.eventlog.lines import (
 
 
 def summarise(state: State) -> Callable[[], Iterator[Known]]:
-    """Take stock now; what is returned lists it, at any later time.
+    """Collect the state now; the returned function lists it at any later time.
 
     O(agents + frameworks x demands + tasks + offers).
     """
@@ -57,7 +57,7 @@ def summarise(state: State) -> Callable[[], Iterator[Known]]:
 
 
 def _task(task: Task) -> KnownTask:
-    """What never changes of a task, however long ago stock was taken."""
+    """Return the fields of a task that never change, since the task may change meanwhile."""
     info = task.info
     place = (task.framework_id, info.task_id, task.role, task.agent_id)
     return KnownTask(*place, info.resources, task.since)

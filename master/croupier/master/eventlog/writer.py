@@ -1,7 +1,7 @@
-"""Writes what it is given to files, in order, in a thread of its own.
+"""Writer of the log's files, in a thread of its own.
 
-Rule: `put` never waits. What waits to be written is bounded; when that is too much, or the
-disk says no, the log is given up for good: half a log would be a lie.
+Rule: `put` never waits. The queue is bounded. If the queue is full or a write fails, the log is
+given up for good, since a log with a gap cannot be replayed.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ _log = get_logger("croupier.master")
 
 
 def open_new(path: Path) -> int:
-    """A descriptor of a new file that only its owner may read.
+    """Create a file that only its owner may read, and return its descriptor.
 
     Raises:
-        OSError: if there is one of that name, or it cannot be made.
+        OSError: if a file of that name exists, or it cannot be created.
     """
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
 class _NewFile:
-    """In place of bytes: go on in a new file, which opens with these lines."""
+    """An entry of the queue that starts a new file with these lines."""
 
     def __init__(self, lines: Iterable[bytes]) -> None:
         self.lines = lines
 
 
 class Writer:
-    """Keeps at most `most` files; the newest is at `path`.
+    """A writer that keeps at most `most` files; the newest is at `path`.
 
     Attributes:
-        failure: why the log was given up; None while it was not.
-        written: bytes, so far.
+        failure: why the log was given up; None if it was not.
+        written: the number of bytes written.
     """
 
     def __init__(
@@ -56,10 +56,10 @@ class Writer:
         max_waiting: int = MAX_WAITING,
         open_file: Open = open_new,
     ) -> None:
-        """Put aside a log that is there, and open a new file.
+        """Rename an existing log, and open a new file.
 
         Raises:
-            Unavailable: if that cannot be done, or `path` is something else than a file.
+            Unavailable: if that fails, or `path` is not a regular file.
         """
         self.failure: str | None = None
         self.written = 0
@@ -79,7 +79,7 @@ class Writer:
         self._thread.start()
 
     def put(self, data: bytes) -> None:
-        """Have `data`, whole lines, written."""
+        """Queue whole lines."""
         with self._change:
             if self.failure is not None:
                 return
@@ -91,19 +91,19 @@ class Writer:
             self._change.notify()
 
     def begin_file(self, lines: Iterable[bytes]) -> None:
-        """Have all that follows written to a new file, which opens with `lines`."""
+        """Queue the start of a new file, whose first lines are `lines`."""
         with self._change:
             if self.failure is None:
                 self._queue.append(_NewFile(lines))
                 self._change.notify()
 
     def give_up(self, why: str) -> None:
-        """Write nothing more."""
+        """Stop writing for good."""
         with self._change:
             self._fail(why)
 
     def close(self) -> None:
-        """Write what waits, for at most 5 s, and let go of the file. Blocks."""
+        """Write the queue and close the file; block for at most 5 s."""
         with self._change:
             self._is_closing = True
             self._change.notify()
@@ -164,7 +164,7 @@ class Writer:
             os.close(file)
 
     def _fail(self, why: str) -> None:
-        """Only under the lock."""
+        """Give the log up; the caller holds the lock."""
         if self.failure is None:
             self.failure = why
             self._queue.clear()
@@ -173,7 +173,7 @@ class Writer:
 
 
 def _check(path: Path) -> None:
-    """Devices and links are not ours to put aside.
+    """Refuse to rename a device or a link.
 
     Raises:
         OSError: if `path` is one.
