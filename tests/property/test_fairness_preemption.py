@@ -134,5 +134,5 @@ def night(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
         client.is_paused = False
     for client in forests[1].root.clients():
         client.is_paused = False
-        fast.tell_demand(client)
+        fast.declare_demand(client)
     return slow, fast, tolerance

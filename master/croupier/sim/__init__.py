@@ -1,12 +1,12 @@
-"""The simulator: the real allocator and core in virtual time, and what they are held against.
+"""The simulator: the real allocator and core in virtual time, and experiments on them.
 
-Rule: the same seed gives the same result. Nothing here speaks to a network or waits for a
-real clock; only `cli` knows that there is a terminal.
+Rule: the same seed gives the same result. Nothing here uses a network or the machine's
+clock; only `cli` knows a terminal.
 
-- `experiment` and `registry`: what an experiment is, and the table of all of them.
-- `kernel`: virtual time around the master's real core; `agent`, `framework`: its pretend peers;
-  `machine`: what overcommitting a node costs; `cluster`: all of these together.
-- `jobs`, `mapreduce`, `gpus`, `traces`: work to be done, made up or from public traces.
-- `vectors`: golden vectors of the fairness schema, run against the engine and the solvers.
-- `solvers`: continuous and discrete reference policies that share no code with the engine.
+- `experiment` and `registry`: the protocol of experiments, and the table of all of them.
+- `clock`: virtual time; `kernel`: the master's real core in it; `agent`, `framework`: its simulated
+  peers; `machine`: the cost of overcommitting a node; `cluster`: all of these together.
+- `jobs`, `mapreduce`, `gpus`, `traces`: workloads, synthetic or from public traces.
+- `vectors`: golden vectors of the fairness schema, answered by the engine.
+- `solvers`: policies that the engine does not have, and that share no code with it.
 """

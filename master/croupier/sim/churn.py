@@ -1,8 +1,7 @@
-"""Pools under churn: tasks end, by chance and by malice, and the policy deals the freed room.
+"""Pools under churn: tasks end at random or client by client, and the policy allocates the rest.
 
-What each node should have by then is told by its weights alone (W) and by what its siblings
-really use (E): a policy that keeps its promises leaves no node below either by more than a few
-tasks.
+Each node has two entitlements: by weights alone (W), and by weights and the demands of its
+siblings (E). A policy that keeps them leaves no node below either by more than a few tasks.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ class Plan:
     demands: dict[str, tuple[int, ...]]
 
     def grow(self) -> Filling:
-        """The tree with nothing running, on one machine."""
+        """Return the tree on one machine, without tasks."""
         capacity = tuple(Fraction(amount) for amount in self.capacity)
         forest = Forest(capacity)
         for path, weight in self.weights.items():
@@ -53,10 +52,10 @@ class Plan:
 
 @dataclass(slots=True)
 class Tally:
-    """How many nodes ended below what they were promised, and how far at worst.
+    """The nodes that ended below their entitlements, and how far at worst.
 
     Attributes:
-        worst_w: the least share over the promise by weights; `worst_e` likewise.
+        worst_w: the least share over W; `worst_e` likewise.
     """
 
     nodes: int = 0
@@ -97,7 +96,7 @@ class Churn:
         self._refill()
 
     def drain(self) -> None:
-        """All tasks of a client, drawn by lot, end one after the other; it still wants more."""
+        """End all tasks of a random client one after the other; it still wants more."""
         client = self._chance.choice(list(self.filling.forest.root.clients()))
         for _ in range(client.tasks):
             self._running.remove(client)
@@ -105,7 +104,7 @@ class Churn:
             self._refill()
 
     def wear(self, steps: int) -> None:
-        """So many tasks, drawn by lot, end."""
+        """End random tasks."""
         for _ in range(steps):
             index = self._chance.randrange(len(self._running))
             self._running[index], self._running[-1] = self._running[-1], self._running[index]
@@ -113,7 +112,7 @@ class Churn:
             self._refill()
 
     def end_one(self, path: str) -> None:
-        """A task of the client ends, if one runs."""
+        """End a task of the client, if one runs."""
         client = self.filling.forest.by_path[path]
         if client.tasks:
             self._running.remove(client)
@@ -125,7 +124,7 @@ class Churn:
 
 
 def random_plan(chance: random.Random, name: str) -> Plan:
-    """Pools of pools whose siblings often need different resources."""
+    """Return a random tree of pools whose siblings often need different resources."""
     width = chance.randint(2, 3)
     weights: dict[str, int] = {}
     demands: dict[str, tuple[int, ...]] = {}
@@ -152,11 +151,16 @@ def random_plan(chance: random.Random, name: str) -> Plan:
 
 
 def churned(
-    plans: Sequence[Plan], make_rule: MakeRule, seed: int, *, steps: int, told: Callable[[], None]
+    plans: Sequence[Plan],
+    make_rule: MakeRule,
+    seed: int,
+    *,
+    steps: int,
+    on_tree: Callable[[], None],
 ) -> Tally:
-    """Fill each tree, drain clients of it and wear it, and count what is below its promise.
+    """Fill each tree, drain clients and wear it; count the nodes below their entitlements.
 
-    `told` hears of each tree that is done.
+    `on_tree` is called after each tree.
     """
     tally = Tally()
     for number, plan in enumerate(plans):
@@ -165,5 +169,5 @@ def churned(
             churn.drain()
             churn.wear(steps // 3)
         tally.add(plan, churn.filling.forest)
-        told()
+        on_tree()
     return tally

@@ -1,6 +1,6 @@
-"""`croupier simulate`: flags and help; the work is in the modules beside this one.
+"""`croupier simulate`: flags and help.
 
-Rule: what a command needs is imported within it, so that `--help` stays fast.
+Rule: each command imports its modules when it runs, so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run_vectors(file: Path, /) -> int:
     Parameters
     ----------
     file
-        A JSON file of the schema that tests/vectors/fairness.json tells.
+        A JSON file that follows the schema in tests/vectors/fairness.json.
     """
     from croupier.sim.vectors.command import check_file
 
@@ -76,7 +76,7 @@ for _name, _entry in EXPERIMENTS.items():
 
 
 def run_experiment(name: str, options: Options, out: Path | None) -> int:
-    """Run it, print what was expected and what came out, write files to `out`; the exit code.
+    """Run an experiment, print its result, and write files to `out`; return the exit code.
 
     Raises:
         InvalidRequest: if an option is unusable or `out` cannot be written.

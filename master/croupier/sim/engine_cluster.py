@@ -1,4 +1,4 @@
-"""The engine's allocator with the clients and machines of a forest, and what runs on them.
+"""The engine's allocator with the clients, machines and tasks of a forest.
 
 The real thing, offers, demand and preemption included, where `engine_rule` has its tree alone.
 """
@@ -34,18 +34,18 @@ class EngineTask:
 
 
 class EngineCluster:
-    """Frameworks that take every unit that they are offered, at once.
+    """Frameworks that accept every unit at once.
 
     Attributes:
-        tasks: what runs.
-        killed: which tasks were preempted, in order.
-        schedule: whose tasks were dealt, in order.
+        tasks: the running tasks.
+        killed: the preempted tasks, in order.
+        schedule: the client of each allocated task, in order.
     """
 
     def __init__(
         self, forest: Forest, machines: Sequence[Sequence[Fraction]], policy: Policy, rules: Rules
     ) -> None:
-        """A cluster in which nothing runs; `forest` is told of every task.
+        """Begin without tasks; `forest` takes note of every task.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts.
@@ -63,13 +63,13 @@ class EngineCluster:
             framework_id = FrameworkId(f"f{number}")
             self.allocator.add_framework(framework_id, (role_of(client),))
             self.clients[framework_id], self.ids[client] = client, framework_id
-            self.tell_demand(client)
+            self.declare_demand(client)
             self.allocator.connect(framework_id, True)
         for index, machine in enumerate(machines):
             self.allocator.add_agent(AgentId(f"a{index}"), terms.resources(machine))
 
-    def tell_demand(self, client: Pool) -> None:
-        """Have the client want what it wants in the forest now."""
+    def declare_demand(self, client: Pool) -> None:
+        """Declare the client's demand in the forest."""
         framework_id = self.ids[client]
         demand = Demand(self._declared(client), client.backlog)
         self.allocator.set_demand(framework_id, (demand,))
@@ -79,7 +79,7 @@ class EngineCluster:
             self.allocator.revive(framework_id)
 
     def found(self, client: Pool, agent_id: AgentId) -> None:
-        """A task of the client is found running.
+        """Charge a task of the client that runs already.
 
         Raises:
             ValueError: if the agent has no room for it.
@@ -90,7 +90,7 @@ class EngineCluster:
         self._started(client, agent_id)
 
     def fill(self) -> None:
-        """Deal until nobody can use what is left; every unit becomes a task."""
+        """Allocate until no client can use the rest; every unit becomes a task."""
         while self.allocator.has_dirty_agents:
             grants = self.allocator.run(float(self._clock))
             dealt = [(number, grant) for grant in grants for number in grant.deals]
@@ -102,7 +102,7 @@ class EngineCluster:
                 self.allocator.settle_offers(*grant.place, grant.units, tasks)
 
     def end(self, task: EngineTask) -> None:
-        """A task ends."""
+        """End a task."""
         client = task.client
         self.tasks.remove(task)
         self.forest.start(client, -1)
@@ -110,7 +110,7 @@ class EngineCluster:
         self.allocator.charges.release(self.ids[client], role_of(client), task.agent_id, unit)
 
     def preempt(self, tolerance: Fraction) -> None:
-        """Fill, and kill for those who starve, until nobody can be helped."""
+        """Fill, and preempt for starving clients, until none can be helped."""
         preemptor = self.preemptor(tolerance)
         self.fill()
         for _ in range(_MAX_ROUNDS):
@@ -120,11 +120,11 @@ class EngineCluster:
         raise AssertionError("preemption goes on for ever")
 
     def preemptor(self, tolerance: Fraction) -> Preemptor:
-        """Who looks for the starving, and does not wait."""
+        """Return a preemptor that acts at once."""
         return self.allocator.preemptor(PreemptionRules(True, tolerance, 0.0, 0.0, 0.0, at_once=1))
 
     def help_one(self, preemptor: Preemptor) -> bool:
-        """Kill for one task of one who starves; whether there was anybody who can be helped."""
+        """Preempt for one task of a starving client; return whether one could be helped."""
         plans = preemptor.look(self._holdings, float(self._clock))
         for victim in plans[0].victims if plans else ():
             task = next(t for t in self.tasks if str(t.started) == victim.key)
@@ -133,12 +133,12 @@ class EngineCluster:
             preemptor.gone((victim.leaf.framework_id, victim.key))
             if task.client.backlog is not None:
                 task.client.backlog += 1
-                self.tell_demand(task.client)
+                self.declare_demand(task.client)
         preemptor.check()
         return bool(plans)
 
     def unit(self, client: Pool) -> Resources:
-        """What one task takes."""
+        """Return the resources of one task."""
         return self.terms.resources(client.demand or ())
 
     def _declared(self, client: Pool) -> Resources:

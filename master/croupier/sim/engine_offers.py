@@ -1,4 +1,4 @@
-"""The engine's allocator offering whole agents to clients that decline, but one."""
+"""The engine's allocator offering whole agents to clients that decline, all but one."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ class _Any(Useful):
     """Every remainder is worth offering."""
 
     def holds(self, free: Resources) -> bool:
-        """Whether there is anything."""
+        """Return whether anything is free."""
         return bool(free)
 
 
 class EngineDecliners:
-    """Frameworks that declare no demand, and decline what they are offered."""
+    """Frameworks that declare no demand and decline every offer."""
 
     def __init__(
         self, forest: Forest, machines: Sequence[Sequence[Fraction]], capacity: Sequence[Fraction]
     ) -> None:
-        """Agents for the machines, and one more for what of `capacity` is on none of them.
+        """Add an agent for each machine, and one for the part of `capacity` that no machine has.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts, or the machines
@@ -56,7 +56,7 @@ class EngineDecliners:
         self._allocator.activate_agent(_ELSEWHERE, False)
 
     def charge_elsewhere(self, client: Pool, count: int) -> None:
-        """So many tasks of the client run on no machine that is offered.
+        """Charge `count` tasks of the client that run on no offered machine.
 
         Raises:
             InvalidRequest: if there is no room for them elsewhere.
@@ -67,9 +67,9 @@ class EngineDecliners:
         self._allocator.charges.charge(self._ids[client], role_of(client), _ELSEWHERE, amount)
 
     def run(self, willing: Pool, cycles: int, refuse: Fraction) -> int | None:
-        """The cycle, from 0, in which `willing` is offered anything; None if in none.
+        """Return the cycle, from 0, of the first offer to `willing`; None if there is none.
 
-        What is declined in a cycle is offered to the next one in the next.
+        Resources that are declined in a cycle are offered to the next client in the next cycle.
         """
         for cycle in range(cycles):
             self._allocator.wake(float(cycle))

@@ -1,7 +1,7 @@
-"""The engine's tree as a rule: the real policies, choosing in a reference's forest.
+"""The engine's tree as a rule: the real policies, choosing in a forest.
 
-Before each choice the tree is told what changed in the forest, as the master would tell it:
-tasks are dealt and launched, or released; clients are listed or suppressed.
+Before each choice the tree takes over the changes of the forest, as it would from the master:
+tasks are allocated and launched, or released; clients are listed or suppressed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class EngineRule:
         self.tree = Tree(totals, policy, terms.settings())
         self._leaves: dict[Pool, Leaf] = {}
         self._clients: dict[Leaf, Pool] = {}
-        self._told: dict[Pool, Sequence[Fraction]] = {}
+        self._applied: dict[Pool, Sequence[Fraction]] = {}
         for number, client in enumerate(terms.clients()):
             leaf = self.tree.add(FrameworkId(f"f{number}"), role_of(client))
             leaf.is_connected = True
@@ -52,7 +52,7 @@ class EngineRule:
             unit = terms.resources(client.declared or client.demand or ())
             self.tree.set_pending(leaf, [PendingDemand(Demand(unit))])
             self._leaves[client], self._clients[leaf] = leaf, client
-            self._told[client] = [Fraction(0)] * len(forest.totals)
+            self._applied[client] = [Fraction(0)] * len(forest.totals)
 
     def pick(self, forest: Forest, is_eligible: Callable[[Pool], bool]) -> Pool | None:
         """See `Rule`."""
@@ -62,7 +62,7 @@ class EngineRule:
         return None if leaf is None else self._clients[leaf]
 
     def entitlements(self) -> dict[str, Fraction]:
-        """By the path of the forest, of every node that is alive."""
+        """Return the entitlement of every node that is alive, by path."""
         self.catch_up()
         found = self.tree.entitlements()
         by_role = {
@@ -72,24 +72,24 @@ class EngineRule:
         return direct | by_role
 
     def order(self) -> list[Pool]:
-        """Clients that want something, role by role, each role by its place."""
+        """Return the clients that want tasks, role by role, each role by its place."""
         self.catch_up()
         return [self._clients[leaf] for leaf in self.tree.in_order()]
 
     def catch_up(self) -> None:
-        """Tell the tree what changed in the forest since the last time."""
+        """Apply the changes of the forest to the tree."""
         self.tree.refresh()
         for client, leaf in self._leaves.items():
             if leaf.is_suppressed == client.wants:
                 leaf.is_suppressed = not client.wants
                 self.tree.relist(leaf)
-            if client.used != self._told[client]:
-                self._tell_use(client, leaf)
+            if client.used != self._applied[client]:
+                self._apply_use(client, leaf)
         self.tree.refresh()
 
-    def _tell_use(self, client: Pool, leaf: Leaf) -> None:
-        change = [new - old for new, old in zip(client.used, self._told[client], strict=True)]
-        self._told[client] = list(client.used)
+    def _apply_use(self, client: Pool, leaf: Leaf) -> None:
+        change = [new - old for new, old in zip(client.used, self._applied[client], strict=True)]
+        self._applied[client] = list(client.used)
         more = self._terms.scalars([max(c, Fraction(0)) for c in change])
         less = self._terms.scalars([max(-c, Fraction(0)) for c in change])
         if more:

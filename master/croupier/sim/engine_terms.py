@@ -17,7 +17,7 @@ _ONE = 1000
 
 
 class Terms:
-    """How the amounts and weights of a forest are told to the engine.
+    """Converts the amounts and weights of a forest to those of the engine.
 
     Resources are called r0, r1 and so on. Each is counted in parts of its unit so small that
     every amount is whole; only the ratios of siblings' weights matter, so these become whole
@@ -25,7 +25,7 @@ class Terms:
     """
 
     def __init__(self, forest: Forest, machines: Iterable[Sequence[Fraction]] = ()) -> None:
-        """For what the forest, and the machines, have now."""
+        """Choose units that represent all amounts of the forest and the machines."""
         self._forest = forest
         amounts = [forest.totals, *machines]
         for node in forest.root.nodes():
@@ -36,11 +36,11 @@ class Terms:
         ]
 
     def scalars(self, amounts: Iterable[Fraction]) -> dict[str, int]:
-        """Amounts by resource, without those of nothing."""
+        """Return the amounts above 0 by resource."""
         return {f"r{r}": int(a * self._parts[r]) for r, a in enumerate(amounts) if a}
 
     def resources(self, amounts: Iterable[Fraction]) -> Resources:
-        """The same as a value of the model.
+        """Return the amounts as `Resources`.
 
         Raises:
             InvalidRequest: if an amount is too large for it.
@@ -48,7 +48,7 @@ class Terms:
         return Resources(self.scalars(amounts))
 
     def settings(self) -> dict[Role, RoleSettings]:
-        """Of all roles.
+        """Return the settings of all roles.
 
         Raises:
             InvalidRequest: if weights have no common measure, or the engine has no such setting.
@@ -84,14 +84,14 @@ class Terms:
                 yield role_of(node), settings
 
     def clients(self) -> list[Pool]:
-        """In an order of arrival that puts siblings in the order of their rank."""
+        """Return the clients in an order of arrival that sorts siblings by rank."""
         rank = self._forest.rank
         clients = self._forest.root.clients()
         return sorted(clients, key=lambda c: [rank[node] for node in reversed(list(c.path_up()))])
 
 
 def role_of(node: Pool) -> Role:
-    """The role of a pool or client; a client `p/.` is a framework right in role `p`."""
+    """Return the role of a pool or client; client `p/.` is a framework directly in role `p`."""
     return Role(node.path.removesuffix(_DIRECT))
 
 

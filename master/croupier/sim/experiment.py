@@ -1,6 +1,6 @@
-"""What an experiment is: it states what it expects, runs, and hands back what it got.
+"""The protocol of experiments: each states what it expects, runs, and returns a result.
 
-Rule: an experiment neither prints nor writes; the command does, the same way for all.
+Rule: an experiment neither prints nor writes files; the command does both for all.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Protocol
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a person may choose for a run.
+    """The options of a run.
 
     Attributes:
         seed: the same seed gives the same result.
         data: the folder with trace files; None if none was given.
-        scale: how much of the workload is run; 1 is what an experiment takes for a few minutes.
+        scale: the size of the workload; 1 runs for a few minutes.
     """
 
     seed: int = 0
@@ -27,19 +27,19 @@ class Options:
 
 
 class Progress(Protocol):
-    """Told how far a run is."""
+    """Receives the progress of a run."""
 
     def __call__(self, done: float, text: str = "") -> None:
-        """`done` of the work (0 to 1) is behind us; `text` says what comes now."""
+        """Report that `done` of the work (0 to 1) is done; `text` names the current part."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One statement about the outcome; `expected` and `got` are for people.
+    """One check of the outcome; `expected` and `got` are for people.
 
     Attributes:
-        passed: None if this run cannot say; `got` says why.
+        passed: None if this run cannot be judged; `got` says why.
     """
 
     what: str
@@ -87,7 +87,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Simulated:
-    """How much happened in virtual time, in all runs together."""
+    """The virtual time and the tasks of all runs together."""
 
     virtual_s: float
     tasks: int
@@ -96,7 +96,7 @@ class Simulated:
         return Simulated(self.virtual_s + other.virtual_s, self.tasks + other.tasks)
 
     def speed(self, took_s: float) -> str:
-        """What that means for a run which really took so long, in words."""
+        """Return the speed of a run that took so many real seconds, as text."""
         return (
             f"{self.virtual_s:,.0f} virtual seconds and {self.tasks:,} tasks in {took_s:.1f} s: "
             f"{self.virtual_s / took_s:,.0f} times real time, {self.tasks / took_s:,.0f} tasks/s, "
@@ -106,10 +106,10 @@ class Simulated:
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a run found out; `notes` are sentences worth printing, in order.
+    """The result of a run; `notes` are sentences to print, in order.
 
     Attributes:
-        simulated: what its runs in virtual time did, for the speed.
+        simulated: the virtual time and tasks, for the speed.
     """
 
     checks: tuple[Check, ...]
@@ -134,11 +134,11 @@ class Experiment(Protocol):
 
     @property
     def expected(self) -> str:
-        """What should come out and why, in a few sentences."""
+        """The expected result and its reason, in a few sentences."""
         ...
 
     def run(self, options: Options, progress: Progress) -> Result:
-        """Do it.
+        """Run the experiment.
 
         Raises:
             InvalidRequest: if an option is missing or unusable.

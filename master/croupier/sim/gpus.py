@@ -20,7 +20,7 @@ WHOLE = 1000
 
 @dataclass(frozen=True, slots=True)
 class GpuNeed:
-    """What a task wants: `milli` thousandths of each of `gpus` GPUs, and CPUs and memory."""
+    """The need of a task: `milli` thousandths of each of `gpus` GPUs, and CPUs and memory."""
 
     gpus: int
     milli: int
@@ -38,13 +38,13 @@ class GpuNode:
     __slots__ = ("free", "left", "useless")
 
     def __init__(self, gpus: int, size: Size) -> None:
-        """All free."""
+        """Begin with everything free."""
         self.free = [WHOLE] * gpus
         self.left = size
         self.useless = 0.0
 
     def find(self, need: GpuNeed) -> list[int] | None:
-        """The GPUs to take for it; None if it has no room. Nothing else is looked at."""
+        """Return the GPUs to take, by their free parts alone; None without room."""
         if not need.gpus:
             return []
         fits = [i for i, milli in enumerate(self.free) if milli >= need.milli]
@@ -59,7 +59,7 @@ class GpuNode:
         self.left = Size(self.left.cpus + sign * need.use.cpus, self.left.mem + sign * need.use.mem)
 
     def useless_for(self, need: GpuNeed) -> int:
-        """Thousandths of free GPUs that a task like this cannot use."""
+        """Return the thousandths of free GPUs that such a task cannot use."""
         free = sum(self.free)
         if need.use.cpus > self.left.cpus or need.use.mem > self.left.mem:
             return free
@@ -73,9 +73,9 @@ class GpuPlaces:
 
     Attributes:
         taken: thousandths of GPUs that tasks have.
-        useless: fragmentation, in thousandths of GPUs: how much of what is free a task cannot
-            use, in the mean over the kinds of GPU tasks weighted by how common they are (Weng
-            et al., USENIX ATC 2023).
+        useless: fragmentation, in thousandths of GPUs: the free amount that a task cannot use, in
+            the mean over the kinds of GPU tasks, weighted by frequency (Weng et al., USENIX ATC
+            2023).
     """
 
     def __init__(self, nodes: dict[AgentId, GpuNode], needs: Iterable[GpuNeed]) -> None:
@@ -92,7 +92,7 @@ class GpuPlaces:
             self._weigh(node)
 
     def need(self, work: Work, need: GpuNeed) -> None:
-        """Say what a task will want."""
+        """Register the need of a task."""
         self._needs[work] = need
 
     def take(self, agent_id: AgentId, works: Sequence[Work]) -> int:
@@ -118,7 +118,7 @@ class GpuPlaces:
         self._weigh(node)
 
     def _weigh(self, node: GpuNode) -> None:
-        """Bring the fragmentation in line with a node that has changed. O(kinds of tasks)."""
+        """Update the fragmentation after a node has changed. O(kinds of tasks)."""
         self.useless -= node.useless
         node.useless = 0.0
         if any(node.free):

@@ -1,4 +1,4 @@
-"""MapReduce jobs out of the bytes that a SWIM trace tells of them.
+"""MapReduce jobs, derived from the byte counts of a SWIM trace.
 
 The trace has bytes only. What is derived, and how:
 
@@ -31,20 +31,20 @@ START_S = 4.0
 MAP_BYTES_S = 5 * MIB
 REDUCE_BYTES_S = 10 * MIB
 STRAGGLING = 0.3
-# Odds of what a task uses.
+# Odds of the size of a task.
 MAPS = ((6, Size.of(1, 0.5)), (6, Size.of(1, 1)), (3, Size.of(1, 2)), (3, Size.of(0.5, 4)))
 REDUCES = ((4, Size.of(1, 1)), (4, Size.of(1, 2)), (4, Size.of(0.5, 4)))
 
 
 def task_counts(job: SwimJob) -> tuple[int, int]:
-    """How many maps and reduces it has."""
+    """Return the number of maps and of reduces of a job."""
     maps = max(1, -(-job.map_input // MAP_BYTES))
     reduces = max(1, -(-(job.shuffle + job.output) // REDUCE_BYTES)) if job.shuffle else 0
     return maps, reduces
 
 
 def make_job(job: SwimJob, seed: int, shapes: dict[Size, Shape]) -> Job:
-    """The job's tasks; `shapes` says what tasks that use so much ask for."""
+    """Return the job with its tasks; `shapes` has the shape of tasks of each size."""
     rng = Random(f"{seed}/{job.name}")
     maps, reduces = task_counts(job)
     map_s = START_S + job.map_input / maps / MAP_BYTES_S

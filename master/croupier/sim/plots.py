@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def can_plot() -> bool:
-    """Whether matplotlib is installed."""
+    """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def write_plots(result: Result, folder: Path) -> list[Path]:
-    """One PNG per plot, in `folder`; the files written. Needs matplotlib.
+    """Write one PNG per plot to `folder`, and return the files. Needs matplotlib.
 
     Raises:
         OSError: if the folder cannot be written.

@@ -1,4 +1,4 @@
-"""How far a long run is, for whoever waits for it."""
+"""The progress bar of long runs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from croupier.sim.experiment import Progress
 
 @contextlib.contextmanager
 def progress_bar() -> Iterator[Progress]:
-    """A bar on stderr if that is a terminal; otherwise nothing."""
+    """Show a bar on stderr if that is a terminal."""
     if not sys.stderr.isatty():
         yield lambda done, text="": None  # noqa: ARG005 - the names are the protocol's
         return

@@ -11,12 +11,12 @@ from croupier.sim.experiment import Experiment
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Where an experiment stands, and what it is in a line.
+    """An experiment's module, and a one-line summary.
 
     Attributes:
         module: holds the experiment as `EXPERIMENT`.
         needs_data: whether it reads trace files, from `--data`.
-        scale: what `--scale` means, if it does.
+        scale: the help of `--scale`, if it has a meaning.
     """
 
     module: str
@@ -59,6 +59,6 @@ EXPERIMENTS: Final[dict[str, Entry]] = {
     ),
     "hierarchy": Entry(
         "croupier.sim.experiments.hierarchy",
-        "Pools under churn: who keeps the share that the tree promises",
+        "Pools under churn: which policies keep the entitlements of a tree",
     ),
 }

@@ -1,4 +1,4 @@
-"""What a person reads of a result, and the CSV files of it."""
+"""Results as text, and as CSV files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _WORDS: Final = {True: "ok  ", False: "FAIL", None: "n/a "}
 
 
 def print_result(result: Result, out: TextIO) -> None:
-    """Tables, notes, then each check with what was expected and what came out."""
+    """Print tables, notes, and each check with the expected and the actual value."""
     for table in result.tables:
         print(f"\n{table.name}", file=out)
         print_columns(table.columns, table.rows, out)
@@ -26,14 +26,14 @@ def print_result(result: Result, out: TextIO) -> None:
         print(f"{_WORDS[check.passed]} {check.what}", file=out)
         print(f"       expected {check.expected}", file=out)
         print(f"       got      {check.got}", file=out)
-    verdicts = [check.passed for check in result.checks]
-    judged = f"{verdicts.count(True)} checks passed, {verdicts.count(False)} failed"
-    unjudged = verdicts.count(None)
+    passed = [check.passed for check in result.checks]
+    judged = f"{passed.count(True)} checks passed, {passed.count(False)} failed"
+    unjudged = passed.count(None)
     print(f"{judged}, {unjudged} not judged" if unjudged else judged, file=out)
 
 
 def print_columns(titles: Sequence[str], rows: Iterable[Sequence[object]], out: TextIO) -> None:
-    """Rows under their titles, columns aligned; numbers to the right."""
+    """Print rows under their titles in aligned columns, numbers to the right."""
     cells = [[show(cell) for cell in row] for row in rows]
     lines = [list(titles), *cells]
     widths = [max(len(line[i]) for line in lines) for i in range(len(titles))]
@@ -47,12 +47,12 @@ def print_columns(titles: Sequence[str], rows: Iterable[Sequence[object]], out: 
 
 
 def show(cell: object) -> str:
-    """A cell as text; fractions of a unit to four digits."""
+    """Return a cell as text; floats to four digits."""
     return f"{cell:.4g}" if isinstance(cell, float) else str(cell)
 
 
 def write_csv(result: Result, folder: Path) -> list[Path]:
-    """One file per table and plot, in `folder`; the files written.
+    """Write one file per table and plot to `folder`, and return the files.
 
     Raises:
         OSError: if the folder cannot be written.

@@ -170,7 +170,7 @@ def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
         ({"weights": {"A": [1]}}, "not one number per resource"),
         ({"backlog": {"A": -1}}, "below 0"),
         ({"tolerance": "much"}, "`tolerance` is 'much'"),
-        ({"tie_break": ["A", "A"]}, "somebody twice"),
+        ({"tie_break": ["A", "A"]}, "has a name twice"),
         ({"tie_break": ["A", "C"]}, "names C"),
         ({"nodes": [{"count": 1.5, "capacity": [9, 18]}]}, "not a whole number"),
         ({"nodes": [{"count": 1, "capacity": [9, 18], "gpu": 1}]}, "unknown key 'gpu'"),

@@ -1,10 +1,10 @@
-"""Pools under churn: who keeps the share that the tree promises.
+"""Pools under churn: which policies keep the entitlements of a tree.
 
 Three kinds of trees: the lecture's two (one in which a sibling's memory makes a pool look
 rich, one whose weights cannot be multiplied out), and random ones with complementary siblings.
-Each is filled; then clients are drained and tasks end at random, and the policy deals what is
-freed. At the end every node is held against its promise: W, the product of weights, and E, what
-weights promise when siblings need different resources.
+Each is filled; then clients are drained and tasks end at random, and the policy allocates the freed
+resources. At the end every node is compared with its entitlements: W, the product of weights, and
+E, by weights when siblings need different resources.
 """
 
 from __future__ import annotations
@@ -96,13 +96,13 @@ class Hierarchy:
         rows: list[_Row] = []
         for number, (policy, make_rule) in enumerate(RULES.items()):
             trees = random_trees[:SLOW_TREES] if policy == SLOW else random_trees
-            told = _counter(progress, number, 2 + len(trees), policy)
+            on_tree = _counter(progress, number, 2 + len(trees), policy)
             for kind, plans in (
                 (COMPLEMENTARY.name, [COMPLEMENTARY]),
                 (WEIGHTED.name, [WEIGHTED]),
                 ("random", trees),
             ):
-                tally = churned(plans, make_rule, options.seed, steps=STEPS, told=told)
+                tally = churned(plans, make_rule, options.seed, steps=STEPS, on_tree=on_tree)
                 rows.append(_Row(policy, kind, tally))
         lines = _drained()
         columns = ("policy", "trees", "nodes", "below W", "below E", "worst u/W", "worst u/E")
@@ -117,12 +117,12 @@ class Hierarchy:
 def _counter(progress: Progress, number: int, trees: int, policy: str) -> Callable[[], None]:
     done = 0
 
-    def told() -> None:
+    def on_tree() -> None:
         nonlocal done
         done += 1
         progress((number + done / trees) / len(RULES), policy)
 
-    return told
+    return on_tree
 
 
 def _cells(row: _Row) -> tuple[object, ...]:
@@ -159,7 +159,7 @@ def _checks(rows: list[_Row]) -> list[Check]:
 
 
 def _named(rows: list[_Row]) -> list[str]:
-    """Which nodes of the lecture's trees lost what their weights promise."""
+    """List the nodes of the lecture's trees that are below W."""
     return [
         f"{row.policy}, {row.trees} tree: below W are {', '.join(row.tally.names)}"
         for row in rows
@@ -168,7 +168,7 @@ def _named(rows: list[_Row]) -> list[str]:
 
 
 def _drained() -> dict[str, list[int]]:
-    """Tasks of B/B1 after each of its tasks that ended, by policy."""
+    """Return the tasks of B/B1 after each end of one of them, by policy."""
     found = {}
     for policy, make_rule in RULES.items():
         churn = Churn(COMPLEMENTARY, make_rule, random.Random(0))

@@ -1,8 +1,7 @@
-"""Table 2 of the DRF paper, computed: eight properties of three policies.
+"""Table 2 of the DRF paper: eight properties of three policies.
 
-A property is looked for, not assumed: random instances, the same for every policy, are searched
-for a counterexample until one is found, or so many were tried. Where the paper gives a
-counterexample itself, that one is tried too.
+Random instances, the same for every policy, are searched for a counterexample up to a number of
+tries. The counterexamples that the paper prints are tried too.
 """
 
 from __future__ import annotations
@@ -24,22 +23,22 @@ POLICIES: Final[tuple[tuple[str, Policy], ...]] = (
 )
 # As printed in the paper: which of the policies above have it.
 PROPERTIES: Final[tuple[tuple[str, Property, str], ...]] = (
-    ("sharing incentive", of.is_shared_gladly, "CEEI DRF"),
+    ("sharing incentive", of.has_sharing_incentive, "CEEI DRF"),
     ("strategy-proofness", of.is_strategy_proof, "asset DRF"),
-    ("envy-freeness", of.is_free_of_envy, "asset CEEI DRF"),
+    ("envy-freeness", of.is_envy_free, "asset CEEI DRF"),
     ("Pareto efficiency", of.is_efficient, "asset CEEI DRF"),
     ("single resource fairness", of.is_fair_in_one, "asset CEEI DRF"),
     ("bottleneck fairness", of.is_fair_in_bottleneck, "CEEI DRF"),
     ("population monotonicity", of.is_monotone_in_population, "asset DRF"),
     ("resource monotonicity", of.is_monotone_in_resources, ""),
 )
-# Instances tried before a property is believed; the market takes longer to clear.
+# Instances tried per policy; the market takes longer to clear.
 TRIED: Final = {"asset": 800, "CEEI": 200, "DRF": 800}
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What a search found: after how many instances, and what, if anything, is wrong."""
+    """The result of a search: the number of instances tried, and the counterexample, if any."""
 
     tried: int
     counterexample: str | None
@@ -99,19 +98,19 @@ def search(has: Property, policy: Policy, seed: int, most: int) -> Found:
 
 def _check(policy: str, title: str, should: bool, found: Found) -> Check:
     has = found.counterexample is None
-    told = f"held on {found.tried} instances" if has else f"failed on instance {found.tried}"
-    return Check(f"{policy}: {title}", "yes" if should else "no", told, has == should)
+    got = f"held on {found.tried} instances" if has else f"failed on instance {found.tried}"
+    return Check(f"{policy}: {title}", "yes" if should else "no", got, has == should)
 
 
 def paper_counterexamples() -> list[Check]:
-    """The paper's own, each tried on the policy that it is against, and on DRF."""
+    """Try the paper's counterexamples, each on the policy that it is against and on DRF."""
     chance = random.Random(0)
     one = _instance((30, 30), (1, 3), (1, 1))
     two = _instance((21, 21), (3, 2), (4, 1))
     five = _instance((100, 100), (4, 1), (1, 16), (16, 1))
     return [
-        _against("Theorem 1: asset", of.asset, of.is_shared_gladly, one, chance, fails=True),
-        _against("Theorem 1: DRF", of.drf, of.is_shared_gladly, one, chance, fails=False),
+        _against("Theorem 1: asset", of.asset, of.has_sharing_incentive, one, chance, fails=True),
+        _against("Theorem 1: DRF", of.drf, of.has_sharing_incentive, one, chance, fails=False),
         _bottleneck("Theorem 2: asset", of.asset, two, fails=True),
         _bottleneck("Theorem 2: DRF", of.drf, two, fails=False),
         _lie("Theorem 4: CEEI", of.market, fails=True),
@@ -138,28 +137,28 @@ def _against(
 
 
 def _bottleneck(what: str, policy: Policy, instance: Instance, *, fails: bool) -> Check:
-    """Both users need most of resource 1; each should have half of it."""
+    """Check that users whose dominant resource is 1 have half of it each."""
     tasks = policy(instance)
     half = instance.capacity[0] / 2
     parts = [x * demand[0] for x, demand in zip(tasks, instance.demands, strict=True)]
-    wrong = None if parts == [half, half] else f"parts of resource 1 are {_told(parts)}"
+    wrong = None if parts == [half, half] else f"parts of resource 1 are {_listed(parts)}"
     return _stated(what, instance, wrong, fails=fails)
 
 
 def _lie(what: str, policy: Policy, *, fails: bool) -> Check:
-    """User 1 claims 8 of resource 2 where it needs 1."""
+    """Check what user 1 gains by claiming 8 of resource 2 where it needs 1."""
     instance = _instance((100, 100), (16, 1), (1, 2))
     honest = policy(instance)[0]
-    lying = of.told_by_lie(policy, instance, 0, (Fraction(16), Fraction(8)))
-    wrong = f"{_told([honest])} tasks become {_told([lying])} by the lie <16, 8>"
+    lying = of.tasks_by_lie(policy, instance, 0, (Fraction(16), Fraction(8)))
+    wrong = f"{_listed([honest])} tasks become {_listed([lying])} by the lie <16, 8>"
     return _stated(what, instance, wrong if lying > honest + of.SLACK else None, fails=fails)
 
 
 def _more(what: str, policy: Policy) -> Check:
-    """Four times resource 2 takes a sixth of the cluster from user 1."""
+    """Check that four times resource 2 takes a sixth of the cluster from user 1."""
     instance = _instance((100, 100), (2, 1), (1, 2))
     before, after = policy(instance)[0], policy(instance.grown(1, Fraction(4)))[0]
-    wrong = f"{_told([before])} tasks become {_told([after])} with 4 times resource 2"
+    wrong = f"{_listed([before])} tasks become {_listed([after])} with 4 times resource 2"
     return _stated(what, instance, wrong if after < before else None, fails=True)
 
 
@@ -179,7 +178,7 @@ def _instance(capacity: Sequence[int], *demands: Sequence[int]) -> Instance:
     )
 
 
-def _told(amounts: Sequence[Fraction]) -> str:
+def _listed(amounts: Sequence[Fraction]) -> str:
     return ", ".join(
         str(amount) if amount.denominator < 10_000 else f"{float(amount):.6g}" for amount in amounts
     )

@@ -1,4 +1,4 @@
-"""Reference solvers: what a policy gives, computed without the engine.
+"""Solvers: policies computed without the engine.
 
 Rule: nothing here imports `croupier.master`, so that agreement with the engine means something.
 """

@@ -1,8 +1,8 @@
-"""Flat policies for tasks that can be cut at will: progressive filling, exactly.
+"""Flat policies for divisible tasks: exact progressive filling.
 
 All users' shares rise together; a user stops when a resource that it needs is used up or its
 backlog is done; the others go on. (Ghodsi et al., NSDI 2011, sections 4.1, 4.3 and 5.1.) The
-policies differ in what a task costs of a user's share, its price. All numbers are Fractions.
+policies differ in the price of a task: its cost in the user's share. All numbers are Fractions.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ Amounts = tuple[Fraction, ...]
 
 
 class Undefined(ValueError):
-    """The policy does not say what these users get."""
+    """The policy is undefined for these users."""
 
 
 @dataclass(frozen=True, slots=True)
 class User:
-    """Somebody with tasks of one kind.
+    """A user with tasks of one kind.
 
     Attributes:
-        demand: what one task takes of each resource.
+        demand: the amount of each resource that one task takes.
         weights: the user's weight for each resource; all above 0.
-        backlog: how many tasks it has; None means without end.
+        backlog: the number of tasks; None means without end.
     """
 
     demand: Amounts
@@ -34,7 +34,7 @@ class User:
 
 
 def drf(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
-    """Tasks of each user under (weighted) dominant resource fairness.
+    """Return the tasks of each user under (weighted) dominant resource fairness.
 
     Raises:
         Undefined: if a user's share cannot grow and nothing else bounds its tasks.
@@ -45,7 +45,7 @@ def drf(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
 
 
 def asset(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
-    """Tasks of each user when the sums of their shares are made equal.
+    """Return the tasks of each user when the sums of their shares are made equal.
 
     Raises:
         Undefined: as of `drf`.
@@ -54,7 +54,7 @@ def asset(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
 
 
 def single(capacity: Amounts, users: Sequence[User], resource: int) -> list[Fraction]:
-    """Tasks of each user when only `resource` (its index) is shared fairly.
+    """Return the tasks of each user when only `resource` (its index) is shared fairly.
 
     Raises:
         Undefined: as of `drf`.
@@ -69,12 +69,12 @@ def single(capacity: Amounts, users: Sequence[User], resource: int) -> list[Frac
 
 
 def fill(capacity: Amounts, users: Sequence[User], prices: Sequence[Fraction]) -> list[Fraction]:
-    """Raise everybody's tasks at the rate 1 / price until nobody can go on.
+    """Raise the tasks of all users at the rate 1 / price until no user can go on.
 
-    A user whose tasks cost nothing is behind all others for ever, and is served first.
+    A user whose tasks cost nothing stays behind all others, and is served first.
 
     Raises:
-        Undefined: if two users' tasks cost nothing, or nothing bounds somebody's tasks.
+        Undefined: if two users' tasks cost nothing, or nothing bounds a user's tasks.
     """
     tasks = [Fraction(0)] * len(users)
     free = list(capacity)
@@ -94,7 +94,7 @@ def fill(capacity: Amounts, users: Sequence[User], prices: Sequence[Fraction]) -
 def _rise(
     rates: dict[int, Fraction], tasks: list[Fraction], free: list[Fraction], users: Sequence[User]
 ) -> None:
-    """Let tasks grow at `rates` until a resource or somebody's backlog ends."""
+    """Let tasks grow at `rates` until a resource or a backlog is used up."""
     flows = [
         sum((rates[i] * users[i].demand[r] for i in rates), Fraction(0)) for r in range(len(free))
     ]
@@ -118,7 +118,7 @@ def _can_go_on(user: User, tasks: Fraction, free: Sequence[Fraction]) -> bool:
 
 
 def _parts(capacity: Amounts, user: User) -> list[Fraction]:
-    """What one task is of each resource that there is, over the user's weight for it."""
+    """Return a task's part of each resource over the user's weight for it."""
     return [
         need / total / weight
         for need, total, weight in zip(user.demand, capacity, user.weights, strict=True)

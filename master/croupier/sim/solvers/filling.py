@@ -1,4 +1,4 @@
-"""Whole tasks on machines: give one to whom the rule picks, until nobody fits."""
+"""Whole tasks on machines: start a task of the client that the rule picks, until none fits."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ MAX_TASKS = 50_000
 
 
 class Machines:
-    """What each machine has left."""
+    """The free amounts of each machine."""
 
     def __init__(self, capacities: Iterable[Sequence[Fraction]]) -> None:
         """Begin empty."""
         self.free = [list(capacity) for capacity in capacities]
 
     def left(self) -> list[Fraction]:
-        """What all machines together have left."""
+        """Return the free amounts of all machines together."""
         return [sum(parts, Fraction(0)) for parts in zip(*self.free, strict=True)]
 
     def fits(self, index: int, amounts: Sequence[Fraction]) -> bool:
-        """Whether machine `index` has room for `amounts`."""
+        """Return whether machine `index` has room for `amounts`."""
         return all(a <= f for a, f in zip(amounts, self.free[index], strict=True))
 
     def first_fit(self, amounts: Sequence[Fraction]) -> int | None:
-        """The first machine with room for `amounts`."""
+        """Return the first machine with room for `amounts`; None if there is none."""
         indices = range(len(self.free))
         return next((index for index in indices if self.fits(index, amounts)), None)
 
@@ -45,35 +45,35 @@ class Filling:
     """Clients' tasks on machines.
 
     Attributes:
-        schedule: whose task was started, in order.
+        schedule: the client of each started task, in order.
         placed: the machines of each client's tasks, in order of their start.
     """
 
     def __init__(self, forest: Forest, machines: Machines) -> None:
-        """Begin with what runs in `forest` already taken off `machines`."""
+        """Take over `machines`, from which the tasks that run in `forest` are already taken."""
         self.forest = forest
         self.machines = machines
         self.schedule: list[Pool] = []
         self.placed: dict[Pool, list[int]] = {client: [] for client in forest.root.clients()}
 
-    def fill(self, rule: Rule, told: Callable[[Pool], None] | None = None) -> None:
-        """Serve whom the rule picks of those that fit, first fit, until nobody does.
+    def fill(self, rule: Rule, on_start: Callable[[Pool], None] | None = None) -> None:
+        """Start tasks of the clients that the rule picks, first fit, until no client's task fits.
 
-        `told` hears of each task after it was started.
+        `on_start` is called after each start.
 
         Raises:
             Undefined: if more than 50,000 tasks would be started.
         """
         while (client := rule.pick(self.forest, self.can_start)) is not None:
             self.start(client, self._room(client))
-            if told is not None:
-                told(client)
+            if on_start is not None:
+                on_start(client)
 
     def fill_without_skipping(self, rule: Rule) -> None:
         """Fill machine by machine, as in Theorem 7 of the DRF paper.
 
-        A machine is left when the largest task in each resource no longer fits; whom the rule
-        picks is served, whoever else could be.
+        A machine is left when the largest task in each resource no longer fits; the rule picks
+        among all clients, whether their tasks fit or not.
 
         Raises:
             Undefined: as of `fill`.
@@ -102,7 +102,7 @@ class Filling:
         self.forest.start(client, -1)
 
     def can_start(self, client: Pool) -> bool:
-        """Whether a client wants a task and some machine has room for it."""
+        """Return whether a client wants a task and a machine has room for it."""
         return client.wants and self.machines.first_fit(demand_of(client)) is not None
 
     def _room(self, client: Pool) -> int:
@@ -112,6 +112,6 @@ class Filling:
 
 
 def demand_of(client: Pool) -> Amounts:
-    """What one task of a client takes."""
+    """Return the amounts that one task of a client takes."""
     assert client.demand is not None, f"{client.path} is a pool"
     return client.demand

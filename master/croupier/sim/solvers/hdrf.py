@@ -26,13 +26,13 @@ class Rule(Protocol):
 class HDRF:
     """Hierarchical DRF of Bhattacharya et al., SoCC 2013, with weights.
 
-    A pool's use is the sum of its children's, after those that can go on have been scaled down
-    to the least share (over weight) among them. Clients that need something that is used up are
-    blocked: they are not scaled and not in the minimum. Shares are of what is not used up.
+    A pool's use is the sum of its children's, after the use of those that are not blocked is scaled
+    down to the least share (over weight) among them. A client that needs a resource without free
+    amount is blocked: it is not scaled and not in the minimum. Shares are of the other resources.
     """
 
     def __init__(self, free: Callable[[], Sequence[Fraction]]) -> None:
-        """`free` tells what is left of each resource."""
+        """`free` returns the free amount of each resource."""
         self._free = free
 
     def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
@@ -50,7 +50,7 @@ class HDRF:
     def _rescaled(
         self, forest: Forest, node: Pool, is_open: Sequence[bool]
     ) -> tuple[list[Fraction], bool]:
-        """The shares that a node counts with, and whether it is blocked."""
+        """Return the rescaled shares of a node, and whether it is blocked."""
         if node.demand is not None:
             needs = zip(node.demand, is_open, strict=True)
             is_blocked = not node.wants or any(need > 0 and not o for need, o in needs)
@@ -73,7 +73,7 @@ class HDRF:
 
 
 def descend(forest: Forest, key: Callable[[Pool], Key | None]) -> Pool | None:
-    """From the root, the child of least key again and again, until a client."""
+    """Go down from the root by the least key until a client; None if no key is left."""
     node = forest.root
     while not node.is_client:
         keys = [(key(child), forest.rank[child], child) for child in node.children]

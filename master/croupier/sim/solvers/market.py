@@ -1,9 +1,9 @@
-"""CEEI: competitive equilibrium from equal incomes, the market's answer to fair division.
+"""CEEI: competitive equilibrium from equal incomes.
 
-Everybody gets equal (or weighted) money and buys tasks at the prices that clear the market.
+Each user gets equal (or weighted) money and buys tasks at the prices that clear the market.
 By Eisenberg and Gale that is the x that maximises sum w_i log x_i under A x <= b; prices are
 the multipliers p of the constraints: x_i = w_i / (p . A_i), p >= 0, and p_j > 0 only where
-nothing of j is left. A barrier method in floats finds which constraints bind; Newton's method
+resource j is used up. A barrier method in floats finds which constraints bind; Newton's method
 in long Fractions then solves for their prices; where the solution has short fractions, it is
 found exactly and proved by putting it into the equations.
 """
@@ -25,7 +25,7 @@ _MAX_NEARLY_BOUND = 12
 
 
 def ceei(capacity: Amounts, users: Sequence[User]) -> list[Fraction]:
-    """Tasks of each user; good to 1e-15, and exact where the numbers are short fractions.
+    """Return the tasks of each user, to 1e-15, and exact where they are short fractions.
 
     A finite backlog is one more constraint. Weights must not differ by resource.
 
@@ -72,7 +72,7 @@ class _Market:
         self._rows = [row for k, row in enumerate(scaled) if row not in scaled[:k]]
 
     def clear(self) -> list[Fraction]:
-        """Tasks of each user."""
+        """Return the tasks of each user."""
         rough, prices = self._barrier()
         for bound in self._guesses(rough, prices):
             exact = self._newton(bound, [prices[j] for j in bound])
@@ -81,7 +81,7 @@ class _Market:
         return [Fraction(x) * unit for x, unit in zip(rough, self._unit, strict=True)]
 
     def _barrier(self) -> tuple[list[float], list[float]]:
-        """A point near the optimum, and prices near the right ones."""
+        """Return a point near the optimum, and approximate prices."""
         rows = [[float(a) for a in row] for row in self._rows]
         weights = [float(w) for w in self._weights]
         x = [0.5 / len(weights)] * len(weights)
@@ -95,7 +95,7 @@ class _Market:
         return x, [step / 0.2 / slack for slack in slacks]
 
     def _guesses(self, x: list[float], prices: list[float]) -> Iterator[tuple[int, ...]]:
-        """Sets of constraints that may bind: clear ones always, doubtful ones in all ways."""
+        """Yield sets of constraints that may bind: clear ones always, doubtful ones in all ways."""
         slacks = _slacks([[float(a) for a in row] for row in self._rows], x)
         ratios = {j: prices[j] / slacks[j] for j in range(len(prices))}
         sure = tuple(j for j, ratio in ratios.items() if ratio > 1e4)
@@ -110,7 +110,7 @@ class _Market:
             yield from combinations(every, size)
 
     def _newton(self, bound: tuple[int, ...], prices: list[float]) -> list[Fraction] | None:
-        """Find x if exactly the constraints `bound` have prices; None if that does not work out."""
+        """Return x if exactly the constraints `bound` have prices; None if there is none."""
         p = [Fraction(price).limit_denominator(_DIGITS) for price in prices]
         for _ in range(60):
             x = self._bought(bound, p)
@@ -140,7 +140,7 @@ class _Market:
         return self._shortened(bound, p) or x
 
     def _shortened(self, bound: tuple[int, ...], p: list[Fraction]) -> list[Fraction] | None:
-        """The exact solution, if prices are short fractions; proved by the equations."""
+        """Return the exact solution if prices are short fractions; the equations prove it."""
         short = [price.limit_denominator(_SHORT) for price in p]
         x = self._bought(bound, short)
         if x is None or any(self._used(j, x) != 1 for j in bound):
@@ -179,7 +179,7 @@ def _slacks(rows: Sequence[Sequence[float]], x: Sequence[float]) -> list[float]:
 def _descend(
     rows: Sequence[Sequence[float]], weights: Sequence[float], step: float, x: list[float]
 ) -> float:
-    """One Newton step on sum w log x + step * sum log slack, in place; the decrement."""
+    """Take a Newton step on sum w log x + step * sum log slack, in place; return the decrement."""
     size = len(x)
     slacks = _slacks(rows, x)
     gradient = [

@@ -1,7 +1,6 @@
-"""A tree of pools with tasks in it: the state on which reference policies choose.
+"""A tree of pools with tasks in it: the state on which the rules choose.
 
-Nothing is kept up to date between choices: a policy looks at the whole tree each time. That is
-slow and easy to believe.
+Nothing is cached: a rule looks at the whole tree for each choice, which is slow and simple.
 """
 
 from __future__ import annotations
@@ -22,12 +21,12 @@ class Pool:
         weight: against its siblings.
         factors: of the weight, by resource; None means 1 for all.
         guarantee: a floor by resource; 0 asks for nothing.
-        demand: what one task takes; None for a pool with children.
-        declared: what it said that a task takes, if that is something else.
-        backlog: how many more tasks it wants; None means without end.
-        is_paused: wants nothing for now.
-        used: what its tasks, or those below it, hold.
-        tasks: how many run; 0 for a pool with children.
+        demand: the amounts of one task; None for a pool with children.
+        declared: the amounts that it declares for a task, if they differ.
+        backlog: the number of tasks that it still wants; None means without end.
+        is_paused: whether it wants no task for now.
+        used: the amounts that its tasks, or those below it, hold.
+        tasks: the number of running tasks; 0 for a pool with children.
     """
 
     path: str
@@ -50,7 +49,7 @@ class Pool:
 
     @property
     def wants(self) -> bool:
-        """Whether a client would take one more task."""
+        """Whether it is a client that would take one more task."""
         return self.is_client and not self.is_paused and self.backlog != 0
 
     @property
@@ -59,17 +58,17 @@ class Pool:
         return any(self.used) or any(client.wants for client in self.clients())
 
     def clients(self) -> Iterator[Pool]:
-        """The leaves below it, or itself."""
+        """Yield the clients below it, or itself."""
         return (node for node in self.nodes() if node.is_client)
 
     def nodes(self) -> Iterator[Pool]:
-        """Itself and all below it, parents first."""
+        """Yield itself and all nodes below it, parents first."""
         yield self
         for child in self.children:
             yield from child.nodes()
 
     def path_up(self) -> Iterator[Pool]:
-        """Itself, its parent, and so on to the root."""
+        """Yield itself, its parent, and so on to the root."""
         node: Pool | None = self
         while node is not None:
             yield node
@@ -77,13 +76,13 @@ class Pool:
 
 
 class Forest:
-    """The pools of one cluster, and what that has in all.
+    """The pools of one cluster, and its total amounts.
 
     Attributes:
-        totals: what the cluster has of each resource.
+        totals: the cluster's amount of each resource.
         root: above all pools.
         by_path: every pool and client; the root stands under "".
-        rank: what comes first when policies see no difference; lower is earlier.
+        rank: the tie-breaker between siblings; the lowest comes first.
     """
 
     def __init__(self, totals: Amounts) -> None:
@@ -94,7 +93,7 @@ class Forest:
         self.rank: dict[Pool, int] = {self.root: 0}
 
     def add(self, path: str) -> Pool:
-        """The node at `path`, made with all above it if it is not there."""
+        """Return the node at `path`; add it and all above it if missing."""
         parent = self.root
         parts = path.split("/")
         for depth in range(1, len(parts) + 1):
@@ -109,12 +108,12 @@ class Forest:
         return parent
 
     def prefer(self, paths: Sequence[str]) -> None:
-        """Ties go to these first, in this order, and to the others as they were added."""
+        """Let ties go to these in this order, then to the others as they were added."""
         listed = {path: i - len(paths) for i, path in enumerate(paths)}
         self.rank.update({self.by_path[path]: i for path, i in listed.items()})
 
     def start(self, client: Pool, count: int = 1) -> None:
-        """Let a client have `count` more tasks (fewer, if negative)."""
+        """Start `count` tasks of a client; end tasks if negative."""
         assert client.demand is not None
         for node in client.path_up():
             node.used = [u + count * d for u, d in zip(node.used, client.demand, strict=True)]
@@ -123,7 +122,7 @@ class Forest:
             client.backlog -= max(count, 0)
 
     def hold(self, client: Pool, amounts: Amounts) -> None:
-        """Charge what is no whole number of tasks."""
+        """Charge amounts that need not be a whole number of tasks."""
         for node in client.path_up():
             node.used = [u + a for u, a in zip(node.used, amounts, strict=True)]
 
@@ -138,14 +137,14 @@ class Forest:
         return parts
 
     def shares(self, amounts: Sequence[Fraction]) -> list[Fraction]:
-        """What part of the cluster `amounts` are; 0 of what the cluster does not have."""
+        """Return `amounts` as parts of the cluster; 0 for a resource that the cluster lacks."""
         return [
             amount / total if total else Fraction(0)
             for amount, total in zip(amounts, self.totals, strict=True)
         ]
 
     def dominant(self, node: Pool, amounts: Sequence[Fraction] | None = None) -> Fraction:
-        """The largest part of any resource, over the node's factors, of `amounts` or its use."""
+        """Return the largest share, over the node's factors, of `amounts` or of its use."""
         shares = self.shares(node.used if amounts is None else amounts)
         if node.factors is not None:
             shares = [s / f for s, f in zip(shares, node.factors, strict=True)]

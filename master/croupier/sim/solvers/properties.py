@@ -1,8 +1,8 @@
-"""The properties of fair division, as searches for a counterexample on one instance.
+"""The properties of fair division: each looks for a counterexample on one instance.
 
-For tasks that can be cut at will and users that need some of everything, as in section 3 of
-the DRF paper. A policy is a function from an instance to tasks; each property says of one
-instance what is wrong, or nothing. Slack is for policies whose numbers are not exact.
+Tasks are divisible and users need some of every resource, as in section 3 of the DRF paper. A
+policy is a function from an instance to tasks. A property returns a counterexample as text, or
+None. The slack allows for policies whose numbers are not exact.
 """
 
 from __future__ import annotations
@@ -22,25 +22,25 @@ LIES = 6
 
 @dataclass(frozen=True, slots=True)
 class Instance:
-    """A cluster, and what one task of each user takes."""
+    """A cluster, and the amounts of one task of each user."""
 
     capacity: Amounts
     demands: tuple[Amounts, ...]
 
     def __str__(self) -> str:
-        users = " ".join(_told(demand) for demand in self.demands)
-        return f"cluster {_told(self.capacity)}, tasks {users}"
+        users = " ".join(_vector(demand) for demand in self.demands)
+        return f"cluster {_vector(self.capacity)}, tasks {users}"
 
     def without(self, user: int) -> Instance:
-        """The instance when a user has left."""
+        """Return the instance without a user."""
         return Instance(self.capacity, (*self.demands[:user], *self.demands[user + 1 :]))
 
     def claiming(self, user: int, lie: Amounts) -> Instance:
-        """The instance when a user claims to need something else."""
+        """Return the instance in which a user claims to need `lie`."""
         return Instance(self.capacity, (*self.demands[:user], lie, *self.demands[user + 1 :]))
 
     def grown(self, resource: int, factor: Fraction) -> Instance:
-        """The instance with more of one resource."""
+        """Return the instance with `factor` times the amount of a resource."""
         capacity = list(self.capacity)
         capacity[resource] *= factor
         return Instance(tuple(capacity), self.demands)
@@ -56,27 +56,27 @@ def _users(instance: Instance) -> list[User]:
 
 
 def drf(instance: Instance) -> Sequence[Fraction]:
-    """Dominant resource fairness."""
+    """Return the tasks under dominant resource fairness."""
     return continuous.drf(instance.capacity, _users(instance))
 
 
 def asset(instance: Instance) -> Sequence[Fraction]:
-    """Asset fairness."""
+    """Return the tasks under asset fairness."""
     return continuous.asset(instance.capacity, _users(instance))
 
 
 def market(instance: Instance) -> Sequence[Fraction]:
-    """Competitive equilibrium from equal incomes."""
+    """Return the tasks in a competitive equilibrium from equal incomes."""
     return ceei(instance.capacity, _users(instance))
 
 
 def tasks_within(bundle: Sequence[Fraction], demand: Amounts) -> Fraction:
-    """How many tasks of `demand` a bundle is enough for."""
+    """Return the number of tasks of `demand` that a bundle holds."""
     return min(b / d for b, d in zip(bundle, demand, strict=True) if d > 0)
 
 
-def is_shared_gladly(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Sharing incentive: nobody would have more with an equal part of everything."""
+def has_sharing_incentive(policy: Policy, instance: Instance, _: random.Random) -> str | None:
+    """Check sharing incentive: no user would have more with an equal part of each resource."""
     tasks = policy(instance)
     part = [total / len(tasks) for total in instance.capacity]
     for user, demand in enumerate(instance.demands):
@@ -87,7 +87,7 @@ def is_shared_gladly(policy: Policy, instance: Instance, _: random.Random) -> st
 
 
 def is_strategy_proof(policy: Policy, instance: Instance, chance: random.Random) -> str | None:
-    """Strategy-proofness: nobody runs more true tasks by claiming to need something else."""
+    """Check strategy-proofness: no user runs more true tasks by a false claim."""
     honest = policy(instance)
     for _ in range(LIES):
         user = chance.randrange(len(honest))
@@ -96,23 +96,23 @@ def is_strategy_proof(policy: Policy, instance: Instance, chance: random.Random)
             need * Fraction(chance.choice((1, 1, 2, 3, 8)), chance.choice((1, 1, 1, 2)))
             for need in truth
         )
-        found = told_by_lie(policy, instance, user, lie)
+        found = tasks_by_lie(policy, instance, user, lie)
         if found > honest[user] + SLACK:
             return (
                 f"user {user + 1} runs {_short(honest[user])},"
-                f" and {_short(found)} by claiming {_told(lie)}"
+                f" and {_short(found)} by claiming {_vector(lie)}"
             )
     return None
 
 
-def told_by_lie(policy: Policy, instance: Instance, user: int, lie: Amounts) -> Fraction:
-    """How many true tasks the user runs when it claims `lie`."""
+def tasks_by_lie(policy: Policy, instance: Instance, user: int, lie: Amounts) -> Fraction:
+    """Return the number of true tasks that the user runs when it claims `lie`."""
     tasks = policy(instance.claiming(user, lie))[user]
     return tasks_within([tasks * need for need in lie], instance.demands[user])
 
 
-def is_free_of_envy(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Envy-freeness: nobody would run more tasks with what another has."""
+def is_envy_free(policy: Policy, instance: Instance, _: random.Random) -> str | None:
+    """Check envy-freeness: no user would run more tasks with another's bundle."""
     tasks = policy(instance)
     for one, demand in enumerate(instance.demands):
         for other, bundle in enumerate(instance.demands):
@@ -125,7 +125,7 @@ def is_free_of_envy(policy: Policy, instance: Instance, _: random.Random) -> str
 
 
 def is_efficient(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Pareto efficiency: nobody could have more unless somebody had less."""
+    """Check Pareto efficiency: no user could have more unless another had less."""
     tasks = policy(instance)
     for user, demand in enumerate(instance.demands):
         left = [
@@ -142,13 +142,13 @@ def is_efficient(policy: Policy, instance: Instance, _: random.Random) -> str | 
 
 
 def is_fair_in_one(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Single resource fairness: of a single resource, everybody has the same."""
+    """Check single resource fairness: all users have the same amount of a single resource."""
     one = Instance(instance.capacity[:1], tuple(demand[:1] for demand in instance.demands))
     return _is_even(policy(one), one)
 
 
 def is_fair_in_bottleneck(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Bottleneck fairness: of a resource that all need most of, everybody has the same."""
+    """Check bottleneck fairness: all users have as much of a resource that is dominant for all."""
     demands = []
     for demand in instance.demands:
         most = max(d / total for d, total in zip(demand, instance.capacity, strict=True))
@@ -159,7 +159,7 @@ def is_fair_in_bottleneck(policy: Policy, instance: Instance, _: random.Random) 
 
 
 def is_monotone_in_population(policy: Policy, instance: Instance, _: random.Random) -> str | None:
-    """Population monotonicity: when somebody leaves, nobody has less."""
+    """Check population monotonicity: when a user leaves, no other user has less."""
     before = policy(instance)
     for leaver in range(len(before)):
         rest = [x for user, x in enumerate(before) if user != leaver]
@@ -174,7 +174,7 @@ def is_monotone_in_population(policy: Policy, instance: Instance, _: random.Rand
 def is_monotone_in_resources(
     policy: Policy, instance: Instance, chance: random.Random
 ) -> str | None:
-    """Resource monotonicity: when there is more of something, nobody has less."""
+    """Check resource monotonicity: with more of a resource, no user has less."""
     before = policy(instance)
     resource = chance.randrange(len(instance.capacity))
     factor = Fraction(chance.choice((2, 4)))
@@ -189,7 +189,7 @@ def is_monotone_in_resources(
 
 
 def generate(chance: random.Random) -> Instance:
-    """Two to four users with some need of each of two or three resources."""
+    """Return an instance of two to four users that need each of two or three resources."""
     width = chance.choice((2, 2, 3))
     capacity = tuple(Fraction(chance.choice((10, 20, 30, 50, 100))) for _ in range(width))
     users = chance.choice((2, 2, 3, 3, 4))
@@ -210,7 +210,7 @@ def _is_even(tasks: Sequence[Fraction], instance: Instance) -> str | None:
     return None
 
 
-def _told(amounts: Sequence[Fraction]) -> str:
+def _vector(amounts: Sequence[Fraction]) -> str:
     return "<" + ", ".join(str(amount) for amount in amounts) + ">"
 
 

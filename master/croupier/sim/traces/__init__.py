@@ -1,1 +1,1 @@
-"""Readers of public traces; the files are not part of Croupier, each reader says where."""
+"""Readers of public traces. The files are not part of Croupier; each reader names their source."""

@@ -10,7 +10,7 @@ from croupier.model.errors import InvalidRequest
 
 
 def read_lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines with their numbers, from 1, without the line end; empty ones are left out.
+    """Yield lines with their numbers, from 1, without line ends and without empty lines.
 
     Raises:
         InvalidRequest: if the file cannot be read as text.
@@ -29,7 +29,7 @@ def read_lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def find(data: Path, names: Iterable[str], help_: str) -> Path:
-    """The first of `names`, plain or with `.gz`, in the folder `data`; or `data`, if a file.
+    """Return the first of `names`, plain or with `.gz`, in `data`; or `data`, if a file.
 
     Raises:
         InvalidRequest: if there is none; it ends with `help_`.
@@ -45,7 +45,7 @@ def find(data: Path, names: Iterable[str], help_: str) -> Path:
 
 
 def whole(path: Path, number: int, name: str, text: str) -> int:
-    """A whole number that is not negative.
+    """Read a whole number that is not negative.
 
     Raises:
         InvalidRequest: naming the file, the line and the column, if `text` is none.

@@ -64,7 +64,7 @@ class Pod:
 
 
 def read_nodes(data: Path) -> list[GpuNode]:
-    """All nodes, in the order of the file.
+    """Return all nodes, in the order of the file.
 
     Raises:
         InvalidRequest: if there is no such file in the folder, or a line is malformed.
@@ -77,7 +77,7 @@ def read_nodes(data: Path) -> list[GpuNode]:
 
 
 def read_pods(data: Path) -> list[Pod]:
-    """All pods, by creation time.
+    """Return all pods, by creation time.
 
     Raises:
         InvalidRequest: if there is no such file in the folder, or a line is malformed.
@@ -96,7 +96,7 @@ def _folder(data: Path) -> Path:
 
 
 def _rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, dict[str, str]]]:
-    """Each line's number and cells; the header must name at least `columns`."""
+    """Yield each line's number and cells; the header must name at least `columns`."""
     lines = read_lines(path)
     _, header = next(lines, (0, ""))
     titles = next(csv.reader([header]), [])

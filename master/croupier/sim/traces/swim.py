@@ -32,7 +32,7 @@ class SwimJob:
 
 
 def read_swim(data: Path) -> list[SwimJob]:
-    """All jobs of the file `data`, or of the file of a known name in that folder, by time.
+    """Return all jobs of the file `data`, or of the known file in that folder, by time.
 
     Raises:
         InvalidRequest: if there is no such file, or a line of it is malformed.

@@ -1,4 +1,4 @@
-"""Run vectors and compare the outcome with what they expect."""
+"""Run vectors and compare the outcome with the expected one."""
 
 from __future__ import annotations
 

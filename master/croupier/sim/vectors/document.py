@@ -1,7 +1,6 @@
-"""Files of vectors: from text to `Vector`s, or to a sentence that says what is wrong.
+"""Files of vectors: read text into `Vector`s, or explain the error.
 
-Rule: what is wrong with a file is an error; what is wrong with one vector is that vector's
-failure, and the others are run.
+Rule: an error of the file fails the whole file; an error of one vector fails that vector only.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ FIELDS = frozenset(
 _MAX_MACHINES = 100_000
 _MAX_CLIENTS = 5_000
 _MAX_DEPTH = 32
-# Lists and objects within each other. No field of a vector needs more than a few levels.
+# Levels of lists and objects. No field of a vector needs more than a few.
 _MAX_NESTING = 100
 
 
 class Malformed(CroupierError):
-    """A file is not one of this schema at all."""
+    """A file does not follow the schema."""
 
 
 def read_document(text: str) -> list[object]:
-    """The vectors of a file, each as JSON gave it.
+    """Return the vectors of a file, each as parsed JSON.
 
     Raises:
-        Malformed: if the file is not one of this schema.
+        Malformed: if the file does not follow the schema.
     """
     try:
         document = json.loads(
@@ -78,10 +77,10 @@ def read_document(text: str) -> list[object]:
 
 
 def read_vector(found: object) -> Vector:
-    """One vector, every field checked.
+    """Return one vector, with every field checked.
 
     Raises:
-        Unreadable: if a field is unknown, missing, or not what the schema says.
+        Unreadable: if a field is unknown, missing, or against the schema.
     """
     fields = _mapping(found, "a vector")
     _check_nesting(fields)
@@ -94,7 +93,7 @@ def read_vector(found: object) -> Vector:
 
 
 def _check_nesting(value: object) -> None:
-    """Refuse what is nested too deeply for a recursive reader.
+    """Refuse a value that is nested too deeply for a recursive reader.
 
     The depth at which Python raises RecursionError depends on its version.
     """
@@ -113,13 +112,13 @@ def _children(value: object) -> Iterable[object]:
 
 
 def name_of(found: object, index: int) -> str:
-    """What to call a vector that may be unreadable."""
+    """Return the name of a vector that may be unreadable."""
     name = found.get("name") if isinstance(found, dict) else None
     return shortened(name) if isinstance(name, str) and name else f"vector {index + 1}"
 
 
 class _Reader:
-    """Takes a vector's fields one by one; absent and null are the same."""
+    """Reads a vector's fields; absent and null are the same."""
 
     def __init__(self, fields: Mapping[str, object]) -> None:
         self._fields = fields
@@ -283,7 +282,7 @@ class _Reader:
 
 
 def _check_names(vector: Vector) -> None:
-    """Every path that a field names is a client, or a pool where that may be."""
+    """Refuse a path that is not a client, or a pool where pools are allowed."""
     clients, pools = set(vector.clients), set(vector.pools())
     both = clients & pools
     if both:
@@ -299,12 +298,12 @@ def _check_names(vector: Vector) -> None:
         ("guarantee", vector.guarantee, clients | pools),
         ("tie_break", vector.tie_break, clients | pools),
     ):
-        strangers = sorted(set(named) - known)
-        if strangers:
+        unknown = sorted(set(named) - known)
+        if unknown:
             kind = "a client" if known is clients else "a client or a pool of clients"
-            raise Unreadable(f"`{field}` names {shortened(strangers[0])}, which is not {kind}")
+            raise Unreadable(f"`{field}` names {shortened(unknown[0])}, which is not {kind}")
     if len(set(vector.tie_break)) < len(vector.tie_break):
-        raise Unreadable("`tie_break` names somebody twice")
+        raise Unreadable("`tie_break` has a name twice")
 
 
 def _mapping(value: object, what: str) -> Mapping[str, object]:

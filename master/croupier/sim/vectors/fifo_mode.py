@@ -38,7 +38,7 @@ def run_fifo(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:
             for client, count in zip(clients, row, strict=False):
                 for _ in range(count):
                     cluster.found(client, AgentId(f"a{index}"))
-                cluster.tell_demand(client)
+                cluster.declare_demand(client)
     cluster.fill()
     cluster.allocator.check()
     counts = [client.tasks for client in clients]

@@ -11,11 +11,11 @@ _MAX_SHOWN = 40
 
 
 class Unreadable(ValueError):
-    """Something in a vector is not what the schema says; the text says what."""
+    """A vector is against the schema; the message says how."""
 
 
 def read_decimal(text: str) -> Fraction:
-    """A JSON number with a point or an exponent.
+    """Read a JSON number with a point or an exponent.
 
     Raises:
         Unreadable: if it has over 60 digits or an exponent beyond 99.
@@ -26,7 +26,7 @@ def read_decimal(text: str) -> Fraction:
 
 
 def read_integer(text: str) -> int:
-    """A JSON number without a point.
+    """Read a JSON number without a point.
 
     Raises:
         Unreadable: if it has over 60 digits.
@@ -37,7 +37,7 @@ def read_integer(text: str) -> int:
 
 
 def number(value: object, what: str) -> Fraction:
-    """`value` as a Fraction; `what` it is goes into the error.
+    """Return `value` as a Fraction; `what` names it in the error.
 
     Raises:
         Unreadable: if it is no number.
@@ -55,7 +55,7 @@ def number(value: object, what: str) -> Fraction:
 
 
 def not_negative(value: object, what: str) -> Fraction:
-    """`value` as a Fraction that is 0 or more.
+    """Return `value` as a Fraction that is 0 or more.
 
     Raises:
         Unreadable: if it is not.
@@ -67,7 +67,7 @@ def not_negative(value: object, what: str) -> Fraction:
 
 
 def positive(value: object, what: str) -> Fraction:
-    """`value` as a Fraction above 0.
+    """Return `value` as a Fraction above 0.
 
     Raises:
         Unreadable: if it is not.
@@ -79,7 +79,7 @@ def positive(value: object, what: str) -> Fraction:
 
 
 def count(value: object, what: str) -> int:
-    """`value` as a whole number that is 0 or more.
+    """Return `value` as a whole number that is 0 or more.
 
     Raises:
         Unreadable: if it is not.
@@ -91,5 +91,5 @@ def count(value: object, what: str) -> int:
 
 
 def shortened(text: str) -> str:
-    """`text`, cut so that a line stays readable."""
+    """Return `text`, cut so that a line stays readable."""
     return text if len(text) <= _MAX_SHOWN else text[:_MAX_SHOWN] + "..."

@@ -1,4 +1,4 @@
-"""What may be said of clients with tasks: counts, amounts, shares, and what-ifs."""
+"""The facts of clients with tasks: counts, amounts, shares, and hypothetical bundles."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from croupier.sim.vectors.vector import Amounts, Vector
 
 @dataclass(frozen=True)
 class TaskOutcome:
-    """How many tasks each client has in the end.
+    """The number of tasks of each client at the end.
 
     Attributes:
-        others: all vectors of the file, among which the truth behind a lie is looked for.
-        schedule: whose tasks were started, in order; None if there is no order.
+        others: all vectors of the file; one of them holds the truth behind a lie.
+        schedule: the client of each started task, in order; None if there is no order.
         more: facts of the mode.
     """
 
@@ -67,7 +67,7 @@ class TaskOutcome:
         return Share(amount / total, step / total)
 
     def _dominant_shares(self, tasks: Mapping[str, Fraction]) -> dict[str, Share]:
-        """Of every client and pool."""
+        """Return the dominant share of every client and pool."""
         demands = self.vector.demands
         found = {}
         for path in (*self.vector.clients, *self.vector.pools()):
@@ -92,9 +92,9 @@ class TaskOutcome:
         return [total - used for total, used in zip(totals, self._used(), strict=True)]
 
     def _alone(self, client: str) -> Fraction:
-        """Tasks on the part of the cluster that the client's weight is of all weights."""
+        """Return the tasks that fit on the client's part of the cluster by weight."""
         if self.vector.pools():
-            raise Unreadable("what a client would have alone is not known of a tree")
+            raise Unreadable("the tasks of a client alone are not defined for a tree")
         vector = self.vector
         weights = [vector.weight(other) for other in vector.clients]
         parts = []
@@ -110,7 +110,7 @@ class TaskOutcome:
         return min(parts)
 
     def _useful(self, client: str) -> Fraction:
-        """How many of the client's true tasks fit into what it got for the claimed ones."""
+        """Return how many true tasks of the client fit into its allocation for claimed ones."""
         self._known(client)
         return self._fitting(
             self._allocation(client), true_demand(self.vector, client, self.others)
@@ -137,7 +137,7 @@ class TaskOutcome:
         return list(self.schedule)
 
     def _rows(self) -> list[Got]:
-        """After each task: who got it, and everybody's shares."""
+        """Return, after each task, the client that started it and the shares of all clients."""
         counts = dict.fromkeys(self.vector.clients, Fraction(0))
         rows: list[Got] = []
         for client in self._in_order():
@@ -157,11 +157,11 @@ class TaskOutcome:
 
 
 def continuous_tasks(vector: Vector, policy: str) -> dict[str, Fraction]:
-    """Tasks of each client if tasks could be cut at will, under `policy`.
+    """Return the tasks of each client under `policy` if tasks are divisible.
 
     Raises:
-        Unreadable: if the policy is not known there.
-        Undefined: if the policy does not say.
+        Unreadable: if the policy is not known for divisible tasks.
+        Undefined: if the policy is undefined for the vector.
     """
     if vector.pools():
         raise Unreadable("tasks that can be cut are shared among clients, not in a tree of pools")
@@ -190,7 +190,7 @@ def user_of(vector: Vector, client: str) -> User:
 
 
 def resource_index(vector: Vector, argument: str) -> int:
-    """The resource that `single:<r>` names: by its index or its name.
+    """Return the resource that `single:<r>` names by its index or its name.
 
     Raises:
         Unreadable: if there is none.
@@ -203,10 +203,10 @@ def resource_index(vector: Vector, argument: str) -> int:
 
 
 def true_demand(vector: Vector, client: str, others: Sequence[Vector]) -> Amounts:
-    """What a client that lies truly needs: as the vector says that this one is the lie of.
+    """Return the true demand of a client that lies, from the vector that tells the truth.
 
-    That is the vector of the same name without `-lie`, with `-truth` or nothing instead; or
-    else the only one of the file that differs in nothing but this client's demand.
+    That vector has the same name without `-lie`, with `-truth` or nothing instead; or else it is
+    the only one of the file that differs in this client's demand alone.
 
     Raises:
         Unreadable: if there is no such vector.

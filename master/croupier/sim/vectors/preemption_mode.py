@@ -102,7 +102,7 @@ def _on_engine(vector: Vector, tolerance: Fraction) -> EngineCluster:
     if cluster.allocator.queries.total != cluster.terms.scalars(vector.capacity):
         raise Unreadable("`capacity` is not the sum of `nodes`")
     for client in forest.root.clients():
-        cluster.tell_demand(client)
+        cluster.declare_demand(client)
     if vector.initial:
         machines = Machines(vector.machines())
         for path, count in vector.initial.items():
@@ -113,11 +113,11 @@ def _on_engine(vector: Vector, tolerance: Fraction) -> EngineCluster:
                 cluster.found(client, AgentId(f"a{index}"))
     else:
         holders[0].is_paused = False
-        cluster.tell_demand(holders[0])
+        cluster.declare_demand(holders[0])
         cluster.fill()
     for client in asking:
         client.is_paused = False
-        cluster.tell_demand(client)
+        cluster.declare_demand(client)
     cluster.preempt(tolerance)
     cluster.allocator.check()
     return cluster

@@ -1,4 +1,4 @@
-"""What happens after a fill, read from the words in which vectors tell it."""
+"""Scripted events: what happens after the first fill, read from the texts of a vector."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class Finish:
 
     Attributes:
         count: how many each time; None is all that run.
-        may_skip: nothing happens if there are not so many.
-        refills: what was freed is dealt by the policy, as far as it goes.
+        may_skip: the event is ignored if fewer tasks run.
+        refills: the policy allocates the freed resources until nothing fits.
     """
 
     client: str
@@ -38,11 +38,11 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class Fill:
-    """Everything that is free is dealt by the policy, as far as it goes."""
+    """The policy allocates all free resources until nothing fits."""
 
 
 def read_events(lines: Sequence[str], clients: Sequence[str]) -> list[Fill | Finish]:
-    """The events in order; the fill that all begin with may be left out.
+    """Return the events in order; the first fill may be missing from `lines`.
 
     Raises:
         Unreadable: if a line is not understood, or names no client.

@@ -1,7 +1,4 @@
-"""One vector: a question, and the answer that must come out.
-
-Rule: every field is read here, by the schema, or the vector is refused; nothing is skipped.
-"""
+"""One vector: a question of fairness and its expected answer."""
 
 from __future__ import annotations
 
@@ -14,7 +11,7 @@ Amounts = tuple[Fraction, ...]
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """`count` machines alike; `slots` only for the policy of that name."""
+    """`count` identical machines; `slots` is for the policy of that name."""
 
     count: int
     capacity: Amounts
@@ -23,23 +20,23 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Vector:
-    """What a file says, checked. Paths name clients and pools.
+    """The checked fields of a vector. Paths name clients and pools.
 
     Attributes:
         capacity: totals of the cluster, by resource; empty if there are none.
         nodes: groups of machines; None is one machine with all of `capacity`.
-        demands: what one task of a client takes; clients in the order listed.
+        demands: the amounts of one task of each client; clients in the order listed.
         weights: of clients and pools that have one: one number per resource.
         are_scalar: the paths whose weight is a single number.
-        backlog: most tasks of a client; None or absent is without end.
-        tie_break: who comes first on exact ties.
-        events: what happens after the fill, in words.
+        backlog: the most tasks of a client; None or absent is without end.
+        tie_break: the order of nodes on exact ties.
+        events: the scripted events, as text.
         also: other policies that must give the same.
         guarantee: floors, of clients and pools.
         initial: tasks that run before.
-        usage: what clients hold before.
-        declared: what clients say that a task takes, if it is something else.
-        active: the clients that want anything; None is all.
+        usage: the amounts that clients hold before.
+        declared: the amounts that clients declare for a task, if they differ.
+        active: the clients that want tasks; None is all.
     """
 
     name: str
@@ -68,11 +65,11 @@ class Vector:
 
     @property
     def clients(self) -> tuple[str, ...]:
-        """In the order listed: of demands or, without these, of usage."""
+        """The clients in the order of `demands` or, without these, of `usage`."""
         return tuple(self.demands or self.usage)
 
     def pools(self) -> tuple[str, ...]:
-        """Every node above a client, in order of first mention, parents first."""
+        """Return every node above a client, in order of first mention, parents first."""
         found: dict[str, None] = {}
         for client in self.clients:
             parts = client.split("/")
@@ -80,15 +77,15 @@ class Vector:
         return tuple(found)
 
     def machines(self) -> list[Amounts]:
-        """What each machine has, in the order in which they are filled."""
+        """Return the capacity of each machine, in the order in which machines are filled."""
         if self.nodes is None:
             return [self.capacity]
         return [group.capacity for group in self.nodes for _ in range(group.count)]
 
     def is_active(self, client: str) -> bool:
-        """Whether a client wants anything."""
+        """Return whether a client wants tasks."""
         return self.active is None or client in self.active
 
     def weight(self, path: str) -> Amounts:
-        """By resource; 1 for all if nothing is said."""
+        """Return the weight by resource; 1 is the default."""
         return self.weights.get(path, (Fraction(1),) * len(self.resources))
