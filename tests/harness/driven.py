@@ -1,4 +1,4 @@
-"""A driver of the master, and everything that it has about it."""
+"""A driver of the master with recorded surroundings."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from croupier.process.clock import SystemClock
 
 
 class Recorder:
-    """Everything that a driver has about it, writing down what it is asked, in order."""
+    """Store, peers and observer of a driver; records commits and effects in order."""
 
     def __init__(self) -> None:
-        self.said: list[object] = []
+        self.performed: list[object] = []
         self.gate = asyncio.Event()
         self.gate.set()
         self.failure: Exception | None = None
@@ -35,16 +35,16 @@ class Recorder:
         await self.gate.wait()
         if self.failure is not None:
             raise self.failure
-        self.said += records
+        self.performed += records
 
     async def close(self) -> None:
         pass
 
     def send(self, effect: Send) -> None:
-        self.said.append(effect.message)
+        self.performed.append(effect.message)
 
     def close_session(self, effect: Close) -> None:
-        self.said.append(effect)
+        self.performed.append(effect)
 
     def stepped(self, seconds: float, events: int) -> None:
         assert seconds >= 0
@@ -62,7 +62,7 @@ class Recorder:
 
 
 class RecordedPeers:
-    """The part of the recorder that messages go to."""
+    """The part of the recorder that receives effects."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.send = recorder.send

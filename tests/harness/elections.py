@@ -1,4 +1,4 @@
-"""Elections that a test decides, and stores that fail when it says so."""
+"""Elections and stores that a test controls."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.harness.masters import ANY_PORT
 
 
 class FakeElection:
-    """Won when the test says so, and lost when it says so."""
+    """An election that is won and lost when the test says so."""
 
     def __init__(self) -> None:
         self.leader: str | None = None
@@ -37,7 +37,7 @@ class FakeElection:
         await self._set(is_won=True, leader=self._address)
 
     async def elect_other(self, leader: str | None) -> None:
-        """Let the master lose, to `leader` or to nobody."""
+        """Let the master lose, to `leader` or without a new leader."""
         await self._set(is_won=False, leader=leader)
 
     async def win(self) -> None:
@@ -61,7 +61,7 @@ class FakeElection:
 
 
 class FakeStore(MemoryStore):
-    """One store for all terms, of which commits wait or fail when the test says so."""
+    """One store for all terms; its commits wait or fail when the test says so."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,7 +80,7 @@ class FakeStore(MemoryStore):
 async def elected_master(
     election: FakeElection, store: FakeStore | None = None, **options: Any
 ) -> AsyncIterator[Master]:
-    """A master that leads when `election` says so, on free ports."""
+    """Run a master on free ports that leads when `election` says so."""
     kept = store or FakeStore()
 
     def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
@@ -104,7 +104,7 @@ async def leads(master: Master, epoch: int) -> None:
 
 
 async def follows(master: Master) -> None:
-    """Wait until `master` leads no more."""
+    """Wait until `master` follows."""
     await eventually(lambda: _epoch(master) == 0, what="following")
 
 

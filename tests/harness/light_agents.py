@@ -1,9 +1,9 @@
-"""Many agents in one process that run nothing; a program for benchmarks.
+"""Many agents in one process that run no tasks; a program for benchmarks.
 
     python -m tests.harness.light_agents MASTER FIRST COUNT
 
-Each speaks the agent protocol over a connection of its own, says that every task it is given
-runs, lists its tasks when it registers again, and waits between tries as a real agent does.
+Each has its own connection, reports every launched task as running, lists its tasks when it
+re-registers, and backs off as a real agent does.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from croupier.v1 import framework_pb2, resources_pb2, task_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 
 CPUS, MEM_MIB = 16, 65_536
-# As those of croupier.agent.link.
+# The timeouts of a real agent.
 JOIN_S = 20.0
 FIRST_S, CAP_S = 0.2, 10.0
 
 
 class LightAgent:
-    """One of them."""
+    """An agent that runs no tasks."""
 
     def __init__(self, master: Address, number: int) -> None:
         self._master, self._name = master, f"light{number}"
@@ -41,7 +41,7 @@ class LightAgent:
         self._epoch = 0
 
     async def run(self) -> None:
-        """Stay connected for ever."""
+        """Stay connected until cancelled."""
         while True:
             channel = make_channel(self._master)
             self._outbox = Outbox(10_000)

@@ -1,4 +1,4 @@
-"""Real masters in this process, and raw peers that may break every rule."""
+"""Real masters in this process, and raw peers that may break the protocol."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ DEADLINE_S = 10.0
 
 
 class StreamEnded(AssertionError):
-    """The stream ended before what was waited for; says how."""
+    """The stream ended before the expected message; names its status."""
 
 
 async def read_batch(stream: Any) -> Any:
-    """The next message of a stream.
+    """Return the next message of a stream.
 
     Raises:
         StreamEnded: if there is none.
@@ -45,7 +45,7 @@ async def read_batch(stream: Any) -> Any:
 
 @asynccontextmanager
 async def running_master(**options: Any) -> AsyncIterator[Master]:
-    """A master on free ports, in memory unless told otherwise; `limits` are of its sessions."""
+    """Run a master on free ports, by default in memory; `limits` are of its sessions."""
     limits: SessionLimits | None = options.pop("limits", None)
     options = {"store": StoreChoice(None), **options}
     config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, **options)
@@ -53,14 +53,14 @@ async def running_master(**options: Any) -> AsyncIterator[Master]:
     try:
         await master.start()
         yield master
-        # Whatever a test did, conservation holds in the end.
+        # Invariants hold at the end of every test.
         await master.driver.read(State.check)
     finally:
         await master.stop()
 
 
 class RawFramework:
-    """A framework's stream without any of the SDK's manners."""
+    """A framework's stream without the SDK."""
 
     def __init__(self, address: Address) -> None:
         self._channel = make_channel(address)
@@ -81,7 +81,7 @@ class RawFramework:
         request = framework_pb2.FrameworkServiceConnectRequest(
             calls=calls, verdicts_seen=verdicts_seen
         )
-        # Not `wait_for`: on Python 3.11 it loses a cancellation that comes as the write ends.
+        # On Python 3.11 `wait_for` loses a cancellation that comes as the write ends.
         async with asyncio.timeout(DEADLINE_S):
             await self._stream.write(request)
 
@@ -110,7 +110,7 @@ class RawFramework:
                 return verdict
 
     async def next(self, kind: str) -> framework_pb2.Event:
-        """The next event of this kind; others that come first are kept for later."""
+        """Return the next event of this kind; earlier events of other kinds are queued."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for index, event in enumerate(self._events):
@@ -121,17 +121,17 @@ class RawFramework:
                 self._events.extend(events)
 
     async def offer(self) -> framework_pb2.Offer:
-        """The next offer."""
+        """Return the next offer."""
         return (await self.next("offers")).offers.offers[0]
 
     async def ended(self) -> tuple[Any, str]:
-        """The gRPC status of the stream, once it has ended."""
+        """Wait for the end of the stream and return its gRPC status."""
         async with asyncio.timeout(DEADLINE_S):
             return await self._stream.code(), await self._stream.details()
 
 
 class RawAgent:
-    """An agent's stream that runs nothing."""
+    """An agent's stream without an agent: it runs no tasks."""
 
     def __init__(self, address: Address) -> None:
         self._channel = make_channel(address)
@@ -150,7 +150,7 @@ class RawAgent:
 
     async def send(self, *reports: agent_pb2.Report) -> None:
         request = agent_pb2.AgentServiceConnectRequest(reports=reports)
-        # Not `wait_for`: on Python 3.11 it loses a cancellation that comes as the write ends.
+        # On Python 3.11 `wait_for` loses a cancellation that comes as the write ends.
         async with asyncio.timeout(DEADLINE_S):
             await self._stream.write(request)
 
@@ -165,7 +165,7 @@ class RawAgent:
 
     @property
     def claim(self) -> dict[str, Any]:
-        """The fields of REGISTER by which an agent says what it has heard of masters."""
+        """The fields of REGISTER that state the masters an agent has heard."""
         heard = self.heard
         return {
             "agent_id": self.agent_id,
@@ -175,7 +175,7 @@ class RawAgent:
         }
 
     async def next(self, kind: str) -> agent_pb2.Order:
-        """The next order of this kind; others that come first are kept for later."""
+        """Return the next order of this kind; earlier orders of other kinds are queued."""
         async with asyncio.timeout(DEADLINE_S):
             while True:
                 for index, order in enumerate(self._orders):

@@ -1,4 +1,4 @@
-"""Messages as the master's core gets them, in tests without a loop."""
+"""Conversion of peers' messages to events, in tests without an event loop."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def call_from_wire(session: SessionId, wire: framework_pb2.Call) -> FrameworkCalled:
-    """A call, read without giving way to anything."""
+    """Convert a call without giving way to other tasks."""
     return _at_once(from_framework.call_from_wire(session, wire))
 
 
 def report_from_wire(session: SessionId, wire: agent_pb2.Report) -> Event:
-    """A report, read without giving way to anything."""
+    """Convert a report without giving way to other tasks."""
     return _at_once(from_agent.report_from_wire(session, wire))
 
 

@@ -1,4 +1,4 @@
-"""Prometheus' own judge of metrics, `promtool check metrics`."""
+"""The check of metrics by Prometheus, `promtool check metrics`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from tests.harness.debian import program
 
 
 def check_metrics(text: str) -> None:
-    """Let promtool read `text`, what `/metrics` answers.
+    """Check `text`, a response of `/metrics`, with promtool.
 
     Raises:
-        AssertionError: if promtool finds fault with it; holds what promtool says.
+        AssertionError: if promtool reports a fault; holds its output.
     """
     done = subprocess.run(
         [str(program("promtool", "prometheus")), "check", "metrics"],

@@ -1,4 +1,4 @@
-"""A master that does what a test says: it takes agents in, gives orders, writes down reports."""
+"""A scripted master: it registers agents, sends orders and records reports."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ class ScriptedMaster(AgentServiceServicer):
     """Listens on a free port of loopback.
 
     Attributes:
-        acknowledges: whether each update is acknowledged as it comes in.
-        is_silent: whether an agent that registers is left without an answer.
-        takes_health: whether it says that it knows reports of health.
-        heartbeat_ms: what agents are told; the master itself beats only if asked to.
-        sessions: all there were, oldest first.
-        epoch: of this master, as it says in each message.
-        statuses: all updates reported in sessions, in order, with repetitions.
+        acknowledges: whether it acknowledges each update at once.
+        is_silent: whether it leaves REGISTER unanswered.
+        takes_health: whether it announces that it takes health reports.
+        heartbeat_ms: announced to agents; the master itself sends heartbeats only on demand.
+        sessions: all sessions, oldest first.
+        epoch: of this master, in each message.
+        statuses: all updates in the order of arrival, repeated ones included.
     """
 
     def __init__(self) -> None:
@@ -82,11 +82,11 @@ class ScriptedMaster(AgentServiceServicer):
 
     @property
     def session(self) -> Session:
-        """The newest."""
+        """The newest session."""
         return self.sessions[-1]
 
     async def agent(self, sessions: int = 1) -> Session:
-        """Wait until an agent has registered for the so-manieth time."""
+        """Wait until agents have registered `sessions` times."""
 
         def registered() -> bool:
             return len(self.sessions) >= sessions and self.sessions[-1].register is not None
@@ -99,7 +99,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.session.orders.put_nowait(list(orders))
 
     def launch(self, *tasks: TaskInfo, framework_id: FrameworkId = F) -> None:
-        """Order tasks to be run."""
+        """Send orders to launch tasks."""
         self.order(
             *(
                 pb.Order(launch=pb.LaunchTask(framework_id=framework_id, task=task_to_wire(task)))
@@ -108,14 +108,14 @@ class ScriptedMaster(AgentServiceServicer):
         )
 
     def kill(self, task_id: str, grace_ms: int | None = None, **more: Any) -> None:
-        """Order a task to be ended."""
+        """Send an order to kill a task."""
         kill = pb.KillTask(framework_id=F, task_id=task_id, **more)
         if grace_ms is not None:
             kill.kill_policy.grace_ms = grace_ms
         self.order(pb.Order(kill=kill))
 
     def acknowledge(self, task_id: str, sequence: int, framework_id: str = F) -> None:
-        """Say that updates have arrived."""
+        """Acknowledge an update."""
         self.order(_acknowledgement(framework_id, task_id, sequence))
 
     def hang_up(self, error: CroupierError | None = None) -> None:
@@ -125,25 +125,25 @@ class ScriptedMaster(AgentServiceServicer):
         self.session.orders.put_nowait(None)
 
     def of(self, task_id: str) -> list[task_pb2.TaskStatus]:
-        """The updates of one task, without repetitions, by number."""
+        """Return the updates of one task, without repeated ones, by sequence."""
         found = {s.sequence: s for s in self.statuses if s.task_id == task_id}
         return [found[number] for number in sorted(found)]
 
     def states(self, task_id: str) -> list[TaskState]:
-        """The states that one task went through."""
+        """Return the states that one task went through."""
         return [TaskState(status.state) for status in self.of(task_id)]
 
     def health(self) -> list[pb.AgentHealth]:
-        """The reports of health in the newest session, in order."""
+        """Return the health reports of the newest session, in order."""
         reports = self.session.reports
         return [each.health for each in reports if each.HasField("health")]
 
     def refused(self) -> dict[str, str]:
-        """Why launches of the newest session were refused, by task."""
+        """Return why launches of the newest session were refused, by task."""
         return {one.task_id: one.message for health in self.health() for one in health.refused}
 
     async def state(self, task_id: str, state: TaskState, timeout_s: float = 15.0) -> Any:
-        """Wait for a task to be in `state`; the update that says so."""
+        """Wait until a task is in `state`, and return that update."""
         await eventually(
             lambda: state in self.states(task_id),
             timeout_s,
@@ -151,7 +151,7 @@ class ScriptedMaster(AgentServiceServicer):
         )
         return next(s for s in self.of(task_id) if TaskState(s.state) is state)
 
-    # A coroutine that writes is the other shape of handler that grpc.aio takes.
+    # grpc.aio also accepts a coroutine that writes; the generated type does not know it.
     async def Connect(  # type: ignore[override]  # noqa: N802 - as in the contract
         self,
         request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],
@@ -225,17 +225,17 @@ class ScriptedMaster(AgentServiceServicer):
 
 
 def beat() -> pb.Order:
-    """The master's heartbeat."""
+    """Return a heartbeat of the master."""
     return pb.Order(heartbeat=framework_pb2.Heartbeat())
 
 
 def resend(framework_id: str = F) -> pb.Order:
-    """The framework is back."""
+    """Return an order to resend the updates of a framework."""
     return pb.Order(resend=pb.ResendUpdates(framework_id=framework_id))
 
 
 def shell(task_id: str, line: str, resources: str = "cpus:0.1;mem:16", **more: Any) -> TaskInfo:
-    """A task that runs a shell line; `more` goes to TaskInfo, or to Command."""
+    """Make a task that runs a shell line; `more` goes to TaskInfo or to Command."""
     command = _of_command(more)
     return TaskInfo(
         TaskId(task_id), Command(shell=line, **command), Resources.parse(resources), **more
@@ -243,7 +243,7 @@ def shell(task_id: str, line: str, resources: str = "cpus:0.1;mem:16", **more: A
 
 
 def program(task_id: str, *argv: str, resources: str = "cpus:0.1;mem:16", **more: Any) -> TaskInfo:
-    """A task that runs a program; `more` goes to TaskInfo, or to Command."""
+    """Make a task that runs a program; `more` goes to TaskInfo or to Command."""
     command = _of_command(more)
     return TaskInfo(
         TaskId(task_id), Command(argv=argv, **command), Resources.parse(resources), **more

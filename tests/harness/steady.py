@@ -1,4 +1,4 @@
-"""A framework that always wants more of the same, for tests of fairness."""
+"""A framework with endless demand for one shape, for tests of fairness."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Steady(Framework):
 
 
 class Subscriber(Protocol):
-    """A framework that tells when it is subscribed."""
+    """A framework with an event for its subscription."""
 
     subscribed: asyncio.Event
 
@@ -53,7 +53,7 @@ class Subscriber(Protocol):
         """Run until stopped."""
 
     async def stop(self, *, teardown: bool = False) -> None:
-        """End."""
+        """End the framework."""
 
 
 AtWork = TypeVar("AtWork", bound=Subscriber)
@@ -61,7 +61,7 @@ AtWork = TypeVar("AtWork", bound=Subscriber)
 
 @asynccontextmanager
 async def at_work(framework: AtWork) -> AsyncIterator[AtWork]:
-    """Run a framework; tear it down in the end."""
+    """Run a framework, and tear it down at the end."""
     running = asyncio.create_task(framework.run())
     try:
         waiting = asyncio.create_task(framework.subscribed.wait())

@@ -1,4 +1,4 @@
-"""The agent protocol over real gRPC, kept and broken."""
+"""The agent protocol over real gRPC: valid and invalid use."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.integration.master.test_frameworks import launch, make_task
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"resources": resources_pb2.Resources()}, "no resources"),
         ({"resources": resources_pb2.Resources(cpus_milli=-1)}, "negative"),
@@ -26,27 +26,29 @@ from tests.integration.master.test_frameworks import launch, make_task
         ({"attributes": [resources_pb2.Attribute(name="", text="x")]}, "not the name"),
     ],
 )
-async def test_a_bad_registration_is_refused_by_name(fields: dict[str, object], said: str) -> None:
+async def test_invalid_registration_is_refused_with_the_field(
+    fields: dict[str, object], expected: str
+) -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         with pytest.raises(StreamEnded):
             await agent.register(**fields)  # type: ignore[arg-type]
-        assert said in await agent._stream.details()
+        assert expected in await agent._stream.details()
         assert await agent._stream.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
-async def test_reports_before_registration_end_the_stream() -> None:
+async def test_report_before_register_ends_the_stream() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.send(pb.Report(updates=pb.StatusUpdates()))
         assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
 
 
-async def test_an_update_for_another_agent_ends_the_stream() -> None:
+async def test_update_for_another_agent_ends_the_stream() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.register()
         status = task_pb2.TaskStatus(
             framework_id="f",
             task_id="t",
-            agent_id="somebody",
+            agent_id="another",
             sequence=1,
             state=task_pb2.TASK_FINISHED,
             source=task_pb2.SOURCE_AGENT,
@@ -55,7 +57,7 @@ async def test_an_update_for_another_agent_ends_the_stream() -> None:
         assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_PROTOCOL
 
 
-async def test_a_number_that_only_a_master_says_does_not_end_the_master() -> None:
+async def test_field_reserved_for_the_master_is_dropped_from_an_update() -> None:
     async with (
         running_master() as master,
         RawFramework(master.address) as framework,
@@ -76,12 +78,12 @@ async def test_a_number_that_only_a_master_says_does_not_end_the_master() -> Non
             decided_in_ms=2**64 - 1,
         )
         await agent.send(pb.Report(updates=pb.StatusUpdates(statuses=[status])))
-        told = (await framework.next("update")).update.statuses[0]
-        assert told.state == task_pb2.TASK_FINISHED
-        assert not told.HasField("decided_in_ms")
+        update = (await framework.next("update")).update.statuses[0]
+        assert update.state == task_pb2.TASK_FINISHED
+        assert not update.HasField("decided_in_ms")
 
 
-async def test_an_agent_that_vanishes_loses_its_offers_and_then_its_tasks() -> None:
+async def test_offers_of_a_lost_agent_are_rescinded_and_its_tasks_unreachable() -> None:
     async with (
         running_master(heartbeat=0.1, agent_timeout=0.5) as master,
         RawFramework(master.address) as framework,
@@ -102,7 +104,7 @@ async def test_an_agent_that_vanishes_loses_its_offers_and_then_its_tasks() -> N
         assert (await framework.next("failure")).failure.agent_id == agent.agent_id
 
 
-async def test_identity_survives_a_restart_of_the_master(tmp_path: Path) -> None:
+async def test_ids_survive_a_master_restart(tmp_path: Path) -> None:
     store = StoreChoice(tmp_path / "master.db")
     async with running_master(store=store) as master:
         async with RawAgent(master.address) as agent, RawFramework(master.address) as framework:
@@ -123,12 +125,12 @@ async def test_identity_survives_a_restart_of_the_master(tmp_path: Path) -> None
         async with RawFramework(master.address) as gone:
             with pytest.raises(StreamEnded):
                 await gone.subscribe(framework_id=removed_id)
-        # Ids that were given before are not given again.
+        # Ids are never reused.
         async with RawFramework(master.address) as new:
             assert (await new.subscribe()).framework_id not in (framework_id, removed_id)
 
 
-async def test_a_master_without_memory_takes_back_agents_with_their_tasks() -> None:
+async def test_new_master_adopts_the_tasks_of_registering_agents() -> None:
     status = task_pb2.TaskStatus(
         framework_id="f1",
         task_id="t1",
@@ -148,11 +150,11 @@ async def test_a_master_without_memory_takes_back_agents_with_their_tasks() -> N
         offer = await framework.offer()
         assert offer.resources.cpus_milli == 3000
         await framework.call(reconcile=framework_pb2.Reconcile())
-        told = (await framework.next("update")).update.statuses[0]
-        assert (told.task_id, told.state) == ("t1", task_pb2.TASK_RUNNING)
+        update = (await framework.next("update")).update.statuses[0]
+        assert (update.task_id, update.state) == ("t1", task_pb2.TASK_RUNNING)
 
 
-async def test_the_agents_stream_is_given_up_when_it_is_silent() -> None:
+async def test_silent_agent_becomes_unreachable() -> None:
     async with (
         running_master(heartbeat=0.1, agent_timeout=0.3) as master,
         RawAgent(master.address) as agent,

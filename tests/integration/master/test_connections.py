@@ -1,4 +1,4 @@
-"""Peers that connect and say nothing, and too many of them."""
+"""Peers that connect without a first call, and too many connections."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ SOON = SessionLimits(first_call_s=0.2)
 
 
 async def refusal_of(peer: RawFramework | RawAgent) -> str:
-    """Why the master ends the stream: in it, or by its status if that came first."""
+    """Return why the master ends the stream: from its last message or its status."""
     try:
         return (await peer.next("error")).error.message
     except StreamEnded as ended:
         return str(ended)
 
 
-@pytest.mark.parametrize("says_anything", [False, True])
-async def test_a_framework_without_a_first_call_is_cut_off(says_anything: bool) -> None:
+@pytest.mark.parametrize("sends_heartbeat", [False, True])
+async def test_framework_without_a_first_call_is_disconnected(sends_heartbeat: bool) -> None:
     async with running_master(limits=SOON) as master, RawFramework(master.address) as framework:
-        if says_anything:
+        if sends_heartbeat:
             await framework.send(framework_pb2.Call(heartbeat=framework_pb2.Heartbeat()))
         error = (await framework.next("error")).error
         assert error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
@@ -35,14 +35,14 @@ async def test_a_framework_without_a_first_call_is_cut_off(says_anything: bool) 
         assert (await framework.ended())[0] is grpc.StatusCode.UNAVAILABLE
 
 
-async def test_an_agent_without_a_first_call_is_cut_off() -> None:
+async def test_agent_without_a_first_call_is_disconnected() -> None:
     async with running_master(limits=SOON) as master, RawAgent(master.address) as agent:
         await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))
         error = (await agent.next("error")).error
         assert error.code == framework_pb2.ERROR_CODE_UNAVAILABLE
 
 
-async def test_peers_that_introduced_themselves_may_be_silent() -> None:
+async def test_subscribed_and_registered_peers_may_be_silent() -> None:
     async with (
         running_master(limits=SOON) as master,
         RawFramework(master.address) as framework,
@@ -55,7 +55,7 @@ async def test_peers_that_introduced_themselves_may_be_silent() -> None:
 
 
 @pytest.mark.parametrize("limits", [SessionLimits(most=2), SessionLimits(most_per_host=2)])
-async def test_sessions_beyond_the_most_are_refused_until_one_ends(limits: SessionLimits) -> None:
+async def test_session_above_the_limit_is_refused_until_one_ends(limits: SessionLimits) -> None:
     async with running_master(limits=limits) as master, RawFramework(master.address) as framework:
         await framework.subscribe()
         async with RawAgent(master.address) as agent:
@@ -71,7 +71,7 @@ async def test_sessions_beyond_the_most_are_refused_until_one_ends(limits: Sessi
         await eventually(is_taken, 5)
 
 
-async def test_connections_beyond_the_most_are_hung_up_on() -> None:
+async def test_connection_above_the_limit_is_closed() -> None:
     server = make_server(most_connections=2)
     port = bind(server, ANY_PORT)
     await server.start()
@@ -81,7 +81,7 @@ async def test_connections_beyond_the_most_are_hung_up_on() -> None:
             reader, writer = await asyncio.open_connection("127.0.0.1", port)
             writers.append(writer)
             async with asyncio.timeout(5):
-                # A server's SETTINGS, or nothing.
+                # The server sends SETTINGS, or closes the connection.
                 assert bool(await reader.read(1)) == taken
     finally:
         for writer in writers:

@@ -1,4 +1,4 @@
-"""The framework protocol over real gRPC, kept and broken."""
+"""The framework protocol over real gRPC: valid and invalid use."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ async def test_the_first_call_must_be_subscribe() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "expected"),
     [
         ({"roles": []}, "at least one role"),
         ({"roles": ["a", "b", "a"]}, "'a' is given twice"),
@@ -74,16 +74,18 @@ async def test_the_first_call_must_be_subscribe() -> None:
         ({"failover_timeout_ms": 2**63}, "failover timeout"),
     ],
 )
-async def test_a_bad_subscribe_is_refused_by_name(fields: dict[str, object], said: str) -> None:
+async def test_invalid_subscribe_is_refused_with_the_field(
+    fields: dict[str, object], expected: str
+) -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         with pytest.raises(StreamEnded):
             await framework.subscribe(**fields)
         code, details = await framework.ended()
         assert code is grpc.StatusCode.INVALID_ARGUMENT
-        assert said in details
+        assert expected in details
 
 
-async def test_a_second_subscribe_ends_the_stream() -> None:
+async def test_second_subscribe_ends_the_stream() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.subscribe()
         await framework.send(
@@ -96,7 +98,7 @@ async def test_a_second_subscribe_ends_the_stream() -> None:
         assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
 
 
-async def test_bad_calls_have_verdicts_and_the_stream_stays_up() -> None:
+async def test_invalid_calls_get_verdicts_and_the_stream_stays_open() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.subscribe()
         negative = resources_pb2.Resources(cpus_milli=-5)
@@ -130,7 +132,7 @@ async def test_bad_calls_have_verdicts_and_the_stream_stays_up() -> None:
         assert not (await framework.call(suppress=pb.Suppress())).HasField("error")
 
 
-async def test_an_oversize_call_is_refused_and_the_stream_stays_up() -> None:
+async def test_oversize_call_is_refused_and_the_stream_stays_open() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         assert (await framework.subscribe()).max_message_bytes == 1024 * 1024
         huge = make_task("t1")
@@ -141,14 +143,14 @@ async def test_an_oversize_call_is_refused_and_the_stream_stays_up() -> None:
         assert not (await framework.call(revive=pb.Revive())).HasField("error")
 
 
-async def test_a_call_without_a_number_ends_the_stream() -> None:
+async def test_call_without_a_sequence_number_ends_the_stream() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.subscribe()
         await framework.send(pb.Call(suppress=pb.Suppress()))
         assert (await framework.next("error")).error.code == pb.ERROR_CODE_PROTOCOL
 
 
-async def test_a_call_that_is_sent_again_is_answered_again_and_not_done_again() -> None:
+async def test_resent_call_gets_the_same_verdict_and_is_not_repeated() -> None:
     async with (
         running_master() as master,
         RawAgent(master.address) as agent,
@@ -167,31 +169,31 @@ async def test_a_call_that_is_sent_again_is_answered_again_and_not_done_again() 
         assert offers == 1
 
 
-async def test_another_frameworks_offers_and_tasks_cannot_be_touched() -> None:
+async def test_offers_and_tasks_of_another_framework_are_refused() -> None:
     async with (
         running_master() as master,
         RawAgent(master.address) as agent,
         RawFramework(master.address) as owner,
-        RawFramework(master.address) as thief,
+        RawFramework(master.address) as other,
     ):
         await agent.register()
         await owner.subscribe()
         offer = await owner.offer()
-        await thief.subscribe()
+        await other.subscribe()
         for call in (
             {"accept": launch([offer.offer_id], make_task("t1"))},
             {"decline": pb.Decline(offer_ids=[offer.offer_id])},
         ):
-            verdict = await thief.call(**call)
+            verdict = await other.call(**call)
             assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
         assert not (await owner.call(accept=launch([offer.offer_id], make_task("t1")))).HasField(
             "error"
         )
-        verdict = await thief.call(kill=pb.Kill(task_id="t1"))
+        verdict = await other.call(kill=pb.Kill(task_id="t1"))
         assert verdict.error.code == pb.ERROR_CODE_NOT_FOUND
 
 
-async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> None:
+async def test_invalid_offer_list_fails_the_accept_and_returns_its_resources() -> None:
     async with (
         running_master() as master,
         RawAgent(master.address) as one,
@@ -201,12 +203,12 @@ async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> No
         await one.register()
         await two.register()
         await framework.subscribe()
-        spoils: list[Callable[[list[str]], list[str]]] = [
+        invalid: list[Callable[[list[str]], list[str]]] = [
             lambda ids: [ids[0], ids[0]],
             lambda ids: [ids[0], ids[1]],
             lambda ids: [ids[0], "nope"],
         ]
-        for make_ids in spoils:
+        for make_ids in invalid:
             ids = [(await framework.offer()).offer_id, (await framework.offer()).offer_id]
             verdict = await framework.call(accept=launch(make_ids(ids), make_task("t1")))
             assert verdict.HasField("error")
@@ -217,7 +219,7 @@ async def test_bad_offer_lists_spoil_the_accept_and_return_its_resources() -> No
             )
 
 
-async def test_a_framework_that_reads_nothing_is_cut_off() -> None:
+async def test_framework_that_does_not_read_is_disconnected() -> None:
     async with running_master() as master, RawFramework(master.address) as framework:
         await framework.subscribe()
         ids = [f"unknown-task-{number}" for number in range(10_000)]
@@ -242,7 +244,7 @@ async def test_the_newest_session_wins() -> None:
         assert (await older.next("error")).error.code == pb.ERROR_CODE_FAILED_OVER
 
 
-async def test_a_torn_down_framework_cannot_come_back() -> None:
+async def test_torn_down_framework_cannot_resubscribe() -> None:
     async with running_master() as master:
         async with RawFramework(master.address) as framework:
             framework_id = (await framework.subscribe()).framework_id

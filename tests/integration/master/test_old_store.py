@@ -1,4 +1,4 @@
-"""A store that is lost, or put back as an older copy: refused before anything is launched."""
+"""A store that is lost or restored from an older copy is refused before any launch."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class Scene:
         self.task: pb.AgentTask | None = None
 
     def put_back(self, source: Path) -> None:
-        """The database and its log, as an operator restores them: the marker stays."""
+        """Restore the database and its log as an operator would; the marker file stays."""
         for name in ("master.db", "master.db-wal"):
             (self.path.parent / name).unlink(missing_ok=True)
             if (source / name).exists():
                 shutil.copy(source / name, self.path.parent / name)
 
     async def live(self) -> None:
-        """A task is accepted, the file is copied, and the task ends and is acknowledged."""
+        """Launch a task, copy the database, then end the task and acknowledge the end."""
         async with running_master(store=self.store) as master:
             agent, framework = RawAgent(master.address), RawFramework(master.address)
             async with agent, framework:
@@ -76,14 +76,14 @@ class Scene:
         )
 
     async def ends(self, **options: Any) -> str:
-        """Start a master, have the agent return, and say by what error the master ends."""
+        """Start a master, let the agent re-register, and return the error that ends the master."""
         master = Master(MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=self.store, **options))
         try:
             await master.start()
             async with RawAgent(master.address) as agent:
                 with suppress(StreamEnded):
                     await agent.register(**self.claim)
-                    raise AssertionError("the agent was taken in")
+                    raise AssertionError("the agent was registered")
                 orders = [order.WhichOneof("order") for order in agent._orders]
                 assert "launch" not in orders
             await asyncio.wait_for(master.run(asyncio.Event()), 10)
@@ -91,10 +91,10 @@ class Scene:
             return str(error)
         finally:
             await master.stop()
-        raise AssertionError("the master goes on")
+        raise AssertionError("the master did not end")
 
 
-async def test_an_older_copy_is_refused_when_an_agent_knows_better(tmp_path: Path) -> None:
+async def test_old_copy_is_refused_when_an_agent_knows_a_newer_commit(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.live()
     newest = tmp_path / "newest"
@@ -102,11 +102,11 @@ async def test_an_older_copy_is_refused_when_an_agent_knows_better(tmp_path: Pat
     for file in tmp_path.glob("master.db*"):
         shutil.copy(file, newest)
     scene.put_back(scene.copy)
-    said = await scene.ends()
-    assert f"{scene.path} is an old copy: an agent knows commit" in said
-    assert "--recover=old-store" in said
-    assert len(said.splitlines()) == 1
-    # It is remembered beside the file: the next master does not wait for an agent.
+    error = await scene.ends()
+    assert f"{scene.path} is an old copy: an agent knows commit" in error
+    assert "--recover=old-store" in error
+    assert len(error.splitlines()) == 1
+    # The marker file remembers it: the next master does not wait for an agent.
     with pytest.raises(InvalidRequest, match="is an old copy: the file that names its cluster"):
         async with running_master(store=scene.store):
             pass
@@ -115,7 +115,7 @@ async def test_an_older_copy_is_refused_when_an_agent_knows_better(tmp_path: Pat
         await agent.register(**scene.claim)
 
 
-async def test_an_older_copy_is_gone_on_with_on_purpose(tmp_path: Path) -> None:
+async def test_old_copy_is_accepted_with_recover_old_store(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.live()
     scene.put_back(scene.copy)
@@ -129,19 +129,19 @@ async def test_an_older_copy_is_gone_on_with_on_purpose(tmp_path: Path) -> None:
             assert agent.heard.position.generation == 1
             assert agent.heard.master_epoch > scene.claim["master_epoch"]
             await framework.subscribe(framework_id=scene.framework_id)
-            told = (await framework.next("update")).update.statuses
-            # It has run, as the agent knows and this store does not: it does not run again.
-            assert [(s.task_id, s.state) for s in told] == [("t1", task_pb2.TASK_GONE)]
+            updates = (await framework.next("update")).update.statuses
+            # The agent knows that it has run and the store does not; it is not launched again.
+            assert [(s.task_id, s.state) for s in updates] == [("t1", task_pb2.TASK_GONE)]
             assert not [o for o in agent._orders if o.WhichOneof("order") == "launch"]
             claim = agent.claim
-    # From now on this is the store: no flag is needed any more.
+    # The copy is now the store of the cluster: no flag is needed.
     async with running_master(store=scene.store) as master:
         for known in (claim, scene.claim):
             async with RawAgent(master.address) as agent:
                 await agent.register(**known)
 
 
-async def test_no_new_cluster_begins_in_silence_where_there_was_one(tmp_path: Path) -> None:
+async def test_missing_store_is_refused_without_recover_new_cluster(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     await scene.live()
     for file in (scene.path, tmp_path / "master.db-wal"):
@@ -163,7 +163,7 @@ async def test_no_new_cluster_begins_in_silence_where_there_was_one(tmp_path: Pa
 
 
 @pytest.mark.parametrize("name", ["master.db", "master.db-wal"])
-async def test_a_database_that_is_removed_under_its_master_ends_it(
+async def test_removed_database_ends_the_master_at_the_next_write(
     tmp_path: Path, name: str
 ) -> None:
     store = StoreChoice(tmp_path / "master.db")
@@ -180,7 +180,7 @@ async def test_a_database_that_is_removed_under_its_master_ends_it(
         await master.stop()
 
 
-async def test_a_removed_database_is_noticed_though_nothing_is_written(
+async def test_removed_database_ends_the_master_without_a_write(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("croupier.master.term.CHECK_STORE_S", 0.05)
@@ -195,7 +195,7 @@ async def test_a_removed_database_is_noticed_though_nothing_is_written(
         await master.stop()
 
 
-async def test_no_log_holds_the_secret_of_the_cluster(
+async def test_logs_do_not_contain_the_cluster_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     store, log = StoreChoice(tmp_path / "master.db"), tmp_path / "events.log"
@@ -210,6 +210,6 @@ async def test_no_log_holds_the_secret_of_the_cluster(
     kept.close()
     known = json.loads(row[0])["secret"]
     assert len(known) == 64
-    told = "".join(file.read_text() for file in tmp_path.glob("events.log*"))
-    assert "registry" in told
-    assert known not in told + capsys.readouterr().out
+    logged = "".join(file.read_text() for file in tmp_path.glob("events.log*"))
+    assert "registry" in logged
+    assert known not in logged + capsys.readouterr().out

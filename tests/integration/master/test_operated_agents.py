@@ -19,7 +19,7 @@ from tests.integration.master.test_operators import refused
 
 
 def killed(framework: RawFramework, agent: RawAgent) -> agent_pb2.Report:
-    """The agent's word that `t1` was killed."""
+    """Return the report that `t1` was killed."""
     status = task_pb2.TaskStatus(
         framework_id=framework.framework_id,
         task_id="t1",
@@ -33,7 +33,7 @@ def killed(framework: RawFramework, agent: RawAgent) -> agent_pb2.Report:
 
 
 async def launched(framework: RawFramework, agent: RawAgent) -> None:
-    """`t1` is on its way to the agent."""
+    """Launch `t1` on the agent."""
     unit = make_task("x").resources
     await framework.subscribe(demands=[framework_pb2.Demand(unit=unit, count=1)])
     await agent.register()
@@ -42,7 +42,7 @@ async def launched(framework: RawFramework, agent: RawAgent) -> None:
     assert not verdict.HasField("error")
 
 
-async def test_a_drain_is_answered_with_how_far_it_is_and_outlives_the_master(
+async def test_drain_reports_progress_and_survives_a_master_restart(
     tmp_path: Path,
 ) -> None:
     kept: dict[str, Any] = {"store": StoreChoice(tmp_path / "master.db")}
@@ -84,7 +84,7 @@ async def test_a_drain_is_answered_with_how_far_it_is_and_outlives_the_master(
         assert not answer.agent.HasField("drain")
 
 
-async def test_deactivated_and_offered_again() -> None:
+async def test_deactivated_agent_is_offered_again_after_reactivation() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -103,7 +103,7 @@ async def test_deactivated_and_offered_again() -> None:
         assert (await framework.offer()).agent_id == agent.agent_id
 
 
-async def test_a_gone_agent_is_turned_away_and_its_tasks_are_over() -> None:
+async def test_gone_agent_is_refused_and_its_tasks_end() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -129,7 +129,7 @@ async def test_a_gone_agent_is_turned_away_and_its_tasks_are_over() -> None:
         assert not (await operator.ListAgents(pb.ListAgentsRequest())).agents
 
 
-async def test_what_cannot_be_is_refused() -> None:
+async def test_invalid_agent_operations_are_refused() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -138,15 +138,15 @@ async def test_what_cannot_be_is_refused() -> None:
     ):
         operator = OperatorServiceStub(channel)
         drain = pb.DrainAgentRequest
-        for name in ("nobody", "", "x" * 100_000):
-            said = await refused(operator.DrainAgent(drain(agent=name)), grpc.StatusCode.NOT_FOUND)
-            assert len(said) < 500
+        for name in ("unknown", "", "x" * 100_000):
+            text = await refused(operator.DrainAgent(drain(agent=name)), grpc.StatusCode.NOT_FOUND)
+            assert len(text) < 500
         for agent in (one, two):
             await agent.register()
         invalid = grpc.StatusCode.INVALID_ARGUMENT
-        said = await refused(operator.DrainAgent(drain(agent="raw")), invalid)
-        assert one.agent_id in said
-        assert two.agent_id in said
+        text = await refused(operator.DrainAgent(drain(agent="raw")), invalid)
+        assert one.agent_id in text
+        assert two.agent_id in text
         too_long = drain(agent=one.agent_id, grace_ms=2**63)
         await refused(operator.DrainAgent(too_long), invalid)
         await operator.MarkAgentGone(pb.MarkAgentGoneRequest(agent=one.agent_id))

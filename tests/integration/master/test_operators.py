@@ -1,4 +1,4 @@
-"""What operators ask over real gRPC, and what they must not be able to break."""
+"""Requests of operators over real gRPC, valid and invalid."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ async def refused(answer: Awaitable[object], code: grpc.StatusCode) -> str:
     return refusal.value.details() or ""
 
 
-async def test_unknown_things_are_not_found_and_nothing_ends() -> None:
+async def test_unknown_ids_are_not_found() -> None:
     async with running_master() as master, make_channel(master.address) as channel:
         operator = OperatorServiceStub(channel)
         not_found = grpc.StatusCode.NOT_FOUND
-        said = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
-        assert said == "no framework 'x'"
-        said = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
-        assert said == "no task 't'"
+        text = await refused(operator.Explain(pb.ExplainRequest(framework_id="x")), not_found)
+        assert text == "no framework 'x'"
+        text = await refused(operator.KillTask(pb.KillTaskRequest(task_id="t")), not_found)
+        assert text == "no task 't'"
         assert not (await operator.ListTasks(pb.ListTasksRequest(framework_id="x"))).tasks
         assert (await operator.GetMaster(pb.GetMasterRequest())).leader
 
 
-async def test_a_task_is_seen_and_killed() -> None:
+async def test_task_is_listed_and_killed() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -75,8 +75,8 @@ async def test_a_task_is_seen_and_killed() -> None:
         )
 
 
-async def test_many_tasks_with_large_commands_are_listed() -> None:
-    """They were one message of 44 MB, which gRPC did not send."""
+async def test_many_tasks_with_large_commands_are_listed_in_pages() -> None:
+    """In one message they would be 44 MB, which gRPC does not send."""
     shell, framework_id = "x" * 400_000, FrameworkId("f")
     async with running_master() as master, make_channel(master.address) as channel:
         for number in range(110):
@@ -101,14 +101,14 @@ async def test_many_tasks_with_large_commands_are_listed() -> None:
         assert seen == 110
 
 
-async def test_a_token_that_is_none_is_an_invalid_argument() -> None:
+async def test_invalid_page_token_is_an_invalid_argument() -> None:
     async with running_master() as master, make_channel(master.address) as channel:
         answer = OperatorServiceStub(channel).ListRoles(pb.ListRolesRequest(page_token="x" * 9_999))
-        said = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
-        assert said.startswith("page_token is not one of this list")
+        text = await refused(answer, grpc.StatusCode.INVALID_ARGUMENT)
+        assert text.startswith("page_token is not one of this list")
 
 
-async def test_offers_show_what_is_left_of_their_lease() -> None:
+async def test_listed_offers_show_the_rest_of_their_lease() -> None:
     async with (
         running_master(offer_lease=30.0) as master,
         make_channel(master.address) as channel,

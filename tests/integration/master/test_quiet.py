@@ -1,4 +1,4 @@
-"""A cluster in which nothing changes does nothing."""
+"""A cluster without changes makes no allocation passes."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FRAMEWORKS, AGENTS = 100, 3
 
 
 class Decliner(Framework):
-    """Wants nothing for an hour."""
+    """Declines every offer for an hour."""
 
     async def on_offers(self, offers: list[Offer]) -> None:
         await self.decline(offers, refuse_s=3600, reason="no work")
 
 
-async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() -> None:
+async def test_declined_offers_cause_no_allocation_passes() -> None:
     async with AsyncExitStack() as stack:
         master = await stack.enter_async_context(running_master(heartbeat=0.2, agent_timeout=60))
         agents = []
@@ -47,7 +47,7 @@ async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() ->
             now = await master.driver.read(last_heard)
             return all(now[peer] > then + 1.0 for peer, then in heard.items())
 
-        # Heartbeats come and go; agents and filters stay as they are.
+        # Heartbeats change neither agents nor filters.
         await eventually(all_were_heard_again, 20)
         assert await master.driver.read(lambda state: state.allocator.passes) == passes
         assert not await master.driver.read(lambda state: state.allocator.has_dirty_agents)
@@ -59,7 +59,7 @@ async def test_a_hundred_frameworks_that_declined_everything_cost_no_passes() ->
 
 
 async def beat(agents: list[RawAgent]) -> None:
-    """Who is silent is suspected, and that is a change."""
+    """Send heartbeats: a suspected agent would be a change."""
     while True:
         for agent in agents:
             await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))

@@ -1,4 +1,4 @@
-"""An agent with many tasks registers in pages; the master takes them in at once, or not at all."""
+"""Registration in pages: the master takes all pages at once or none."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def known(state: State) -> list[str]:
     return [] if agent is None else [task_id for _, task_id in agent.tasks]
 
 
-async def test_pages_are_taken_in_with_the_last_of_them() -> None:
+async def test_pages_take_effect_with_register() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.send(page("t1", "t2"))
         await agent.send(page("t3"))
@@ -59,7 +59,7 @@ async def test_pages_are_taken_in_with_the_last_of_them() -> None:
         assert master.leadership.term().sessions.registering.used == 0
 
 
-async def test_a_missing_page_refuses_all_of_them() -> None:
+async def test_missing_page_refuses_the_registration() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         await agent.send(page("t1"), last(2, "t2"))
         error = (await agent.next("error")).error
@@ -77,7 +77,7 @@ async def test_a_missing_page_refuses_all_of_them() -> None:
         ("COMPLETE_S", 0.1, framework_pb2.ERROR_CODE_TOO_SLOW),
     ],
 )
-async def test_what_waits_for_the_last_page_is_bounded(
+async def test_pages_of_one_agent_are_bounded(
     name: str, value: float, code: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(registration, name, value)
@@ -87,7 +87,7 @@ async def test_what_waits_for_the_last_page_is_bounded(
         await eventually(lambda: not master.leadership.term().sessions.registering.used)
 
 
-async def test_all_who_register_in_pages_have_one_budget() -> None:
+async def test_pages_of_all_agents_share_one_budget() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         budget = master.leadership.term().sessions.registering
         budget.add(2**40)
@@ -96,7 +96,7 @@ async def test_all_who_register_in_pages_have_one_budget() -> None:
         await eventually(lambda: budget.used == 2**40)
 
 
-async def test_a_message_of_more_than_4_mib_ends_the_stream() -> None:
+async def test_message_above_4_mib_ends_the_stream() -> None:
     large = pb.Report(goodbye=pb.Goodbye(message="x" * 5_000_000))
     request = pb.AgentServiceConnectRequest(reports=[large])
     async with (

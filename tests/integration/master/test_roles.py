@@ -1,4 +1,4 @@
-"""Operators change roles and ask why, over real gRPC."""
+"""Role changes and explanations over real gRPC."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ async def listed(operator: OperatorServiceStub) -> dict[str, pb.RoleView]:
     return {view.role: view for view in answer.roles}
 
 
-async def test_what_is_set_is_seen_at_once_and_after_a_restart(tmp_path: Path) -> None:
+async def test_role_settings_take_effect_and_survive_a_restart(tmp_path: Path) -> None:
     options = {
         "store": StoreChoice(tmp_path / "master.db"),
         "weights": Weights.parse("ads=2,web=3"),
@@ -75,7 +75,7 @@ async def test_what_is_set_is_seen_at_once_and_after_a_restart(tmp_path: Path) -
         }
 
 
-async def test_what_is_malformed_is_refused_and_changes_nothing() -> None:
+async def test_malformed_role_changes_are_refused_and_change_nothing() -> None:
     async with running_master() as master, make_channel(master.address) as channel:
         operator = OperatorServiceStub(channel)
         good = change("good", RoleSettings(2000))
@@ -91,15 +91,15 @@ async def test_what_is_malformed_is_refused_and_changes_nothing() -> None:
             ),
             change("good"),
         ):
-            said = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
-            assert 0 < len(said) < 500
+            text = await refused(operator.UpdateRoles(update(good, bad)), INVALID)
+            assert 0 < len(text) < 500
         await refused(operator.UpdateRoles(update()), INVALID)
         many = [change(f"r{number}") for number in range(1001)]
         await refused(operator.UpdateRoles(update(*many)), INVALID)
         assert not await listed(operator)
 
 
-async def test_guarantees_and_limits_are_held_against_the_cluster() -> None:
+async def test_impossible_guarantees_and_limits_are_refused_unless_forced() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -117,15 +117,15 @@ async def test_guarantees_and_limits_are_held_against_the_cluster() -> None:
         unknown = update(change("web", RoleSettings(limit={"gpus": 5000})))
         assert "known: cpus, mem" in await refused(operator.UpdateRoles(unknown), FAILED)
         too_little = update(change("web", RoleSettings(limit={"cpus": 0})))
-        said = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
-        assert "tasks use cpus:" in said
+        text = await refused(operator.UpdateRoles(too_little), grpc.StatusCode.FAILED_PRECONDITION)
+        assert "tasks use cpus:" in text
         assert not (await listed(operator))["web"].settings.limit
         for request in (too_much, unknown, too_little):
             request.force = True
             await operator.UpdateRoles(request)
 
 
-async def test_why_a_framework_has_no_more() -> None:
+async def test_explain_names_the_limit_that_blocks_a_framework() -> None:
     async with (
         running_master() as master,
         make_channel(master.address) as channel,
@@ -139,8 +139,8 @@ async def test_why_a_framework_has_no_more() -> None:
         await framework.subscribe(roles=["ads/prod"], demands=[UNIT])
         offer = await framework.offer()
         assert offer.resources.cpus_milli == 1000
-        for asked_agent in ("", agent_id):
-            request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=asked_agent)
+        for named_agent in ("", agent_id):
+            request = pb.ExplainRequest(framework_id=framework.framework_id, agent_id=named_agent)
             answer = await operator.Explain(request)
             (reason,) = answer.reasons
             assert (reason.cause, reason.role, reason.about_role) == ("limit", "ads/prod", "ads")
@@ -155,7 +155,7 @@ async def test_why_a_framework_has_no_more() -> None:
         assert await refused(operator.Explain(request), not_found) == "no agent 'x'"
 
 
-async def test_roles_are_in_the_metrics() -> None:
+async def test_metrics_export_role_settings() -> None:
     async with running_master() as master, make_channel(master.address) as channel:
         operator = OperatorServiceStub(channel)
         settings = RoleSettings(2000, guarantee={"cpus": 1500}, limit={"mem": 1024_000})
@@ -175,7 +175,7 @@ async def test_roles_are_in_the_metrics() -> None:
 
 
 @pytest.mark.parametrize("in_pool", [True, False])
-async def test_why_not_an_agent_that_is_away(in_pool: bool) -> None:
+async def test_explain_names_a_disconnected_agent(in_pool: bool) -> None:
     options = {} if in_pool else {"agent_timeout": 0.2, "heartbeat": 0.1}
     async with (
         running_master(**options) as master,

@@ -1,4 +1,4 @@
-"""A master leads in terms, and follows in between, on the same ports."""
+"""A master leads in terms and follows in between, on the same ports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def get(master: Master, path: str) -> tuple[int, str]:
 
 
 async def refusal_of(peer: RawFramework | RawAgent) -> framework_pb2.Error:
-    """The NOT_LEADER that ends the stream of `peer`."""
+    """Return the NOT_LEADER error that ends the stream of `peer`."""
     error: framework_pb2.Error = (await peer.next("error")).error
     assert error.code == framework_pb2.ERROR_CODE_NOT_LEADER
     with pytest.raises(StreamEnded, match=r"UNAVAILABLE.*not the leader"):
@@ -54,36 +54,36 @@ async def refusal_of(peer: RawFramework | RawAgent) -> framework_pb2.Error:
     return error
 
 
-async def test_a_follower_says_who_leads() -> None:
+async def test_follower_names_the_leader() -> None:
     election = FakeElection()
     async with elected_master(election) as master, operator(master) as ask:
-        for leader, word in ((OTHER, f"{OTHER} leads"), (None, "no master leads now")):
+        for leader, text in ((OTHER, f"{OTHER} leads"), (None, "no master leads now")):
             await election.elect_other(leader)
             async with RawFramework(master.address) as framework, RawAgent(master.address) as agent:
                 assert (await refusal_of(framework)).leader == (leader or "")
-                assert (await refusal_of(agent)).message == f"not the leader; {word}"
+                assert (await refusal_of(agent)).message == f"not the leader; {text}"
             with pytest.raises(grpc.aio.AioRpcError) as refused:
                 await ask.ListAgents(pb.ListAgentsRequest())
             assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
-            assert refused.value.details() == f"not the leader; {word}"
-            told = await ask.GetMaster(pb.GetMasterRequest())
-            assert (told.leader, told.leader_address) == (False, leader or "")
-            assert await get(master, "/readyz") == (503, f"a follower; {word}\n")
+            assert refused.value.details() == f"not the leader; {text}"
+            answer = await ask.GetMaster(pb.GetMasterRequest())
+            assert (answer.leader, answer.leader_address) == (False, leader or "")
+            assert await get(master, "/readyz") == (503, f"a follower; {text}\n")
             assert (await get(master, "/healthz"))[0] == 200
         metrics = (await get(master, "/metrics"))[1]
         assert "croupier_master_leader 0.0" in metrics
         assert "croupier_agents{" not in metrics
 
 
-async def test_it_leads_when_elected_and_again_after_it_was_deposed() -> None:
+async def test_master_leads_when_elected_and_again_after_it_was_deposed() -> None:
     election = FakeElection()
     async with elected_master(election) as master, operator(master) as ask:
         for epoch in (1, 2):
             await election.elect()
             await leads(master, epoch)
-            told = await ask.GetMaster(pb.GetMasterRequest())
-            assert (told.leader, told.leader_address) == (True, str(master.address))
-            assert told.epoch == epoch
+            answer = await ask.GetMaster(pb.GetMasterRequest())
+            assert (answer.leader, answer.leader_address) == (True, str(master.address))
+            assert answer.epoch == epoch
             assert (await get(master, "/readyz"))[0] == 200
             async with RawFramework(master.address) as framework, RawAgent(master.address) as agent:
                 subscribed = await framework.subscribe()
@@ -96,7 +96,7 @@ async def test_it_leads_when_elected_and_again_after_it_was_deposed() -> None:
                 assert (await refusal_of(agent)).leader == OTHER
             await follows(master)
         async with aiohttp.ClientSession() as session:
-            # What was rendered for the last scrape serves for a second.
+            # The last scrape is cached for a second.
             async def scraped() -> bool:
                 url = f"http://{master.http_address}/metrics"
                 async with session.get(url) as response:
@@ -107,7 +107,7 @@ async def test_it_leads_when_elected_and_again_after_it_was_deposed() -> None:
         assert election.resigned >= 2
 
 
-async def test_a_new_term_says_what_it_does_not_know_yet() -> None:
+async def test_new_term_reports_missing_agents() -> None:
     election = FakeElection()
     async with elected_master(election) as master, operator(master) as ask:
         await election.elect()
@@ -118,9 +118,9 @@ async def test_a_new_term_says_what_it_does_not_know_yet() -> None:
             await follows(master)
         await election.elect()
         await leads(master, 2)
-        told = await ask.GetMaster(pb.GetMasterRequest())
-        assert told.agents_missing == 2
-        assert 0 < told.decided_in_ms <= 600_000
+        answer = await ask.GetMaster(pb.GetMasterRequest())
+        assert answer.agents_missing == 2
+        assert 0 < answer.decided_in_ms <= 600_000
         metrics = (await get(master, "/metrics"))[1]
         assert "croupier_recovery_agents 2.0" in metrics
         assert "croupier_agents_missing 2.0" in metrics
@@ -133,11 +133,11 @@ async def test_a_new_term_says_what_it_does_not_know_yet() -> None:
             assert recovery.complete_s is None
             await other.register(agent_id=names[1])
             await eventually(lambda: recovery.complete_s is not None)
-            told = await ask.GetMaster(pb.GetMasterRequest())
-            assert (told.agents_missing, told.decided_in_ms) == (0, 0)
+            answer = await ask.GetMaster(pb.GetMasterRequest())
+            assert (answer.agents_missing, answer.decided_in_ms) == (0, 0)
 
 
-async def test_every_word_to_an_agent_carries_the_epoch() -> None:
+async def test_every_message_to_an_agent_carries_the_epoch() -> None:
     election = FakeElection()
     async with elected_master(election, heartbeat=0.1) as master:
         await election.elect()
@@ -152,7 +152,7 @@ async def test_every_word_to_an_agent_carries_the_epoch() -> None:
             assert agent.epochs == {2}
 
 
-async def test_heartbeats_do_not_wait_for_the_disk() -> None:
+async def test_heartbeats_do_not_wait_for_a_commit() -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store, heartbeat=0.1) as master:
         await election.elect()
@@ -169,7 +169,7 @@ async def test_heartbeats_do_not_wait_for_the_disk() -> None:
             await subscribing
 
 
-async def test_nothing_is_said_of_what_was_decided_before_and_is_durable_after() -> None:
+async def test_batch_committed_after_the_term_ended_is_not_performed() -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
         await election.elect()
@@ -186,7 +186,7 @@ async def test_nothing_is_said_of_what_was_decided_before_and_is_durable_after()
 
 
 @pytest.mark.parametrize("failure", [FailedOver("the fence"), Unavailable("no quorum")])
-async def test_a_failed_commit_ends_the_term_and_a_new_one_begins(failure: Exception) -> None:
+async def test_failed_commit_ends_the_term_and_a_new_one_begins(failure: Exception) -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
         await election.elect()
@@ -195,14 +195,14 @@ async def test_a_failed_commit_ends_the_term_and_a_new_one_begins(failure: Excep
             store.failures.append(failure)
             with pytest.raises(StreamEnded, match="UNAVAILABLE"):
                 await framework.subscribe()
-        # The election was not lost: after it has resigned it wins at once.
+        # The election was not lost: after resigning, the master wins again at once.
         await leads(master, 2)
         assert election.resigned == 1
         async with RawFramework(master.address) as framework:
             await framework.subscribe()
 
 
-async def test_a_store_that_fails_at_the_beginning_is_asked_again() -> None:
+async def test_store_that_fails_at_the_start_of_a_term_is_retried() -> None:
     election, store = FakeElection(), FakeStore()
     store.failures += [Unavailable("no quorum"), Unavailable("no quorum")]
     async with elected_master(election, store) as master:
@@ -214,11 +214,11 @@ async def test_a_store_that_fails_at_the_beginning_is_asked_again() -> None:
 async def claim_of_another_master(
     store: FakeStore, record: MasterRecord
 ) -> tuple[MasterRecord, dict[str, Any]]:
-    """The record of a master that leads next, and what an agent says that has heard it."""
+    """Return the next master's record, and the claim of an agent that has heard that master."""
     names = Names("", "", "another")
     newer = next_record(record, store.commits, names)
-    told = Lineage(newer, lambda: store.commits + 1).position()
-    claim = {"master_epoch": told.epoch, "position": position_to_wire(told)}
+    position = Lineage(newer, lambda: store.commits + 1).position()
+    claim = {"master_epoch": position.epoch, "position": position_to_wire(position)}
     return newer, {"cluster": newer.cluster, **claim}
 
 
@@ -228,13 +228,13 @@ async def known_to(store: FakeStore) -> MasterRecord:
     return record
 
 
-async def test_an_agent_that_has_heard_a_newer_master_ends_the_term() -> None:
+async def test_agent_that_proves_a_newer_epoch_ends_the_term() -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
         await election.elect()
         await leads(master, 1)
         newer, claim = await claim_of_another_master(store, await known_to(store))
-        # As another master does that leads meanwhile.
+        # Another master leads meanwhile.
         await store.commit([newer])
         async with RawAgent(master.address) as agent:
             with pytest.raises(StreamEnded, match="UNAVAILABLE"):
@@ -242,8 +242,8 @@ async def test_an_agent_that_has_heard_a_newer_master_ends_the_term() -> None:
         await leads(master, 3)
 
 
-async def test_a_newer_master_that_the_store_does_not_know_of_ends_the_process() -> None:
-    """It is no newer master: the store is an older copy, as of a snapshot of etcd."""
+async def test_proven_commit_missing_from_the_store_ends_the_process() -> None:
+    """The store is an older copy, such as a restored snapshot of etcd."""
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
         await election.elect()
@@ -257,7 +257,7 @@ async def test_a_newer_master_that_the_store_does_not_know_of_ends_the_process()
 
 
 @pytest.mark.parametrize("epoch", [2, 3, 2**32 + 1, 2**64 - 1])
-async def test_a_claim_without_proof_ends_no_term(epoch: int) -> None:
+async def test_unproven_epoch_does_not_end_the_term(epoch: int) -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master:
         await election.elect()
@@ -270,12 +270,12 @@ async def test_a_claim_without_proof_ends_no_term(epoch: int) -> None:
                 with pytest.raises(StreamEnded, match="FAILED_PRECONDITION"):
                     await agent.register(**{**claim, "position": position})
         assert master.leadership.term().epoch == 1
-        # Whoever claims nothing is taken in as ever.
+        # An agent without a claim is registered.
         async with RawAgent(master.address) as agent:
             await agent.register(cluster=claim["cluster"], master_epoch=1)
 
 
-async def test_an_agent_of_another_cluster_is_refused_and_ends_nothing() -> None:
+async def test_agent_of_another_cluster_is_refused() -> None:
     election = FakeElection()
     async with elected_master(election) as master:
         await election.elect()
@@ -286,8 +286,8 @@ async def test_an_agent_of_another_cluster_is_refused_and_ends_nothing() -> None
         assert master.leadership.term().epoch == 1
 
 
-async def test_a_lease_that_ran_out_unnoticed_tells_nobody_anything() -> None:
-    """As after SIGSTOP: the driver runs before whoever watches the lease."""
+async def test_no_effect_is_performed_after_the_lease_expired() -> None:
+    """After a SIGSTOP the driver may run before the task that watches the lease."""
     election = FakeElection()
     async with elected_master(election) as master:
         await election.elect()
@@ -299,7 +299,7 @@ async def test_a_lease_that_ran_out_unnoticed_tells_nobody_anything() -> None:
             assert [event.WhichOneof("event") for event in framework.heard] == ["error"]
 
 
-async def test_what_cannot_be_read_ends_the_process() -> None:
+async def test_unreadable_store_ends_the_process() -> None:
     election, store = FakeElection(), FakeStore()
     store.failures.append(InvalidRequest("a record that cannot be read"))
     async with elected_master(election, store) as master:
@@ -308,7 +308,7 @@ async def test_what_cannot_be_read_ends_the_process() -> None:
             await asyncio.wait_for(master.run(asyncio.Event()), 10)
 
 
-async def test_questions_under_way_are_answered_when_the_term_ends() -> None:
+async def test_pending_questions_fail_when_the_term_ends() -> None:
     election, store = FakeElection(), FakeStore()
     async with elected_master(election, store) as master, operator(master) as ask:
         await election.elect()
@@ -326,7 +326,7 @@ async def test_questions_under_way_are_answered_when_the_term_ends() -> None:
                 await subscribing
 
 
-async def test_each_term_has_an_event_log_of_its_own(tmp_path: Path) -> None:
+async def test_each_term_begins_an_event_log(tmp_path: Path) -> None:
     election = FakeElection()
     async with elected_master(election, event_log=tmp_path / "log") as master:
         for epoch in (1, 2):
@@ -343,7 +343,7 @@ async def test_each_term_has_an_event_log_of_its_own(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("turns", range(8))
-async def test_a_term_is_ended_though_the_master_is_told_to_stop_just_then(
+async def test_term_is_ended_when_the_master_stops_at_the_same_time(
     turns: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended, really_end = [], Term.end
@@ -363,7 +363,7 @@ async def test_a_term_is_ended_though_the_master_is_told_to_stop_just_then(
     assert ended == [1]
 
 
-async def test_a_master_alone_ends_when_its_store_fails(tmp_path: Path) -> None:
+async def test_single_master_ends_when_its_store_fails(tmp_path: Path) -> None:
     config = MasterConfig(
         listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(tmp_path / "no" / "such" / "place.db")
     )

@@ -1,4 +1,4 @@
-"""The driver: decide, make durable, then tell the world; and deal at the right time."""
+"""The driver: decide, commit, then perform; allocate at once or in bursts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.harness.driven import RecordedPeers, Recorder, ended, make_driver, re
 from tests.harness.eventually import eventually
 
 
-async def test_nothing_is_told_before_it_is_durable() -> None:
+async def test_no_effect_is_performed_before_the_commit() -> None:
     recorder = Recorder()
     driver = make_driver(recorder)
     recorder.gate.clear()
@@ -32,40 +32,40 @@ async def test_nothing_is_told_before_it_is_durable() -> None:
     await driver.inbox.put(register(1))
     await driver.inbox.put(subscribe(2))
     await eventually(lambda: driver.state.frameworks)
-    assert recorder.said == []
+    assert recorder.performed == []
     recorder.gate.set()
-    await eventually(lambda: any(isinstance(said, Offered) for said in recorder.said))
-    names = [type(said).__name__ for said in recorder.said]
+    await eventually(lambda: any(isinstance(each, Offered) for each in recorder.performed))
+    names = [type(each).__name__ for each in recorder.performed]
     assert names.index("AgentRecord") < names.index("Registered")
     assert names.index("FrameworkRecord") < names.index("Subscribed")
     await ended(running)
 
 
-async def test_a_failed_commit_ends_the_driver_and_tells_nobody() -> None:
+async def test_failed_commit_ends_the_driver_without_effects() -> None:
     recorder = Recorder()
     recorder.failure = Unavailable("the disk is full")
     driver = make_driver(recorder)
     await driver.inbox.put(register(1))
     with pytest.raises(Unavailable, match="disk is full"):
         await asyncio.wait_for(driver.run(), 5)
-    assert recorder.said == []
+    assert recorder.performed == []
 
 
-async def test_a_lone_change_is_dealt_at_once_and_a_burst_in_one_pass() -> None:
+async def test_single_change_is_allocated_at_once_and_a_burst_in_one_pass() -> None:
     recorder = Recorder()
     driver = make_driver(recorder)
     for session in range(1, 51):
         await driver.inbox.put(register(session))
     await driver.inbox.put(subscribe(100))
     running = asyncio.create_task(driver.run())
-    await eventually(lambda: sum(isinstance(said, Offered) for said in recorder.said) == 50)
+    await eventually(lambda: sum(isinstance(each, Offered) for each in recorder.performed) == 50)
     assert driver.state.allocator.passes == 1
-    assert sum(isinstance(said, Registered) for said in recorder.said) == 50
-    assert sum(isinstance(said, Subscribed) for said in recorder.said) == 1
+    assert sum(isinstance(each, Registered) for each in recorder.performed) == 50
+    assert sum(isinstance(each, Subscribed) for each in recorder.performed) == 1
     await ended(running)
 
 
-async def test_answers_come_in_order_with_events() -> None:
+async def test_questions_are_answered_in_order_with_events() -> None:
     recorder = Recorder()
     driver = make_driver(recorder)
     running = asyncio.create_task(driver.run())
@@ -80,7 +80,7 @@ async def test_answers_come_in_order_with_events() -> None:
     await ended(running)
 
 
-async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
+async def test_full_inbox_blocks_writers() -> None:
     inbox: Inbox[Event] = Inbox()
     event = Heard(SessionId(1))
     for _ in range(LIMIT):
@@ -88,14 +88,14 @@ async def test_the_inbox_is_bounded_and_holds_back_who_writes() -> None:
     late = asyncio.create_task(inbox.put(event))
     await asyncio.sleep(0)
     assert not late.done()
-    # The end of a session is never held back.
+    # The end of a session never waits.
     inbox.put_now(event)
     assert len(inbox) == LIMIT + 1
     inbox.take(10)
     await asyncio.wait_for(late, 5)
 
 
-async def test_who_leads_no_more_tells_nobody() -> None:
+async def test_deposed_master_performs_no_effects() -> None:
     recorder = Recorder()
     leading = True
     state = State("m", Settings(), Allocator())
@@ -104,16 +104,16 @@ async def test_who_leads_no_more_tells_nobody() -> None:
     )
     await driver.inbox.put(register(1))
     running = asyncio.create_task(driver.run())
-    await eventually(lambda: any(isinstance(said, Registered) for said in recorder.said))
-    told = len(recorder.said)
+    await eventually(lambda: any(isinstance(each, Registered) for each in recorder.performed))
+    before = len(recorder.performed)
     leading = False
     await driver.inbox.put(subscribe(2))
     with pytest.raises(FailedOver):
         await asyncio.wait_for(running, 5)
-    assert [type(said).__name__ for said in recorder.said[told:]] == ["FrameworkRecord"]
+    assert [type(each).__name__ for each in recorder.performed[before:]] == ["FrameworkRecord"]
 
 
-async def test_a_newer_master_that_an_agent_has_heard_ends_it_before_anything_is_saved() -> None:
+async def test_newer_master_ends_the_driver_before_anything_is_saved() -> None:
     recorder = Recorder()
     driver = make_driver(recorder)
     await driver.inbox.put(subscribe(1))
@@ -121,10 +121,10 @@ async def test_a_newer_master_that_an_agent_has_heard_ends_it_before_anything_is
     await driver.inbox.put(newer)
     with pytest.raises(FailedOver, match="commit 9"):
         await asyncio.wait_for(driver.run(), 5)
-    assert recorder.said == []
+    assert recorder.performed == []
 
 
-async def test_questions_are_answered_when_it_is_closed() -> None:
+async def test_questions_fail_when_the_driver_is_closed() -> None:
     driver = make_driver(Recorder())
     asking = asyncio.create_task(driver.read(lambda _: 1))
     await eventually(lambda: len(driver.inbox))
@@ -134,7 +134,7 @@ async def test_questions_are_answered_when_it_is_closed() -> None:
             await question
 
 
-def test_a_batch_expires_deadlines_first_and_names_its_records() -> None:
+def test_batch_expires_deadlines_first_and_names_its_records() -> None:
     """The I/O-free part of the driver, as virtual time drives it."""
     state = State("m", Settings(), Allocator())
     decided: list[Event] = []

@@ -1,4 +1,4 @@
-"""Lists come in pages: each item once whatever changes, bounded work, tokens that are checked."""
+"""Lists in pages: each item once despite changes, bounded work, checked tokens."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Stopped:
-    """A clock that stands still unless the test moves it."""
+    """A clock that only the test moves."""
 
     def __init__(self) -> None:
         self.at = 0.0
@@ -45,7 +45,7 @@ class Stopped:
 
 
 class Lister:
-    """Lists what a world has, and counts what that costs."""
+    """Lists the contents of a world and counts reads."""
 
     def __init__(self, world: World) -> None:
         self.world, self.clock = world, Stopped()
@@ -102,7 +102,7 @@ def ended(world: World, framework_id: str, task_id: str, shell: str = "true") ->
     return snapshot
 
 
-async def test_a_list_comes_in_pages_in_the_order_of_ids() -> None:
+async def test_list_comes_in_pages_sorted_by_id() -> None:
     lister = with_agents(7)
     pages = ids(await lister.all(all_agents(lister.clock), 3))
     assert [len(page) for page in pages] == [3, 3, 1]
@@ -113,7 +113,7 @@ async def test_a_list_comes_in_pages_in_the_order_of_ids() -> None:
     assert await lister.all(all_offers(lister.clock)) == [[]]
 
 
-async def test_what_stays_is_listed_once_whatever_comes_and_goes() -> None:
+async def test_lasting_items_are_listed_once_despite_changes() -> None:
     lister = with_agents(40)
     listed, world = all_agents(lister.clock), lister.world
     found, token = await lister.page(listed, size=5)
@@ -133,7 +133,7 @@ async def test_what_stays_is_listed_once_whatever_comes_and_goes() -> None:
     assert names == sorted(names)
 
 
-async def test_a_task_that_ends_between_two_pages_is_listed() -> None:
+async def test_task_that_ends_between_two_pages_is_listed() -> None:
     world = World()
     agent, session = world.agent("cpus:4;mem:4GB"), world.framework()
     framework_id = world.framework_id(session)
@@ -152,7 +152,7 @@ async def test_a_task_that_ends_between_two_pages_is_listed() -> None:
     assert not token
 
 
-async def test_commands_and_labels_are_listed_for_those_who_ask() -> None:
+async def test_commands_and_labels_are_listed_on_request() -> None:
     world = World()
     info = TaskInfo(
         TaskId("t"),
@@ -170,7 +170,7 @@ async def test_commands_and_labels_are_listed_for_those_who_ask() -> None:
     assert len(view.task.labels) == 1
 
 
-async def test_pages_are_bounded_by_bytes_and_one_item_is_a_page_at_least() -> None:
+async def test_pages_are_bounded_by_bytes_and_hold_at_least_one_item() -> None:
     world = World()
     half, whole = "x" * (PAGE_BYTES // 2 - 200), "x" * (PAGE_BYTES + 1)
     for at, shell in enumerate([half, half, half, whole, "true"]):
@@ -193,7 +193,7 @@ async def test_pages_are_bounded_by_number_and_made_in_slices() -> None:
         assert lister.reads >= PAGE_ITEMS // SLICE_ITEMS
 
 
-async def test_work_on_a_page_stops_when_its_time_is_over() -> None:
+async def test_work_on_a_page_is_bounded_by_time() -> None:
     lister = with_agents(0)
 
     def slow(_: State, key: str) -> pb.AgentView:
@@ -205,7 +205,7 @@ async def test_work_on_a_page_stops_when_its_time_is_over() -> None:
     assert lister.reads == 1 + 20 // 2
 
 
-async def test_a_listing_that_was_forgotten_goes_on_where_it_was() -> None:
+async def test_evicted_listing_continues_after_its_last_key() -> None:
     lister = with_agents(10)
     listed = all_agents(lister.clock)
     first, token = await lister.page(listed, size=4)
@@ -234,13 +234,13 @@ async def test_a_listing_that_was_forgotten_goes_on_where_it_was() -> None:
         base64.urlsafe_b64encode(b"tasks/\n1\n2").decode(),
     ],
 )
-async def test_a_token_that_is_none_is_refused(token: str) -> None:
+async def test_invalid_token_is_refused(token: str) -> None:
     lister = with_agents(2)
     with pytest.raises(InvalidRequest, match="page_token"):
         await lister.page(all_agents(lister.clock), token)
 
 
-async def test_a_token_is_of_the_framework_that_was_asked_for() -> None:
+async def test_token_of_another_filter_is_refused() -> None:
     world = World()
     for at in range(3):
         ended(world, "f", f"t{at}")
@@ -250,7 +250,7 @@ async def test_a_token_is_of_the_framework_that_was_asked_for() -> None:
         await lister.page(tasks_of(FrameworkId("g"), with_commands=False), token)
 
 
-async def test_roles_are_a_tree_over_pages() -> None:
+async def test_roles_are_listed_in_tree_order_over_pages() -> None:
     world = World()
     session = world.framework("a/b", "cpus:1;mem:1GB", 1)
     world.agent("cpus:1;mem:1GB")

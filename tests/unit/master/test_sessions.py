@@ -1,4 +1,4 @@
-"""Streams of the master: a message that cannot be encoded ends its own session only."""
+"""Sessions that are cut off: unencodable messages, and outboxes that are too large."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from croupier.process.inbox import Inbox
 F, T, A = FrameworkId("f"), TaskId("t"), AgentId("a")
 
 
-async def test_a_message_that_cannot_be_encoded_ends_its_own_session_only() -> None:
+async def test_unencodable_message_ends_its_own_session_only() -> None:
     sessions, inbox = Sessions(), Inbox[Event]()
     sessions.report_to(inbox)
     framework, agent, other = (
@@ -38,19 +38,19 @@ async def test_a_message_that_cannot_be_encoded_ends_its_own_session_only() -> N
     assert sessions.dropped == 2
 
 
-async def test_the_session_that_reads_least_is_cut_off_when_all_hold_too_much() -> None:
+async def test_largest_outbox_is_cut_off_when_all_hold_too_much() -> None:
     sessions, inbox = Sessions(SessionLimits(outbox_bytes=50_000)), Inbox[Event]()
     sessions.report_to(inbox)
-    deaf, other = sessions.open_agent(), sessions.open_agent()
+    slow, other = sessions.open_agent(), sessions.open_agent()
     sessions.send(Send(other.session_id, AcknowledgeUpdate(F, T, 1)))
     for sequence in range(1, 1_000):
-        sessions.send(Send(deaf.session_id, AcknowledgeUpdate(F, T, sequence)))
-        if deaf.outbox.is_closed:
+        sessions.send(Send(slow.session_id, AcknowledgeUpdate(F, T, sequence)))
+        if slow.outbox.is_closed:
             break
-    assert isinstance(deaf.error, TooSlow)
-    assert inbox.take(10) == [SessionEnded(deaf.session_id, str(deaf.error))]
-    # What it was sent takes no memory, and the others go on.
-    assert deaf.outbox.held_bytes < 1_000
+    assert isinstance(slow.error, TooSlow)
+    assert inbox.take(10) == [SessionEnded(slow.session_id, str(slow.error))]
+    # Its messages take no memory any more, and other sessions continue.
+    assert slow.outbox.held_bytes < 1_000
     for _ in range(10):
         sessions.send(Send(other.session_id, AcknowledgeUpdate(F, T, 1)))
     assert other.error is None

@@ -1,4 +1,4 @@
-"""No event holds the loop: heavy ones are decided in parts, and batches are of a cost."""
+"""No event blocks the loop: heavy ones are decided in parts, and batches have a cost."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def running(task_id: str) -> AgentTask:
 
 
 def longest_stretch(world: World, event: Event) -> int:
-    """Tasks looked at between two moments at which the step may be interrupted, at most."""
+    """Return the most tasks visited between two points at which the step may pause."""
     parts = sum(isinstance(part, Pause | Send) for part in steps(world.state, event, world.now))
     return MANY // parts
 
@@ -65,7 +65,7 @@ def test_a_registration_can_be_interrupted() -> None:
     world.state.check()
 
 
-def test_what_names_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
+def test_call_with_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
     world = World()
     world.agent(f"cpus:{MANY};mem:{MANY}GB", agent_id="a", tasks=tuple(map(running, IDS)))
     session = world.framework(framework_id="f")
@@ -75,24 +75,21 @@ def test_what_names_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
     assert [event_cost(part) for part in parts] == [1 + PART // 2] * (MANY // PART)
     for part in parts:
         world.do(part)
-    told = world.sent[session]
-    verdicts = [message for message in told if isinstance(message, Verdict)]
-    assert verdicts == [Verdict(1)] == told[-1:]
+    sent = world.sent[session]
+    verdicts = [message for message in sent if isinstance(message, Verdict)]
+    assert verdicts == [Verdict(1)] == sent[-1:]
     named = [
-        each.task_id
-        for told_of in told
-        if isinstance(told_of, Updated)
-        for each in told_of.statuses
+        each.task_id for update in sent if isinstance(update, Updated) for each in update.statuses
     ]
     assert named == list(IDS)
-    # Sent again, it is answered again and not done again.
+    # A resent call is answered again and not repeated.
     world.sent[session].clear()
     for part in parts:
         world.do(part)
     assert world.sent[session] == [Verdict(1)]
 
 
-def test_parts_say_the_same_as_the_whole() -> None:
+def test_parts_equal_the_whole_call() -> None:
     few = FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES[:3]))
     assert list(split(few)) == [few]
     for nothing in (calls.Acknowledge(()), calls.Reconcile(()), calls.Suppress()):
@@ -104,11 +101,11 @@ def test_parts_say_the_same_as_the_whole() -> None:
     assert tuple(each for part in acknowledged for each in part.updates) == UPDATES
 
 
-async def test_others_have_turns_while_a_step_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_other_tasks_run_during_a_long_step(monkeypatch: pytest.MonkeyPatch) -> None:
     ticks = count()
     recorder = Recorder()
     driver = make_driver(recorder)
-    # A clock by which a slice is over after each effect.
+    # By this clock a slice ends after each effect.
     driver._slice = TimeSlice(1, lambda: next(ticks))
     turns = 0
 
@@ -123,14 +120,14 @@ async def test_others_have_turns_while_a_step_is_made(monkeypatch: pytest.Monkey
     await driver.inbox.put(subscribe(2))
     await driver.inbox.put(FrameworkCalled(SessionId(2), 1, calls.Reconcile(IDS)))
     deciding = asyncio.create_task(driver.run())
-    await eventually(lambda: Verdict(1) in recorder.said)
+    await eventually(lambda: Verdict(1) in recorder.performed)
     assert turns > MANY
     await ended(deciding)
     await ended(beside)
 
 
 @pytest.mark.parametrize("number", [1, 3])
-def test_a_batch_of_heavy_events_is_short(number: int) -> None:
+def test_heavy_events_make_short_batches(number: int) -> None:
     driver = make_driver(Recorder())
     for _ in range(number):
         driver.inbox.put_now(FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES)))

@@ -1,4 +1,4 @@
-"""Silence is not held against anybody who may have spoken while the master was away."""
+"""Deadlines do not expire before the master has read what arrived during a stall."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from tests.harness.eventually import eventually
 
 
 class Stepped(Recorder):
-    """A driver, and time that passes only when the test says so.
+    """A driver whose time passes only when the test says so.
 
     Attributes:
-        slow_s: what each commit takes.
+        slow_s: duration of each commit.
     """
 
     def __init__(self) -> None:
@@ -44,26 +44,26 @@ class Stepped(Recorder):
         self.time += self.slow_s
 
     async def stall(self, seconds: float) -> None:
-        """Be busy for so long."""
+        """Let one step take so long."""
 
-        def stand_still(_: State) -> None:
+        def take_long(_: State) -> None:
             self.time += seconds
 
-        await self.driver.read(stand_still)
+        await self.driver.read(take_long)
 
     async def turn(self) -> None:
-        """Let the driver do what it has to."""
+        """Let the driver make a turn."""
         await self.driver.read(lambda _: None)
 
     async def go_off(self) -> None:
-        """As the alarm does that a deadline, or an end of a SIGSTOP, sets off."""
+        """Wake the driver as the alarm of a deadline would, also after a SIGSTOP."""
         assert self.inbox._waiter is not None
         self.inbox._waiter.set_result(None)
         await asyncio.sleep(0.01)
 
     @property
     def closed(self) -> set[SessionId]:
-        return {said.session for said in self.said if isinstance(said, Close)}
+        return {each.session for each in self.performed if isinstance(each, Close)}
 
 
 @pytest.fixture
@@ -71,7 +71,7 @@ async def stepped() -> AsyncIterator[Stepped]:
     stepped = Stepped()
     running = asyncio.create_task(stepped.driver.run())
     await stepped.inbox.put(register(1))
-    await eventually(lambda: len(stepped.said) == 2)
+    await eventually(lambda: len(stepped.performed) == 2)
     yield stepped
     await ended(running)
 
@@ -79,40 +79,42 @@ async def stepped() -> AsyncIterator[Stepped]:
 AWAY_S = 2 * Settings().agent_timeout_s
 
 
-async def test_not_while_the_disk_was_slow(stepped: Stepped) -> None:
-    """What agents said meanwhile waits in the inbox; it is taken in before time passes."""
+async def test_no_expiry_after_a_slow_commit(stepped: Stepped) -> None:
+    """Events that arrived meanwhile are decided before deadlines expire."""
     await stepped.inbox.put(register(2))
     await stepped.turn()
     stepped.gate.clear()
     await stepped.inbox.put(subscribe(3))
     await eventually(lambda: stepped.state.frameworks)
     stepped.time += AWAY_S
-    # Agent 1 was heard of all the time; agent 2 and the framework were not.
+    # Agent 1 has sent a heartbeat; agent 2 and the framework have not.
     await stepped.inbox.put(Heard(SessionId(1)))
     stepped.gate.set()
     await eventually(lambda: not len(stepped.inbox))
     await stepped.turn()
     assert not stepped.closed
-    # It listens for a while only: then who was silent is silent.
+    # After the grace period silent peers time out.
     stepped.time += GRACE_S
     await stepped.turn()
     await eventually(lambda: stepped.closed)
     assert stepped.closed == {SessionId(2), SessionId(3)}
 
 
-async def test_not_while_the_master_was_busy(stepped: Stepped) -> None:
+async def test_no_expiry_after_a_long_step(stepped: Stepped) -> None:
     await stepped.stall(AWAY_S)
     await stepped.inbox.put(Heard(SessionId(1)))
     await stepped.turn()
     assert not stepped.closed
     stepped.time += GRACE_S
     await stepped.turn()
-    assert not stepped.closed, "it was heard"
+    assert not stepped.closed, "the agent has sent a heartbeat"
 
 
 @pytest.mark.parametrize("until", [2.5, 4.0])
-async def test_nor_while_it_was_stopped_just_after_that(stepped: Stepped, until: float) -> None:
-    """As by SIGSTOP while it listens, or when it has done so and nothing has happened since."""
+async def test_no_expiry_after_a_sigstop_in_or_after_the_grace_period(
+    stepped: Stepped, until: float
+) -> None:
+    """A SIGSTOP in the grace period, or after it before any event."""
     await stepped.stall(2.0)
     await stepped.turn()
     stepped.time = until
@@ -125,10 +127,10 @@ async def test_nor_while_it_was_stopped_just_after_that(stepped: Stepped, until:
     assert not stepped.closed
 
 
-async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes(
+async def test_whole_backlog_is_decided_before_expiry(
     stepped: Stepped,
 ) -> None:
-    """Though there is more of it than is taken in within the time of listening."""
+    """The backlog takes longer to decide than the grace period."""
     number = 3 * BATCH
     for session in range(2, number + 1):
         await stepped.inbox.put(register(session))
@@ -148,7 +150,7 @@ async def test_all_that_was_said_meanwhile_is_taken_in_before_time_passes(
     assert not stepped.closed - {SessionId(9000)}
 
 
-async def test_a_disk_that_is_always_slow_does_not_stop_time(stepped: Stepped) -> None:
+async def test_expiry_happens_despite_repeated_stalls(stepped: Stepped) -> None:
     for session in range(2, 2 + int(3 * Settings().agent_timeout_s / (2 * MIN_STALL_S))):
         stepped.gate.clear()
         await stepped.inbox.put(subscribe(session))
