@@ -126,7 +126,7 @@ class World:
                     entry = replace(entry, info=entry.info.slimmed())
                 assert entry == record
                 known += 1
-        done = sum(entry.done for entry in self.ledger.values())
+        done = sum(entry.is_acknowledged for entry in self.ledger.values())
         unseen = sum(
             len(ids) for each in self.state.frameworks.values() for ids in each.unseen.values()
         )

@@ -95,7 +95,15 @@ def test_renaming_in_python_changes_no_byte_of_a_checkpoint() -> None:
 
 def test_renaming_in_python_changes_no_byte_of_a_store() -> None:
     record = FrameworkRecord(
-        FrameworkId("f"), "n", (Role("r"),), 2.5, True, "c", 3, is_stranger=True, former=("b",)
+        FrameworkId("f"),
+        "n",
+        (Role("r"),),
+        2.5,
+        True,
+        "c",
+        3,
+        is_unrecorded=True,
+        earlier_clients=("b",),
     )
     twin = Party("f", "n", ("r",), 2.5, True, "c", 3, True, ("b",))
     written = json.dumps(Codec(STORE).encoder(FrameworkRecord)(record))

@@ -115,7 +115,7 @@ class Judge:
             self._comes("commit", "")
         match record:
             case TaskRecord():
-                task_id, done = record.info.task_id, record.done
+                task_id, done = record.info.task_id, record.is_acknowledged
             case ForgetTask():
                 task_id, done = record.task_id, True
             case FrameworkRecord():
@@ -154,7 +154,7 @@ class Judge:
         One of an agent that was given up does not, nor one that a damaged agent has forgotten.
         """
         fate = self.fates[record.task_id]
-        is_told = record.done or record.told is not None or fate.is_over
+        is_told = record.is_acknowledged or record.master_status is not None or fate.is_over
         has_ended = fate.run is not None and not fate.run.lives
         return not (is_told or has_ended or _host_of(record.agent_id) in self.damaged)
 
@@ -238,7 +238,7 @@ class Judge:
         ended = any(status.sequence <= sequence for _, status in fate.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
         # An end that the master tells in its agent's place is durable: the agent need not keep it.
-        kept = record is not None and not record.done and record.told is None
+        kept = record is not None and not record.is_acknowledged and record.master_status is None
         self.must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
 
     # Agents.

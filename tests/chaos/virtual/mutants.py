@@ -153,7 +153,7 @@ def _recalls_no_answers(self: State, entry: TaskRecord, now: float) -> None:
 
 
 def _recalls_no_ends(self: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(self, replace(entry, told=None), now)
+    _RECALL(self, replace(entry, master_status=None), now)
 
 
 def _forgets_nothing(self: Registry, record: Record) -> None:

@@ -138,8 +138,8 @@ class TestARefusedLaunch:
         )
         record = scene.saved[-1]
         assert isinstance(record, TaskRecord)
-        assert record.told is not None
-        assert record.told.state is TaskState.DROPPED
+        assert record.master_status is not None
+        assert record.master_status.state is TaskState.DROPPED
         assert not scene.state.used(scene.state.agents[scene.host_id])
 
     def test_stays_ended_when_master_and_agent_die(self) -> None:

@@ -122,7 +122,7 @@ def test_an_end_is_forgotten_once_it_is_acknowledged_and_the_verdict_has_arrived
     scene.finish(scene.host, scene.owner, "t1")
     scene.acknowledge(2, seq=2)
     # The verdict may have been lost: the ACCEPT may come again, to any master.
-    assert scene.records[-1].done
+    assert scene.records[-1].is_acknowledged
     call = calls.Accept((OfferId(f"{CLUSTER}-1-O1"),), (make_task("t1"),))
     scene.restart()
     scene.framework_back()

@@ -43,12 +43,12 @@ class Framework:
         verdicts: answers that may not have arrived yet, by call number.
         spent: ids of tasks that have ended, oldest first; none may be used again.
         epoch: how many runs of its program there were.
-        former: the latest of them but for this one, oldest first; none of them may come back.
+        earlier_clients: latest earlier runs, oldest first; none of them may connect again.
         accepted: what ACCEPTs of this run an earlier master took, by call number: the tasks
             that it launched.
         unseen: tasks of which all is done but that the verdict on their ACCEPT may still be
             asked for, by the number of that.
-        is_stranger: the ledger did not know of it when it came, so it may have tasks that the
+        is_unrecorded: the ledger did not know of it when it came, so it may have tasks that the
             ledger does not know either.
         takes_reconciled: as its SUBSCRIBE said.
         ended: how many of its tasks have ended and were not acknowledged.
@@ -71,10 +71,10 @@ class Framework:
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     spent: OrderedDict[TaskId, None] = field(default_factory=OrderedDict)
     epoch: int = 1
-    former: tuple[str, ...] = ()
+    earlier_clients: tuple[str, ...] = ()
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
     unseen: dict[int, list[TaskId]] = field(default_factory=dict)
-    is_stranger: bool = False
+    is_unrecorded: bool = False
     takes_reconciled: bool = True
     ended: int = 0
 
@@ -121,7 +121,7 @@ class Framework:
         What is returned is as by `verdicts_arrived`.
         """
         if self.client_id:
-            self.former = (*self.former, self.client_id)[-FORMER_RUNS:]
+            self.earlier_clients = (*self.earlier_clients, self.client_id)[-FORMER_RUNS:]
         self.client_id, self.last_seq = client_id, 0
         self.verdicts.clear()
         self.accepted.clear()

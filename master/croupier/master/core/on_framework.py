@@ -68,7 +68,7 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
         framework = state.add_framework(
             framework_id, event.name, event.roles, event.failover_timeout_s
         )
-        framework.is_stranger = bool(event.framework_id)
+        framework.is_unrecorded = bool(event.framework_id)
     yield from _connect(state, framework, event, now)
     yield Happened(
         FrameworkJoined(
@@ -107,7 +107,7 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     framework.move(FrameworkState.REMOVED)
     yield Save(record_of(framework))
     yield from forget_all(framework, state.begin_run(framework, ""))
-    forgotten = state.spend_framework_id(framework.framework_id, framework.is_stranger)
+    forgotten = state.spend_framework_id(framework.framework_id, framework.is_unrecorded)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
@@ -129,7 +129,7 @@ def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float
     framework = state.add_framework(
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
     )
-    framework.is_stranger = True
+    framework.is_unrecorded = True
     if state.removed.refuses(framework_id):
         framework.move(FrameworkState.REMOVED)
         return framework
@@ -157,7 +157,7 @@ def _check(state: State, event: Subscribe) -> None:
         spent = known is None and state.removed.refuses(event.framework_id)
         if spent or (known is not None and known.state is FrameworkState.REMOVED):
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
-        if known is not None and event.client_id in known.former:
+        if known is not None and event.client_id in known.earlier_clients:
             # It lost its stream before it could be told so.
             raise FailedOver("a newer run of this framework's program has taken over")
     if not event.name or len(event.name) > MAX_NAME:
@@ -253,6 +253,6 @@ def record_of(framework: Framework) -> FrameworkRecord:
         framework.state is FrameworkState.REMOVED,
         framework.client_id,
         framework.epoch,
-        framework.is_stranger,
-        framework.former,
+        framework.is_unrecorded,
+        framework.earlier_clients,
     )

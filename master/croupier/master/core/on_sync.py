@@ -112,7 +112,7 @@ def _on_listed(
     task = framework.tasks.get(report.task.task_id)
     if task is None:
         # A framework that is a stranger is older than the ledger.
-        is_complete = event.claim is Claim.KNOWN and not framework.is_stranger
+        is_complete = event.claim is Claim.KNOWN and not framework.is_unrecorded
         task = _found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())

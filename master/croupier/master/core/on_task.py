@@ -209,7 +209,7 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
     framework = state.frameworks[task.framework_id]
     if framework.may_ask_again(task):
         framework.unseen.setdefault(task.seq, []).append(task.task_id)
-        yield Save(task.record(done=True))
+        yield Save(task.record(is_acknowledged=True))
     else:
         yield Save(ForgetTask(task.framework_id, task.task_id))
 

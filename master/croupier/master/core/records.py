@@ -1,4 +1,7 @@
-"""What must outlive the process."""
+"""Records of the store: the state that survives the master's process.
+
+`recorded` declares the names of fields in the store and in the event log; see `model.tags`.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,11 @@ from croupier.model.task import Reason, TaskInfo, TaskStatus
 @recorded("PastTerm", "epoch name commits")
 @dataclass(frozen=True, slots=True)
 class PastTerm:
-    """A term of the cluster: its number, its random name, and how far the store was.
+    """A term of the cluster.
 
     Attributes:
-        commits: how many commits the store had when the term began.
+        name: random.
+        commits: the number of commits in the store when the term began.
     """
 
     epoch: int
@@ -28,12 +32,12 @@ class PastTerm:
 @recorded("MasterRecord", "cluster epoch secret generation terms")
 @dataclass(frozen=True, slots=True)
 class MasterRecord:
-    """The cluster's name, and how many masters have led it.
+    """The cluster's name and the history of its terms.
 
     Attributes:
-        secret: proves what masters of the cluster have stated; empty in records of earlier
-            releases.
-        generation: how often an operator has gone on with an older store on purpose.
+        epoch: the number of the present term.
+        secret: proves statements of the cluster's masters; empty in records of older releases.
+        generation: how often an operator has continued with an older copy of the store.
         terms: the latest terms, the present one last.
     """
 
@@ -45,14 +49,14 @@ class MasterRecord:
 
     @property
     def master_id(self) -> str:
-        """Names this run of a master; the prefix of the ids that it gives."""
+        """Return the id of this run of a master, the prefix of the ids that it assigns."""
         return f"{self.cluster}-{self.epoch}"
 
 
 @recorded("DrainRequest", "grace_ms")
 @dataclass(frozen=True, slots=True)
 class DrainRequest:
-    """An operator wants an agent without tasks; `grace_ms` None leaves the tasks' own."""
+    """An operator's request to drain an agent; without `grace_ms`, each task's own grace counts."""
 
     grace_ms: int | None = None
 
@@ -60,15 +64,15 @@ class DrainRequest:
 @recorded("AgentRecord", "agent_id hostname deactivated drain gone unreachable total")
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """An agent that was admitted, and what an operator has done with it.
+    """An agent that was admitted.
 
     Attributes:
-        deactivated: it is not to be offered.
-        drain: its tasks are to end; None: they may run.
-        gone: it was declared dead, and may never return under this id.
-        unreachable: it was away for too long, and its tasks were told to be so.
-        total: the scalars that it had when it last registered. They count until it returns to
-            the next master. Empty in records that older releases wrote.
+        deactivated: an operator has excluded it from offers.
+        drain: an operator drains it.
+        gone: an operator has declared it gone; it can never register again under this id.
+        unreachable: it was removed after a timeout, and its tasks were reported UNREACHABLE.
+        total: its scalars at the last registration. They count until it registers with the next
+            master. Empty in records of older releases.
     """
 
     agent_id: AgentId
@@ -82,18 +86,20 @@ class AgentRecord:
 
 @recorded(
     "FrameworkRecord",
-    "framework_id name roles failover_timeout_s removed client_id epoch is_stranger former",
+    "framework_id name roles failover_timeout_s removed client_id epoch is_unrecorded=is_stranger"
+    " earlier_clients=former",
 )
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
-    """A framework that subscribed, and whether it was removed since.
+    """A framework that has subscribed.
 
     Attributes:
+        removed: it was removed since.
         client_id: the latest run of its program.
-        epoch: how many runs there were.
-        former: the latest of them but for this one.
-        is_stranger: the ledger did not know of it when it came, so it may have tasks that the
-            ledger does not know either.
+        epoch: the number of runs.
+        is_unrecorded: it came with an id that the store did not know, so it may have tasks that
+            the store does not know either.
+        earlier_clients: the latest runs before this one.
     """
 
     framework_id: FrameworkId
@@ -103,23 +109,26 @@ class FrameworkRecord:
     removed: bool = False
     client_id: str = ""
     epoch: int = 1
-    is_stranger: bool = False
-    former: tuple[str, ...] = ()
+    is_unrecorded: bool = False
+    earlier_clients: tuple[str, ...] = ()
 
 
-@recorded("TaskRecord", "framework_id info agent_id role client_id seq kill told done")
+@recorded(
+    "TaskRecord",
+    "framework_id info agent_id role client_id seq kill master_status=told is_acknowledged=done",
+)
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task that was accepted, until its framework has acknowledged its end.
+    """A task from its launch until its terminal status is acknowledged.
 
     Attributes:
-        client_id: the run of the framework's program that launched it; empty if it was found
-            on its agent.
-        seq: the number of the ACCEPT, of that run.
-        kill: the grace and the reason of a kill that is wanted.
-        told: the latest that the master itself has said of it: UNREACHABLE, or an end.
-        done: its end was acknowledged, and only the verdict on its ACCEPT may be asked for
-            again.
+        client_id: the run of the framework's program that launched it; empty if an agent
+            reported it.
+        seq: the number of the ACCEPT in that run.
+        kill: grace in milliseconds and reason of a requested kill.
+        master_status: the latest status made by the master itself: UNREACHABLE or terminal.
+        is_acknowledged: its terminal status was acknowledged; the record only answers an ACCEPT
+            that is sent again.
     """
 
     framework_id: FrameworkId
@@ -129,19 +138,19 @@ class TaskRecord:
     client_id: str = ""
     seq: int = 0
     kill: tuple[int | None, Reason] | None = None
-    told: TaskStatus | None = None
-    done: bool = False
+    master_status: TaskStatus | None = None
+    is_acknowledged: bool = False
 
     @property
     def task_id(self) -> TaskId:
-        """The task's id, unique within its framework."""
+        """Return the task's id, unique within its framework."""
         return self.info.task_id
 
 
 @recorded("RoleRecord", "role settings")
 @dataclass(frozen=True, slots=True)
 class RoleRecord:
-    """What an operator has set of a role: all of its settings, whatever the flags say."""
+    """All settings of a role that an operator has changed; they override the master's flags."""
 
     role: Role
     settings: RoleSettings
@@ -149,21 +158,21 @@ class RoleRecord:
 
 @dataclass(frozen=True, slots=True)
 class ForgetAgent:
-    """The agent left for good."""
+    """Deletion of an agent's record."""
 
     agent_id: AgentId
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetFramework:
-    """So many frameworks were removed since that this one's id need not be remembered."""
+    """Deletion of the record of a framework that was removed long ago."""
 
     framework_id: FrameworkId
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetTask:
-    """The end of the task has arrived where it had to: nobody will ask for it again."""
+    """Deletion of a task's record."""
 
     framework_id: FrameworkId
     task_id: TaskId
@@ -171,7 +180,7 @@ class ForgetTask:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRole:
-    """The role's settings are again those that the flags give."""
+    """Deletion of a role's record: the settings of the flags count again."""
 
     role: Role
 
@@ -190,13 +199,13 @@ Record = (
 
 
 def task_key(framework_id: FrameworkId, task_id: TaskId) -> str:
-    """What names a task among those of all frameworks; no id holds a blank."""
+    """Return a key that is unique among the tasks of all frameworks; ids hold no blanks."""
     return f"{framework_id} {task_id}"
 
 
 @dataclass(slots=True)
 class Registry:
-    """All records, as a store gives them back; tasks by `task_key`."""
+    """All records of a store; tasks by `task_key`."""
 
     master: MasterRecord | None = None
     agents: dict[AgentId, AgentRecord] = field(default_factory=dict)
@@ -205,7 +214,7 @@ class Registry:
     tasks: dict[str, TaskRecord] = field(default_factory=dict)
 
     def apply(self, record: Record) -> None:
-        """Take one record in; the newest of a kind and id wins."""
+        """Add one record; the newest of a kind and id wins."""
         match record:
             case MasterRecord():
                 self.master = record
@@ -227,7 +236,7 @@ class Registry:
                 self.roles.pop(record.role, None)
 
     def records(self) -> list[Record]:
-        """All of them."""
+        """Return all records."""
         kinds = (self.agents, self.frameworks, self.roles, self.tasks)
         held: list[Record] = [record for kind in kinds for record in kind.values()]
         return [self.master, *held] if self.master is not None else held

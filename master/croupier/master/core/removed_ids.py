@@ -52,17 +52,17 @@ class RemovedIds:
         """Whether no framework may come with the id, if it is of none that is known."""
         return framework_id in self or len(self._alone) >= self._limit
 
-    def add(self, framework_id: FrameworkId, is_stranger: bool = False) -> FrameworkId | None:
+    def add(self, framework_id: FrameworkId, is_unrecorded: bool = False) -> FrameworkId | None:
         """Take in the id of a removed framework; return the one that is forgotten for it.
 
         Args:
             framework_id: of the framework.
-            is_stranger: the ledger did not know of the framework when it came.
+            is_unrecorded: the ledger did not know of the framework when it came.
         """
         place = self._place(framework_id)
         if place is not None and place[0] == self._epoch:
             self._last = max(self._last, place[1])
-        if place is None or is_stranger:
+        if place is None or is_unrecorded:
             self._alone[framework_id] = None
             if len(self._alone) > self._limit:
                 return self._alone.popitem(last=False)[0]

@@ -112,14 +112,14 @@ class State:
             allocator.set_role(role.role, role.settings)
         for known in registry.frameworks.values():
             if known.removed:
-                state.spend_framework_id(known.framework_id, known.is_stranger)
+                state.spend_framework_id(known.framework_id, known.is_unrecorded)
                 continue
             framework = state.add_framework(
                 known.framework_id, known.name, known.roles, known.failover_timeout_s
             )
             framework.client_id, framework.epoch = known.client_id, known.epoch
-            framework.former = known.former
-            framework.is_stranger = known.is_stranger
+            framework.earlier_clients = known.earlier_clients
+            framework.is_unrecorded = known.is_unrecorded
             # It may be connected to this day, for all we know: it is given time to come back.
             until = now + max(known.failover_timeout_s, settings.agent_timeout_s)
             state.deadlines.set(FailoverTimeout(known.framework_id), until)
@@ -138,12 +138,12 @@ class State:
         task_id = entry.info.task_id
         if entry.client_id and entry.client_id == framework.client_id:
             framework.accepted.setdefault(entry.seq, set()).add(task_id)
-        if entry.done:
+        if entry.is_acknowledged:
             framework.spend(task_id, self.settings.spent_ids)
             framework.unseen.setdefault(entry.seq, []).append(task_id)
             return
         agent = self.agents.get(entry.agent_id)
-        status = entry.told or TaskStatus(
+        status = entry.master_status or TaskStatus(
             entry.framework_id, task_id, entry.agent_id, TaskState.STAGING
         )
         if agent is None and not status.state.is_terminal:
@@ -170,7 +170,7 @@ class State:
             is_orphan=is_orphan,
             client_id=entry.client_id,
             seq=entry.seq,
-            told=entry.told,
+            told=entry.master_status,
             # Nobody has acknowledged that it is unreachable.
             is_untold=agent is not None and agent.state is AgentState.UNREACHABLE,
             is_undecided=agent is not None and agent.is_recovering and not is_orphan,
@@ -228,10 +228,10 @@ class State:
         return framework
 
     def spend_framework_id(
-        self, framework_id: FrameworkId, is_stranger: bool
+        self, framework_id: FrameworkId, is_unrecorded: bool
     ) -> FrameworkId | None:
         """See `RemovedIds.add`."""
-        return self.removed.add(framework_id, is_stranger)
+        return self.removed.add(framework_id, is_unrecorded)
 
     def spend_agent_id(self, agent_id: AgentId) -> AgentId | None:
         """Remember that the agent is gone; of very many the oldest is forgotten, and returned."""

@@ -86,8 +86,8 @@ class Task:
         """Return the task at this moment."""
         return TaskSnapshot(self.info, self.framework_id, self.role, self.status)
 
-    def record(self, done: bool = False) -> TaskRecord:
-        """What the ledger says of it; `done`: its end was acknowledged."""
+    def record(self, is_acknowledged: bool = False) -> TaskRecord:
+        """Return the task's record; `is_acknowledged`: its terminal status was acknowledged."""
         return TaskRecord(
             self.framework_id,
             self.info,
@@ -97,7 +97,7 @@ class Task:
             self.seq,
             self.kill,
             self.told,
-            done,
+            is_acknowledged,
         )
 
     def move(self, status: TaskStatus) -> None:
