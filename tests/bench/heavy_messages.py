@@ -1,13 +1,12 @@
-"""How long one message holds up the master's loop, and what it costs in memory.
+"""How long one message blocks the master's loop, and how much memory it takes.
 
     python -m tests.bench.heavy_messages [NAME ...]
 
-For each message a master of its own runs in this process, with its records in a file; another
-process sends bytes that were made before. A task of the loop sleeps for a millisecond again and
-again: its longest turn is the longest time that anything held the loop, `blocked_ms`. Of that it
-had the processor for `blocked_cpu_ms` at most, which a busy machine does not make longer. Meanwhile
-an honest operator asks GetMaster; `honest_ms` is its longest wait. Prints one line of JSON for
-each message.
+For each message a master on SQLite runs in this process; another process sends prepared bytes. A
+task of the loop sleeps for a millisecond at a time: its longest turn, `blocked_ms`, is the longest
+time for which the loop was blocked. `blocked_cpu_ms` is the most CPU time of such a turn, which a
+busy machine does not increase. Meanwhile an honest operator calls GetMaster; `honest_ms` is its
+longest wait. Prints one line of JSON for each message.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ FRAMEWORKS = "/croupier.v1.FrameworkService/Connect"
 AGENTS = "/croupier.v1.AgentService/Connect"
 ROLES = "/croupier.v1.OperatorService/UpdateRoles"
 MIB = 1024 * 1024
-# After the last message, for what it has set off.
+# After the last message, for its consequences.
 QUIET_S = 0.5
 PATIENCE_S = 60.0
 
@@ -58,14 +57,14 @@ class Attack:
 
 
 def nested(tags: tuple[int, ...], body: bytes) -> bytes:
-    """`body` as a field of a field of a field."""
+    """Wrap `body` in nested fields with these tags."""
     for tag in reversed(tags):
         body = varint(tag << 3 | 2) + varint(len(body)) + body
     return body
 
 
 def varint(number: int) -> bytes:
-    """A number as protobuf writes it."""
+    """Encode a number as protobuf does."""
     made = bytearray()
     while number > 127:
         made.append(number & 127 | 128)
@@ -74,7 +73,7 @@ def varint(number: int) -> bytes:
 
 
 def subscribe(*demands: framework_pb2.Demand, roles: tuple[str, ...] = ("*",)) -> bytes:
-    """The first message of a framework."""
+    """Return the first message of a framework."""
     call = framework_pb2.Call()
     call.subscribe.client_id = "heavy"
     call.subscribe.framework.name = "heavy"
@@ -84,19 +83,19 @@ def subscribe(*demands: framework_pb2.Demand, roles: tuple[str, ...] = ("*",)) -
 
 
 def calls(*made: framework_pb2.Call) -> bytes:
-    """A message of these calls."""
+    """Return a message with these calls."""
     return framework_pb2.FrameworkServiceConnectRequest(calls=made).SerializeToString()
 
 
 def an_agent(cpus: int = 1000, *tasks: agent_pb2.AgentTask) -> agent_pb2.Register:
-    """A large machine."""
+    """Return the REGISTER of a large machine."""
     amount = resources_pb2.Resources(cpus_milli=cpus * 1000, mem_milli=2**40)
     amount.ranges.add(name="ports").ranges.add(begin=1, end=1_000_000)
     return agent_pb2.Register(agent_id="a1", hostname="h1", resources=amount, tasks=tasks)
 
 
 def a_task(number: int) -> task_pb2.TaskInfo:
-    """An honest task."""
+    """Return a valid task."""
     task = task_pb2.TaskInfo(task_id=f"task-{number}")
     task.command.argv.extend(["sleep", "1"])
     task.resources.cpus_milli, task.resources.mem_milli = 100, 32_000
@@ -104,7 +103,7 @@ def a_task(number: int) -> task_pb2.TaskInfo:
 
 
 def held(number: int, ranges: bool = False, scalars: int = 0) -> agent_pb2.AgentTask:
-    """A task that an agent runs."""
+    """Return a task that an agent runs."""
     task = a_task(number)
     if ranges:
         port = task.resources.ranges.add(name="ports").ranges.add()
@@ -123,7 +122,7 @@ def held(number: int, ranges: bool = False, scalars: int = 0) -> agent_pb2.Agent
 
 
 def register(*tasks: agent_pb2.AgentTask) -> bytes:
-    """A REGISTER with these tasks."""
+    """Return a message with the REGISTER of these tasks."""
     report = agent_pb2.Report(register=an_agent(2_000_000, *tasks))
     return agent_pb2.AgentServiceConnectRequest(reports=[report]).SerializeToString()
 
@@ -154,7 +153,7 @@ def _reconcile() -> Attack:
 
 
 def _unseen_verdicts() -> Attack:
-    """4 MB of ACCEPTs of 500 tasks without ids; no verdict is ever marked as seen."""
+    """Return 4 MB of ACCEPTs of 500 tasks without ids, whose verdicts are never marked as seen."""
     made = []
     for seq in range(1, 4096):
         call = framework_pb2.Call(seq=seq)
@@ -221,7 +220,7 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
 }
 
 
-# The process that sends.
+# The sending process.
 
 
 async def _honest(channel: grpc.aio.Channel, longest: list[float]) -> None:
@@ -234,8 +233,8 @@ async def _honest(channel: grpc.aio.Channel, longest: list[float]) -> None:
         await asyncio.sleep(0.005)
 
 
-async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[Any]:
-    """The streams of honest agents, which stay."""
+async def _open_agents(channel: grpc.aio.Channel, attack: Attack) -> list[Any]:
+    """Open the streams of honest agents, which stay open."""
     streams = []
     for agent in attack.agents:
         stream: Any = channel.stream_stream(AGENTS)()
@@ -248,7 +247,7 @@ async def _stand(channel: grpc.aio.Channel, attack: Attack) -> list[Any]:
 
 
 class Sender:
-    """One stream of an attack, and what it is answered."""
+    """One stream of an attack, and its last answer."""
 
     def __init__(self, channel: grpc.aio.Channel, attack: Attack) -> None:
         compression = grpc.Compression.Gzip if attack.compress else None
@@ -256,10 +255,10 @@ class Sender:
         self._stream: Any = channel.stream_stream(attack.method)(compression=compression)
         self._offer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._answered = asyncio.Event()
-        self._said = ""
+        self._answer = ""
 
     async def run(self) -> str:
-        """Send everything and wait for the last answer; what that is."""
+        """Send everything, wait for the last answer and return it."""
         reading = asyncio.create_task(self._read())
         waiting = asyncio.create_task(self._answered.wait())
         limit = PATIENCE_S if len(self._attack.messages) > 1 else 5.0
@@ -273,7 +272,7 @@ class Sender:
             task.cancel()
         with suppress(asyncio.CancelledError):
             await reading
-        return self._said[:80]
+        return self._answer[:80]
 
     async def _completed(self, data: bytes) -> bytes:
         if b"@offer" not in data:
@@ -286,21 +285,21 @@ class Sender:
         try:
             async for data in self._stream:
                 if self._attack.method != FRAMEWORKS:
-                    self._said = "registered"
+                    self._answer = "registered"
                     self._answered.set()
                     continue
                 for event in framework_pb2.FrameworkServiceConnectResponse.FromString(data).events:
                     self._on_event(event)
         except grpc.aio.AioRpcError as error:
-            self._said = error.details() or str(error.code())
+            self._answer = error.details() or str(error.code())
 
     def _on_event(self, event: framework_pb2.Event) -> None:
         if event.HasField("offers") and not self._offer.done():
             self._offer.set_result(event.offers.offers[0].offer_id)
         if event.HasField("error"):
-            self._said = event.error.message
+            self._answer = event.error.message
         if event.HasField("verdict"):
-            self._said = event.verdict.error.message or "taken"
+            self._answer = event.verdict.error.message or "accepted"
             if event.verdict.seq >= len(self._attack.messages) - 1:
                 self._answered.set()
 
@@ -309,7 +308,7 @@ async def _send(name: str, address: str) -> None:
     attack = ATTACKS[name]()
     channel, honest = make_channel(Address.parse(address)), make_channel(Address.parse(address))
     longest = [0.0]
-    streams = await _stand(channel, attack)
+    streams = await _open_agents(channel, attack)
     polling = asyncio.create_task(_honest(honest, longest))
     await asyncio.sleep(QUIET_S)
     print("ready", flush=True)
@@ -320,7 +319,7 @@ async def _send(name: str, address: str) -> None:
         try:
             ask: Any = channel.unary_unary(ROLES)
             await ask(attack.messages[0])
-            answer = "taken"
+            answer = "accepted"
         except grpc.aio.AioRpcError as error:
             answer = (error.details() or "")[:80]
     else:
@@ -328,20 +327,20 @@ async def _send(name: str, address: str) -> None:
     took = time.perf_counter() - began
     await asyncio.sleep(QUIET_S)
     polling.cancel()
-    told = {
+    result = {
         "bytes": sum(map(len, attack.messages)),
         "took_s": round(took, 2),
         "honest_ms": round(longest[0] * 1000),
         "answer": answer,
     }
-    print(json.dumps(told), flush=True)
+    print(json.dumps(result), flush=True)
     for stream in streams:
         stream.cancel()
     await channel.close()
     await honest.close()
 
 
-# The process of the master.
+# The process with the master.
 
 
 async def _tick(longest: list[float]) -> None:
@@ -359,7 +358,7 @@ def _resident_mb() -> float:
 
 
 async def measure(name: str) -> dict[str, object]:
-    """What one message does to a master."""
+    """Return the effect of one message on a master."""
     with TemporaryDirectory() as folder:
         return await _measure(name, Path(folder) / "master.db")
 
@@ -384,7 +383,7 @@ async def _measure(name: str, path: Path) -> dict[str, object]:
         await asyncio.sleep(0.01)
         before, longest[:] = _resident_mb(), (0.0, 0.0)
         sender.stdin.write(b"go\n")
-        told = json.loads(await sender.stdout.readline())
+        result = json.loads(await sender.stdout.readline())
         grown = _resident_mb() - before
     finally:
         ticking.cancel()
@@ -395,7 +394,7 @@ async def _measure(name: str, path: Path) -> dict[str, object]:
         "blocked_ms": round(longest[0] * 1000),
         "blocked_cpu_ms": round(longest[1] * 1000),
         "grown_mb": round(grown),
-        **told,
+        **result,
     }
 
 
@@ -405,7 +404,7 @@ async def _lines(names: list[str]) -> AsyncIterator[dict[str, object]]:
 
 
 async def main(names: list[str]) -> None:
-    """Measure each."""
+    """Measure each message."""
     freeze_imports()
     async for line in _lines(names or list(ATTACKS)):
         print(json.dumps(line), flush=True)

@@ -1,11 +1,11 @@
-"""What becomes of answered ACCEPTs when the master is killed the moment it has answered.
+"""Answered ACCEPTs survive a SIGKILL of the master right after its last answer.
 
     python -m tests.bench.master_killed [--tasks N] [--accepts N]
 
-One master on SQLite and one agent. A framework has N tasks under way, then makes ACCEPTs of one
-task each as fast as they are answered, and when the last of them is, the master is killed with
-SIGKILL and started again. The framework knows nothing of that. Each task appends to a ledger
-that it starts; in the end all are killed, and what was answered is held against what ran.
+One master on SQLite and one agent. A framework runs N tasks, then sends ACCEPTs of one task each
+as fast as they are answered. After the last answer the master is killed with SIGKILL and
+restarted; the framework has no code for that. Each task appends its start to a ledger. At the end
+all tasks are killed, and the answers are compared with the ledger.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ from tests.chaos.real.workload import entry_of
 from tests.harness.eventually import eventually
 
 UNIT = Resources.parse("cpus:1;mem:1MB")
-# How many tasks one ACCEPT has while the cluster is filled.
+# Tasks of one ACCEPT while the cluster is filled.
 AT_ONCE = 25
 PATIENCE_S = 120.0
 
 
 def work_of(task_id: str) -> Work:
-    """All tasks run until they are killed."""
+    """Return the work of a task that runs until it is killed."""
     return Work(task_id, ENDLESS_S, 0, 0.0)
 
 
 class Loader(Framework):
     """Launches `tasks` in large calls, then `accepts` in calls of one task each.
 
-    It has no code for a master that fails. `entries` is for the checker.
+    It has no code for failures of the master. `entries` is for the checker.
     """
 
     def __init__(self, master: str, ledger: Path, tasks: int, accepts: int) -> None:
@@ -96,13 +96,14 @@ class Loader(Framework):
 
 @dataclass(slots=True)
 class Outcome:
-    """What was measured; seconds.
+    """Measurements; times in seconds.
 
     Attributes:
         in_flight: tasks that ran when the ACCEPTs began.
         last_second: ACCEPTs answered in the second before the kill.
-        offering: from the master's start to the first offer.
-        ran: how many of the tasks started, and how many of those more than once.
+        offering: time from the master's restart to the first offer.
+        ran: tasks that started.
+        twice: tasks that started more than once.
     """
 
     in_flight: int = 0
@@ -116,7 +117,7 @@ class Outcome:
 
 
 async def measure(folder: Path, tasks: int, accepts: int) -> Outcome:
-    """Do it once."""
+    """Run the benchmark once."""
     has = f"cpus:{tasks + accepts + 10};mem:64GB;disk:1GB"
     cluster = Cluster(folder, Layout(agents=1, frameworks=0, has=has), seed=0)
     outcome = Outcome()
@@ -128,8 +129,8 @@ async def measure(folder: Path, tasks: int, accepts: int) -> Outcome:
         await eventually(lambda: len(loader.running) == tasks, PATIENCE_S, "all tasks run")
         outcome.in_flight = len(loader.running)
         await _kill_and_start(cluster, loader, outcome)
-        everyone = tasks + accepts
-        await eventually(lambda: len(loader.running) == everyone, PATIENCE_S, "all are running")
+        total = tasks + accepts
+        await eventually(lambda: len(loader.running) == total, PATIENCE_S, "all are running")
         await loader.end_all()
         await eventually(lambda: not unsettled(loader.entries), PATIENCE_S, "all have ended")
         ran = read_ledger(folder / "ran")
@@ -146,7 +147,7 @@ async def measure(folder: Path, tasks: int, accepts: int) -> Outcome:
 
 
 async def _kill_and_start(cluster: Cluster, loader: Loader, outcome: Outcome) -> None:
-    """Kill the master the moment the last ACCEPT is answered; start it, and await offers."""
+    """Kill the master after the last answer, restart it and wait for offers."""
     begun = time.monotonic()
     loader.go_on = True
     await asyncio.wait_for(loader.last_answered.wait(), PATIENCE_S)

@@ -1,12 +1,11 @@
-"""How long from the end of a task to the offer of what it held: p50 and p99, in milliseconds.
+"""Time from the end of a task to the offer of its resources: p50 and p99 in milliseconds.
 
     python tests/bench/reoffer.py [ROUNDS]
 
-A real master, agent and framework on loopback, each a process of its own, and nothing else
-running: the framework launches a task that exits at once, and notes
-when what it held is offered again. The end is when the agent saw the process end, by the
-clock that they share, to the millisecond. Printed beside it is what one bare message there and back
-takes on a stream of the same kind, the floor.
+A real master, agent and framework run on loopback, each in its own process. The framework launches
+a task that exits at once, and notes when its resources are offered again. The end is the time at
+which the agent saw the process end, to the millisecond, by the clock that they share. The floor,
+printed beside it, is the time of one bare unary call.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ UNIT = Resources.parse("cpus:1;mem:64MB")
 
 
 class Timer(Framework):
-    """Launches one task at a time on the whole agent and keeps the times between."""
+    """Launches one task at a time on the whole agent and records the times between."""
 
     def __init__(self, master: str, rounds: int) -> None:
         super().__init__(name="timer", master=master)
@@ -55,7 +54,7 @@ class Timer(Framework):
 
 
 async def floor(master: str, rounds: int) -> list[float]:
-    """One unary question and its answer, over and over."""
+    """Return the times of unary calls."""
     channel = make_channel(Address.parse(master))
     stub = OperatorServiceStub(channel)
     waits = []
@@ -67,7 +66,7 @@ async def floor(master: str, rounds: int) -> list[float]:
     return waits
 
 
-def told(name: str, waits: list[float]) -> str:
+def summary(name: str, waits: list[float]) -> str:
     ordered = sorted(wait * 1e3 for wait in waits)
     p50, p99 = ordered[len(ordered) // 2], ordered[len(ordered) * 99 // 100]
     return f"{name:<28} p50 {p50:6.2f} ms   p99 {p99:6.2f} ms   max {ordered[-1]:6.2f} ms"
@@ -90,8 +89,8 @@ def main() -> int:
         grpc.channel_ready_future(grpc.insecure_channel(listen)).result(timeout=20)
         timer = Timer(listen, rounds)
         asyncio.run(timer.run())
-        print(told("task end to its new offer", timer.waits))
-        print(told("floor: one unary call", asyncio.run(floor(listen, rounds))))
+        print(summary("task end to its new offer", timer.waits))
+        print(summary("floor: one unary call", asyncio.run(floor(listen, rounds))))
     return 0
 
 

@@ -1,11 +1,11 @@
-"""How long until a master that was killed knows all its agents and tasks again.
+"""Time until a restarted master knows all its agents and tasks again.
 
     python -m tests.bench.reregister [--agents N] [--tasks N]
 
-Agents are connections of two other processes that run nothing (`tests.harness.light_agents`),
-which wait between tries as real ones do: between 0.02 s and a bound that doubles from 0.2 s
-up to 10 s, drawn at random. The master is killed with SIGKILL, stays away for a second, and is
-started on the same SQLite file. Times count from its start.
+Agents are connections from two other processes that run no tasks (`tests.harness.light_agents`).
+They back off as real agents do: a random time from 0.02 s to a bound that doubles from 0.2 s up to
+10 s. The master is killed with SIGKILL and restarted after a second on the same SQLite file. Times
+count from its restart.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from tests.harness.eventually import eventually
 from tests.harness.light_agents import CPUS
 
 UNIT = Resources.parse("cpus:1;mem:1GB")
-AWAY_S = 1.0
+DOWN_S = 1.0
 PATIENCE_S = 300.0
 
 
 class Filler(Framework):
-    """Launches so many tasks on each agent, and no more."""
+    """Launches `each` tasks on each agent."""
 
     def __init__(self, master: str, each: int) -> None:
         super().__init__(name="filler", master=master)
@@ -60,7 +60,7 @@ class Filler(Framework):
 
 
 class Bench:
-    """One master, the processes of its agents, and a framework in this one."""
+    """One master, the processes of its agents, and a framework in this process."""
 
     def __init__(self, folder: Path, agents: int, tasks: int) -> None:
         self.agents, self.tasks = agents, tasks
@@ -86,15 +86,15 @@ class Bench:
         self.filler = Filler(str(listen), tasks)
 
     async def known(self) -> int:
-        """How many agents are connected to the master; 0 if it does not answer."""
+        """Return the number of agents that the master knows; 0 if it does not answer."""
         try:
-            told = await self._operator.GetMaster(pb.GetMasterRequest(), timeout=2)
+            answer = await self._operator.GetMaster(pb.GetMasterRequest(), timeout=2)
         except grpc.aio.AioRpcError:
             return 0
-        return told.total.cpus_milli // (1000 * CPUS)
+        return answer.total.cpus_milli // (1000 * CPUS)
 
     async def run(self) -> None:
-        """Fill the cluster, kill the master, and tell how it comes back."""
+        """Fill the cluster, kill the master, and print how it recovers."""
         self.master.start()
         running: asyncio.Task[None] | None = None
         try:
@@ -126,7 +126,7 @@ class Bench:
 
     async def _restarted(self, running: asyncio.Task[None] | None) -> None:
         self.master.kill()
-        await asyncio.sleep(AWAY_S)
+        await asyncio.sleep(DOWN_S)
         began = time.monotonic()
         self.master.start()
         answered = None
@@ -141,8 +141,8 @@ class Bench:
             assert now < PATIENCE_S, f"{known} of {self.agents} agents are known"
             await asyncio.sleep(0.05)
         reached[100] = time.monotonic() - began
-        told = ", ".join(f"{percent} % {at:.2f} s" for percent, at in sorted(reached.items()))
-        print(f"after a restart agents are known again: {told} (first seen {answered or 0:.2f} s)")
+        times = ", ".join(f"{percent} % {at:.2f} s" for percent, at in sorted(reached.items()))
+        print(f"after a restart agents are known again: {times} (first seen {answered or 0:.2f} s)")
         if running is not None:
             await self._tasks_known()
             print(f"framework subscribed again after {self.filler.subscribed_at[-1] - began:.2f} s")

@@ -1,16 +1,16 @@
-"""Whether memory, files and threads stay bounded under churn.
+"""Memory, files and threads stay bounded under churn.
 
     python -m tests.bench.soak [--minutes N]
 
 One master on SQLite, two agents and two frameworks that launch short tasks as fast as they end.
-One agent and the frameworks are killed with SIGKILL and started again in turn; the master
-and the other agent live through it all. Once a second it is looked at what processes hold and
-how large their files are; printed are the slopes by least squares after a warm-up, as what an
-hour would add, and whether that is bounded: less in the time measured than a tenth of what
-there is, or than what is noise. Sandboxes are kept up to a number. The master remembers a
-number of ended tasks and of their ids; while these histories fill, its memory may grow by what
-their entries take, and the table says so. A run that is to judge it without them has to end
-more tasks than the histories hold: ten minutes on an idle machine for the tasks.
+One agent and the frameworks are killed with SIGKILL and restarted in turn; the master and the
+other agent run throughout. The program samples memory, descriptors, threads and files once a
+second. It prints the slope by least squares after a warm-up, as growth per hour, and a verdict:
+bounded if the growth in the measured time is below a tenth of the value, or below noise.
+Sandboxes are kept up to a number. The master keeps a number of ended tasks and task ids. While
+these histories fill, its memory may grow by the size of their entries, and the table says so. To
+judge memory without them, a run must end more tasks than the histories hold: ten minutes on an
+idle machine.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ from tests.chaos.real.ledger import read_ledger
 SEED = 11
 HAS = "cpus:24;mem:4GB;disk:1GB"
 SAMPLE_S = 1.0
-# Between one kill and the next.
+# Interval between kills.
 KILL_EVERY_S = 10.0
-# Of the time, at its beginning: what is not measured.
+# Part of the time at the beginning that is not measured.
 WARM_UP = 0.3
 PART = 0.1
 MB = 2**20
@@ -49,23 +49,26 @@ MB = 2**20
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is remembered of each ended task, up to `most` entries of at most `size` bytes."""
+    """A history of ended tasks: at most `most` entries of at most `size` bytes."""
 
     most: int
     size: int
 
     def growth(self, before: int, after: int) -> int:
-        """The most that it grows by between so many ended tasks and so many."""
+        """Return the largest growth from `before` to `after` ended tasks."""
         return (min(after, self.most) - min(before, self.most)) * self.size
 
 
 @dataclass(frozen=True, slots=True)
 class Noise:
-    """By how much something may change without meaning anything.
+    """Growth of a value that is no leak.
 
     Attributes:
-        bound: up to which it may grow by design, at whatever slope; None: it may not.
-        histories: what fills by design.
+        unit: for the table.
+        amount: growth that counts as noise, in units.
+        scale: size of a unit.
+        bound: value up to which any slope is allowed by design; None: there is none.
+        histories: histories that fill by design.
     """
 
     unit: str
@@ -76,21 +79,21 @@ class Noise:
 
 
 FRAMEWORKS = 2
-# Twice what an entry takes: a task 1.7 kB, an id 0.2 kB.
+# Twice the size of an entry: a task takes 1.7 kB, an id 0.2 kB.
 ENDED_TASKS = History(Settings().completed_tasks, 3500)
 SPENT_IDS = History(FRAMEWORKS * Settings().spent_ids, 400)
 RSS = Noise("MB", 3.0, MB)
 MASTER_RSS = Noise("MB", 3.0, MB, histories=(ENDED_TASKS, SPENT_IDS))
 COUNT = Noise("", 3.0)
 FILES = Noise("MB", 1.5, MB)
-# More tasks than an agent runs in a second here.
+# An upper bound of the tasks that an agent runs in a second.
 MOST_A_SECOND = 100
-# Kept for who wants to read what tasks said; how many there are is looked at now and then.
+# The agent keeps sandboxes for readers of output, and counts them only now and then.
 SANDBOXES = Noise("", 3.0, bound=MOST_KEPT + LOOK_EVERY_S * MOST_A_SECOND)
 
 
 class Verdict(Enum):
-    """What a series says."""
+    """Verdict on a series."""
 
     BOUNDED = "bounded"
     FILLS = "bounded by histories that fill"
@@ -98,7 +101,7 @@ class Verdict(Enum):
 
 
 class Point(NamedTuple):
-    """One look: at which second, at what value, and after how many ended tasks."""
+    """A sample: its second, its value and the number of ended tasks."""
 
     at: float
     value: float
@@ -107,25 +110,25 @@ class Point(NamedTuple):
 
 @dataclass(slots=True)
 class Series:
-    """What one thing was."""
+    """Samples of one value."""
 
     noise: Noise
     points: list[Point] = field(default_factory=list)
 
     def measured(self) -> list[Point]:
-        """Without the warm-up."""
+        """Return the samples after the warm-up."""
         begin, end = self.points[0].at, self.points[-1].at
         return [point for point in self.points if point.at >= begin + WARM_UP * (end - begin)]
 
     def slope(self) -> float:
-        """Per second, by least squares."""
+        """Return the growth per second, by least squares."""
         points = self.measured()
         middle, mean = fmean(point.at for point in points), fmean(point.value for point in points)
         spread = sum((point.at - middle) ** 2 for point in points)
         return sum((p.at - middle) * (p.value - mean) for p in points) / spread
 
     def verdict(self) -> Verdict:
-        """Whether the time that was measured added next to nothing, but for histories."""
+        """Judge the growth in the measured time."""
         points = self.measured()
         first, last = points[0], points[-1]
         if self.noise.bound is not None:
@@ -140,7 +143,7 @@ class Series:
 
 
 class Soak:
-    """The cluster, and what was seen of it."""
+    """The cluster and its samples."""
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
@@ -149,7 +152,7 @@ class Soak:
         self._began = time.monotonic()
 
     async def run(self, seconds: float) -> None:
-        """Kill and look, for so long."""
+        """Kill and sample for so long."""
         victims = cycle(["a2", "w1", "w2"])
         killed = self._began
         while (now := time.monotonic()) < self._began + seconds:
@@ -160,12 +163,12 @@ class Soak:
                 daemon.kill()
                 daemon.start()
             ended = sum(read_ledger(self.cluster.folder / "ran").ends.values())
-            for name, noise, value in self._looked():
+            for name, noise, value in self._samples():
                 series = self.series.setdefault(name, Series(noise))
                 series.points.append(Point(now - self._began, value, ended))
             await asyncio.sleep(SAMPLE_S)
 
-    def _looked(self) -> Iterator[tuple[str, Noise, float]]:
+    def _samples(self) -> Iterator[tuple[str, Noise, float]]:
         for name in ("m1", "a1"):
             proc = Path(f"/proc/{self.cluster.daemons()[name].pid}")
             pages = int((proc / "statm").read_text().split()[1])
@@ -196,7 +199,7 @@ def _number(folder: Path, pattern: str = "*") -> int:
 
 
 async def soak(folder: Path, seconds: float) -> tuple[Soak, list[Violation], int]:
-    """Do it; what was seen, what was violated, and how many tasks there were."""
+    """Run the cluster; return the samples, the violations and the number of tasks."""
     cluster = Cluster(folder, Layout(agents=2, frameworks=FRAMEWORKS, most=24, has=HAS), SEED)
     try:
         await cluster.start()
@@ -210,8 +213,8 @@ async def soak(folder: Path, seconds: float) -> tuple[Soak, list[Violation], int
         await cluster.stop()
 
 
-def tell(series: dict[str, Series]) -> Verdict:
-    """A line for each; the worst of all verdicts."""
+def report(series: dict[str, Series]) -> Verdict:
+    """Print a line for each series, and return the worst verdict."""
     print(f"{'':<16} {'first':>9} {'last':>9} {'most':>9} {'an hour adds':>13}")
     found = set()
     for name, each in series.items():
@@ -232,15 +235,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     options = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder:
         watch, violations, tasks = asyncio.run(soak(Path(folder) / "c", options.minutes * 60))
-    worst = tell(watch.series)
-    told = {
+    worst = report(watch.series)
+    summary = {
         Verdict.BOUNDED: "all bounded",
         Verdict.FILLS: "all bounded as far as they can be judged while histories fill",
         Verdict.GROWS: "NOT all bounded",
     }
     print(
         f"soak: {options.minutes:g} minutes, {tasks} tasks, {watch.kills} kills, "
-        f"{len(violations)} violations, {told[worst]}"
+        f"{len(violations)} violations, {summary[worst]}"
     )
     for violation in violations:
         print(f"    {violation}")
