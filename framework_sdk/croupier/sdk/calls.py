@@ -1,7 +1,7 @@
 """Calls to the master: each is answered, or fails by name.
 
-Rule: a call has its number from the moment it may be sent, keeps it over every stream, and
-is over when its verdict arrives. Whoever waits for it may give up earlier; the call goes on.
+Rule: a call has its number from the moment it may be sent, keeps it over all streams, and ends
+with its verdict. The caller's wait may time out earlier; the call stays open.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.transport import MAX_MESSAGE_BYTES
 from croupier.sdk.core.calls import CallLedger, OpenCall
-from croupier.sdk.core.subscription import Launch, Standing
+from croupier.sdk.core.subscription import Launch, Subscription
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import acknowledge_call, demand_call, verdict_from_wire
 from croupier.v1 import framework_pb2 as pb
@@ -36,10 +36,10 @@ class _Pending:
     """A call that was made.
 
     Attributes:
-        due: when whoever waits gives up, in connected seconds.
-        waiter: None for the SDK's own calls, whose verdicts nobody waits for.
-        opened: told the call's number once it has one.
-        launch: what it is to launch; None for all but an ACCEPT.
+        due: when the caller's wait times out, in connected seconds.
+        waiter: the caller's; None for the SDK's own calls.
+        opened: called with the call's number once it has one.
+        launch: the tasks of an ACCEPT; None for all other calls.
     """
 
     call: pb.Call
@@ -52,9 +52,9 @@ class _Pending:
 class Calls:
     """The calls of one framework, over all its streams."""
 
-    def __init__(self, standing: Standing, settings: Settings, clock: Clock) -> None:
+    def __init__(self, subscription: Subscription, settings: Settings, clock: Clock) -> None:
         """Start disconnected: calls wait for a stream."""
-        self._standing, self._settings, self._clock = standing, settings, clock
+        self._subscription, self._settings, self._clock = subscription, settings, clock
         self._ledger = CallLedger[_Pending](settings.unanswered_limit)
         self._backlog: dict[bool, deque[_Pending]] = {False: deque(), True: deque()}
         self._acks: dict[str, tuple[str, int]] = {}
@@ -74,7 +74,7 @@ class Calls:
 
     @property
     def awaited(self) -> int:
-        """How many verdicts somebody waits for."""
+        """The number of callers that wait for a verdict."""
         return self._awaited
 
     def attach(self, send: Callable[[pb.Call], None], max_bytes: int) -> None:
@@ -94,11 +94,11 @@ class Calls:
             self._changed.set()
 
     def check(self, call: pb.Call) -> None:
-        """Look for what keeps `call` from being made.
+        """Check that `call` can be made.
 
         Raises:
             InvalidRequest: if it is larger than the master takes.
-            CroupierError: what ended the framework, if it has ended.
+            CroupierError: the error that ended the framework, if it has ended.
         """
         if self._failed is not None:
             raise _again(self._failed)
@@ -109,11 +109,11 @@ class Calls:
     async def make(
         self, call: pb.Call, opened: Opened | None = None, launch: Launch | None = None
     ) -> Verdict:
-        """Make `call`, which `check` found right, and wait for its verdict.
+        """Make `call`, which `check` accepted, and wait for its verdict.
 
         Raises:
             Unavailable: if there is none within 30 s of connected time.
-            CroupierError: what ended the framework, if it ended meanwhile.
+            CroupierError: the error that ended the framework, if it ended meanwhile.
         """
         waiter: asyncio.Future[Verdict] = asyncio.get_running_loop().create_future()
         due = self._connected_now() + self._settings.call_timeout_s
@@ -126,13 +126,13 @@ class Calls:
             self._awaited -= 1
 
     def post(self, call: pb.Call, opened: Opened | None = None) -> None:
-        """Make `call` on the SDK's own account: nobody waits for the verdict."""
+        """Make a call of the SDK's own, without a wait for the verdict."""
         if self._failed is None:
             self._backlog[True].append(_Pending(call, opened=opened))
             self._pump()
 
     def acknowledge(self, status: TaskStatus) -> None:
-        """Acknowledge an update; all of one turn of the loop go as one call."""
+        """Acknowledge an update; those of one turn of the loop are sent as one call."""
         _, sequence = self._acks.get(status.task_id, ("", 0))
         self._acks[status.task_id] = (status.agent_id, max(status.sequence, sequence))
         if not self._flush_asked:
@@ -140,7 +140,7 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def on_verdict(self, wire: pb.Verdict) -> None:
-        """A verdict arrived, perhaps not for the first time."""
+        """Settle the call of a verdict, which may have arrived before."""
         entry = self._ledger.close(wire.seq)
         if entry is None:
             return
@@ -152,7 +152,7 @@ class Calls:
         self._pump()
 
     def on_tick(self) -> None:
-        """Time has passed: let those go who have waited too long."""
+        """Fail the waits that are due."""
         now = self._connected_now()
         for pending in self._pending():
             if pending.due <= now and pending.waiter is not None and not pending.waiter.done():
@@ -160,7 +160,7 @@ class Calls:
                 pending.waiter.set_exception(Unavailable(f"the master did not answer {kind}"))
 
     def fail(self, error: CroupierError) -> None:
-        """The framework has ended: nothing will be answered any more."""
+        """Fail all calls with the error that ended the framework."""
         self._failed = self._failed or error
         for pending in self._pending():
             if pending.waiter is not None and not pending.waiter.done():
@@ -168,7 +168,7 @@ class Calls:
         self._changed.set()
 
     async def drained(self) -> None:
-        """Wait until every call is answered, or there is no stream to answer over."""
+        """Wait until every call is answered, or there is no stream."""
         while self._send is not None and (self._acks or any(True for _ in self._pending())):
             self._changed.clear()
             await self._changed.wait()
@@ -184,7 +184,7 @@ class Calls:
         return self._connected_s + since
 
     def _pump(self) -> None:
-        """Open what there is room for, and send it if there is a stream."""
+        """Open waiting calls while there is room, and send them if there is a stream."""
         for internal, backlog in self._backlog.items():
             while backlog and self._ledger.has_room(internal):
                 pending = backlog.popleft()
@@ -203,7 +203,7 @@ class Calls:
             self._send(pending.call)
 
     def _flush(self) -> None:
-        """Send the acknowledgements that have gathered."""
+        """Send the gathered acknowledgements."""
         self._flush_asked = False
         while self._acks and self._failed is None and self._ledger.has_room(internal=True):
             tasks = list(islice(self._acks, ACKNOWLEDGED_AT_ONCE))
@@ -212,22 +212,23 @@ class Calls:
             self._open(_Pending(call), internal=True)
 
     def _settle(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
-        """What a verdict changes, whether or not somebody still waits for it."""
+        """Apply a verdict to the subscription, even if the caller's wait timed out."""
         launch = entry.call.launch
         if entry.call.call.HasField("update_demand"):
-            self._standing.on_demands_answered(entry.seq, verdict.error is None)
+            self._subscription.on_demands_answered(entry.seq, verdict.error is None)
         elif launch is not None:
-            before = entry.stream != self._stream
+            is_resent = entry.stream != self._stream
             tasks = tuple(launch.tasks[n] for n in verdict.launched if n < len(launch.tasks))
-            if self._standing.on_launched(entry.seq, replace(launch, tasks=tasks), before):
-                self._restate_demand()
+            if self._subscription.on_launched(entry.seq, replace(launch, tasks=tasks), is_resent):
+                self._send_demand()
 
-    def _restate_demand(self) -> None:
-        """Tell the master the demand as it stands now."""
-        demands = self._standing.demands
-        self.post(demand_call(demands), lambda seq: self._standing.on_demands_sent(seq, demands))
+    def _send_demand(self) -> None:
+        """Send the present demand."""
+        subscription = self._subscription
+        demands = subscription.demands
+        self.post(demand_call(demands), lambda seq: subscription.on_demands_sent(seq, demands))
 
 
 def _again(error: CroupierError) -> CroupierError:
-    """A copy to raise: one exception raised in many places would gather all their tracebacks."""
+    """Return a copy to raise: an exception raised in many places gathers all their tracebacks."""
     return type(error)(*error.args)

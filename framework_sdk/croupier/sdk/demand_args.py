@@ -1,4 +1,4 @@
-"""What a framework wants and where, in the short form of one and in the full form of many."""
+"""Arguments for roles and demands: the short form of one, the full form of several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.model.resources import Resources
 
 
 def roles_of(role: str | None, roles: Iterable[str] | None) -> tuple[Role, ...]:
-    """The roles of a framework that gave one or several.
+    """Return the roles of a framework that gave one or several.
 
     Raises:
         InvalidRequest: if it gave both, one is illegal or given twice, or there are over 32.
@@ -29,10 +29,10 @@ def roles_of(role: str | None, roles: Iterable[str] | None) -> tuple[Role, ...]:
 def one_demand(
     unit: Resources | None, count: int | None, constraints: Iterable[Constraint] | None
 ) -> tuple[Demand, ...]:
-    """The demand for one shape, or none.
+    """Return the demand for one shape, or none.
 
     Raises:
-        InvalidRequest: if it can never be dealt.
+        InvalidRequest: if no offer can ever meet it.
     """
     if unit is None:
         if count is not None or constraints:
@@ -44,10 +44,10 @@ def one_demand(
 def demands_of(
     one: tuple[Demand, ...], several: Iterable[Demand], roles: tuple[Role, ...]
 ) -> tuple[Demand, ...]:
-    """The demands of a framework that gave one shape or several.
+    """Return the demands of a framework that gave one shape or several.
 
     Raises:
-        InvalidRequest: if it gave both, or they cannot be.
+        InvalidRequest: if it gave both, or one is invalid.
     """
     checked = check_demands(several, roles)
     if one and checked:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """An agent is lost. Status updates say what became of each of its tasks."""
+    """A lost agent. Status updates report the state of each of its tasks."""
 
     agent_id: str
     hostname: str = ""

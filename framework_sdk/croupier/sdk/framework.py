@@ -1,11 +1,10 @@
-"""The class that frameworks derive from."""
+"""The base class of frameworks."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import os
-import random
 import socket
 import uuid
 from collections.abc import Iterable, Sequence
@@ -21,9 +20,9 @@ from croupier.model.task import TaskStatus
 from croupier.model.verdict import TaskVerdict
 from croupier.net.address import DEFAULT_MASTER, MASTER_PORT, parse_addresses
 from croupier.process.clock import SystemClock
-from croupier.sdk.core.subscription import Launch, Standing
+from croupier.sdk.core.subscription import Launch, Subscription
 from croupier.sdk.demand_args import demands_of, one_demand, roles_of
-from croupier.sdk.duration import milliseconds
+from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.failure import Failure
 from croupier.sdk.log import log_event
 from croupier.sdk.offer import Offer
@@ -39,10 +38,10 @@ from croupier.v1 import framework_pb2 as pb
 class Framework:
     """A program that runs tasks on a cluster: derive from it, override handlers, run it.
 
-    Handlers are called one at a time, in the order of what arrived, and may await anything,
-    the methods below included. What a handler raises is logged as `handler_failed`, and the
-    framework goes on. The connection mends itself: after `on_subscribed` was called again,
-    all offers from before are void and everything else is as it was.
+    Handlers are called one at a time, in the order in which their events arrived. They may await
+    anything, including the methods below. An exception in a handler is logged as `handler_failed`,
+    and the framework goes on. The SDK reconnects by itself: after `on_subscribed` is called again,
+    all earlier offers are void and everything else is unchanged.
     """
 
     _settings: ClassVar[Settings] = Settings()
@@ -65,29 +64,30 @@ class Framework:
         """Describe the framework; nothing is sent before `run`.
 
         Args:
-            name: for people; the class's name if None.
-            role: whose share its use is charged to; None is `*`, if there are no `roles`.
+            name: shown to people; the class's name if None.
+            role: the role whose share its tasks are charged to; None is `*`, if there are no
+                `roles`.
             master: HOST:PORT, or several joined by commas; None takes CROUPIER_MASTER from
                 the environment, or 127.0.0.1:5050.
-            framework_id: of an earlier run whose tasks to take over; None for a new one.
-            failover_timeout_s: how long tasks run on without their framework.
-            demand: what one task takes, so that offers are cut to size and room that
-                nobody needs goes to others; None asks for whole remainders.
-            demand_count: how many of those are wanted; None is without end.
-            constraints: what agents must be like, if there is a demand.
+            framework_id: of an earlier run, to take over its tasks; None for a new framework.
+            failover_timeout_s: how long tasks keep running without their framework.
+            demand: resources of one task, so that offers are cut to size and other frameworks
+                get the rest; None asks for whole remainders.
+            demand_count: the number of those tasks; None is unlimited.
+            constraints: on the agents, if there is a demand.
             offer_lease_s: how long offers may be held; None is the master's default, 10 s. The
                 master bounds it (`--max-offer-lease`, 15 s); see `Offer.expires_at`.
-            roles: several, at most 32, in place of `role`. Each offer is of one of them.
-            demands: several shapes, at most 64, in place of `demand`; each may name a role, and
-                is of the first if it does not. A role without one is offered nothing.
+            roles: several, at most 32, in place of `role`. Each offer is in one of them.
+            demands: several shapes, at most 64, in place of `demand`. Each may name a role; the
+                first role is the default. A role without a demand gets no offers.
 
         Raises:
-            InvalidRequest: if one of these cannot be.
+            InvalidRequest: if an argument is invalid.
         """
         self._name = type(self).__name__ if name is None else name
         own = roles_of(role, roles)
         wanted = demands_of(one_demand(demand, demand_count, constraints), demands, own)
-        self._standing = Standing(
+        self._subscription = Subscription(
             check_id("framework", framework_id) if framework_id else "", wanted, own
         )
         address = (
@@ -97,73 +97,72 @@ class Framework:
             name=self._name,
             client_id=uuid.uuid4().hex,
             hostname=socket.gethostname(),
-            failover_timeout_ms=milliseconds("the failover timeout", failover_timeout_s),
-            offer_lease_ms=milliseconds("the offer lease", offer_lease_s or 0.0),
+            failover_timeout_ms=to_milliseconds("the failover timeout", failover_timeout_s),
+            offer_lease_ms=to_milliseconds("the offer lease", offer_lease_s or 0.0),
         )
         self._session = Session(
             self,
             identity,
-            self._standing,
+            self._subscription,
             parse_addresses(address, MASTER_PORT),
             self._settings,
             SystemClock(),
-            random.Random(),
         )
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name shown to people."""
         return self._name
 
     @property
     def role(self) -> str:
-        """Whose share the framework's use is charged to; the first if there are several."""
-        return self._standing.roles[0]
+        """The role whose share its tasks are charged to; the first if there are several."""
+        return self._subscription.roles[0]
 
     @property
     def roles(self) -> tuple[str, ...]:
-        """All its roles."""
-        return self._standing.roles
+        """All roles of the framework."""
+        return self._subscription.roles
 
     @property
     def framework_id(self) -> str | None:
-        """What the master knows the framework by; None before the first `on_subscribed`."""
-        return self._standing.framework_id or None
+        """Id that the master gave; None before the first `on_subscribed`."""
+        return self._subscription.framework_id or None
 
     async def on_subscribed(self, framework_id: str) -> None:
-        """The master took the framework in: at first, and again after each reconnection.
+        """Handle a subscription: the first, and one after each reconnection.
 
-        Offers from before are void.
+        All earlier offers are void.
         """
 
     async def on_offers(self, offers: list[Offer]) -> None:
-        """Offers arrived; answer each by `accept` or `decline`, now or while its lease runs.
+        """Handle offers: answer each by `accept` or `decline`, now or while its lease runs.
 
-        Declines all if not overridden. If it raises, the offers that it did not answer are
-        declined.
+        The default declines all. If the handler raises, the SDK declines the offers that it did
+        not answer.
         """
         await self.decline(offers)
 
     async def on_rescind(self, offer_id: str) -> None:
-        """An offer that `on_offers` was shown, and that was not answered, is no more."""
+        """Handle the end of an offer that `on_offers` got and that was not answered."""
 
     async def on_update(self, status: TaskStatus) -> None:
-        """A task changed its state. Acknowledged when this returns without raising.
+        """Handle a task's new state; the SDK acknowledges it when this returns.
 
-        If it raises, the agent sends the update again; the task's later ones come after it.
+        If the handler raises, the agent sends the update again, before later ones of the task.
         """
 
     async def on_failure(self, failure: Failure) -> None:
-        """An agent is lost. Updates say what became of its tasks."""
+        """Handle the loss of an agent. Updates report the states of its tasks."""
 
     async def on_preempt(self, request: PreemptRequest) -> None:
-        """Others are owed room that these tasks take: end them, or the master does.
+        """Handle a preemption request: end its tasks, or the master kills them.
 
-        If nothing is done, as by default, the master kills them once the grace is over.
+        The default does nothing, so the master kills them when the grace is over.
         """
 
     async def on_error(self, error: CroupierError) -> None:
-        """The framework is over, as by FailedOver or Removed; `run` is about to raise `error`."""
+        """Handle the error that ended the framework; `run` is about to raise it."""
         log_event(
             logging.ERROR, "framework_failed", framework_id=self.framework_id, error=str(error)
         )
@@ -176,16 +175,16 @@ class Framework:
     ) -> list[TaskVerdict]:
         """Launch `tasks` on the sum of `offers`, which are of one agent and in one role.
 
-        What the tasks leave over is declined for `refuse_s`. Without tasks this is a decline.
+        The remainder is declined for `refuse_s`. Without tasks this is a decline.
 
         Returns:
-            One verdict per task, in order. A stale offer fails them all.
+            One verdict per task, in order. A stale offer fails all tasks.
 
         Raises:
             InvalidRequest: if there is no offer, or the call is larger than the master takes.
             Unavailable: if there is no answer within 30 s of connected time. The tasks may
-                have been launched: updates or `reconcile` tell.
-            CroupierError: if the master refused the call without looking at its tasks.
+                have been launched: updates or `reconcile` show it.
+            CroupierError: if the master refused the whole call.
         """
         launched = list(tasks)
         if not launched:
@@ -212,18 +211,18 @@ class Framework:
         refuse_s: float = DEFAULT_REFUSE_S,
         reason: str = "",
     ) -> None:
-        """Give `offers` back, and see nothing of the kind from those agents for `refuse_s`.
+        """Decline `offers`, and get no such offers of those agents for `refuse_s`.
 
         Offers that have ended meanwhile are no error.
 
         Args:
             offers: one or several, of any agents.
-            refuse_s: 0 sets no filter.
+            refuse_s: duration of the filter; 0 sets none.
             reason: for people and metrics; at most 256 characters.
 
         Raises:
             NotFound: if an offer was never made to this framework.
-            InvalidRequest: if there is no offer, or an argument cannot be.
+            InvalidRequest: if there is no offer, or an argument is invalid.
             Unavailable: if there is no answer within 30 s of connected time.
         """
         offer_ids = _offer_ids(offers)
@@ -236,64 +235,64 @@ class Framework:
         count: int | None = None,
         constraints: Iterable[Constraint] | None = None,
     ) -> None:
-        """Say what is wanted from now on: `count` tasks of `unit`, beyond what runs.
+        """Replace the demand by `count` further tasks of `unit`.
 
-        The count falls by itself with each task launched. None asks for whole remainders.
-        Replaces all that was wanted before.
+        The count falls by itself with each task launched. A unit of None asks for whole
+        remainders.
 
         Raises:
-            InvalidRequest: if that can never be dealt.
+            InvalidRequest: if no offer can ever meet the demand.
             Unavailable: if there is no answer within 30 s of connected time.
         """
         await self.demands(one_demand(unit, count, constraints))
 
     async def demands(self, demands: Iterable[Demand]) -> None:
-        """Say what is wanted from now on, in several shapes and roles.
+        """Replace the demand by several shapes and roles.
 
-        None at all asks for whole remainders in every role. Otherwise a role without a demand
-        is offered nothing. Replaces all that was wanted before.
+        No demand at all asks for whole remainders in every role. Otherwise a role without a
+        demand gets no offers.
 
         Raises:
-            InvalidRequest: if that can never be dealt, a shape is named twice, there are over
-                64, or one is for a role that the framework has not.
+            InvalidRequest: if no offer can ever meet one, a shape is named twice, there are over
+                64, or one names a role that the framework does not have.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        standing = self._standing
-        wanted = check_demands(demands, standing.roles)
+        subscription = self._subscription
+        wanted = check_demands(demands, subscription.roles)
         verdict = await self._session.call(
-            demand_call(wanted), opened=lambda seq: standing.on_demands_sent(seq, wanted)
+            demand_call(wanted), opened=lambda seq: subscription.on_demands_sent(seq, wanted)
         )
         if verdict.error is not None:
             raise verdict.error
 
     async def suppress(self, *roles: str) -> None:
-        """Ask for no more offers in these roles, or in all, until `revive`; those held stay.
+        """Stop offers in these roles, or in all, until `revive`. Offers that are held stay.
 
         Raises:
             InvalidRequest: if a role is not one of the framework's.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        own = self._standing.own(roles)
-        self._standing.suppress(own)
+        own = self._subscription.own(roles)
+        self._subscription.suppress(own)
         await self._call(pb.Call(suppress=pb.Suppress(roles=own)))
 
     async def revive(self, *roles: str) -> None:
-        """Ask for offers again in these roles, or in all, and forget what was refused there.
+        """Resume offers in these roles, or in all, and remove the filters there.
 
         Raises:
             InvalidRequest: if a role is not one of the framework's.
             Unavailable: if there is no answer within 30 s of connected time.
         """
-        own = self._standing.own(roles)
-        self._standing.revive(own)
+        own = self._subscription.own(roles)
+        self._subscription.revive(own)
         await self._call(pb.Call(revive=pb.Revive(roles=own)))
 
     async def kill(self, task_id: str, grace_s: float | None = None) -> None:
-        """Have a task killed; an update tells when it is.
+        """Kill a task; an update reports its end.
 
         Args:
             task_id: of the task.
-            grace_s: seconds between SIGTERM and SIGKILL; None is what the task says.
+            grace_s: seconds between SIGTERM and SIGKILL; None is the task's own.
 
         Raises:
             NotFound: if the master knows no such task of this framework.
@@ -302,7 +301,7 @@ class Framework:
         await self._call(kill_call(task_id, grace_s))
 
     async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
-        """Have the state of these tasks, or of all if None, sent to `on_update`.
+        """Have the master send the state of these tasks, or of all if None, to `on_update`.
 
         Raises:
             Unavailable: if there is no answer within 30 s of connected time.
@@ -314,13 +313,13 @@ class Framework:
     async def stop(self, teardown: bool = False) -> None:
         """End this framework; `run` returns.
 
-        Its tasks run on for the failover timeout, in which a framework with the same id may
-        take them over; with `teardown` they are killed and the id is never used again.
-        Waits for the end, except within a handler, which must return first.
+        Its tasks keep running for the failover timeout, in which a framework with the same id can
+        take them over. With `teardown` they are killed, and the id is never used again. Waits for
+        the end, except in a handler, which must return first.
 
         Raises:
-            CroupierError: if the master did not confirm the teardown within 5 s; all the
-                same this framework ends.
+            CroupierError: if the master did not confirm the teardown within 5 s; the framework
+                ends nevertheless.
         """
         await self._session.stop(teardown)
 
@@ -330,13 +329,13 @@ class Framework:
         Raises:
             FailedOver: if another program took over the framework's id.
             Removed: if the framework was removed.
-            InvalidRequest: if the master does not take such a framework.
-            CroupierError: any other error that connecting again cannot mend.
+            InvalidRequest: if the master refuses the framework.
+            CroupierError: for any other error that a reconnection cannot mend.
         """
         await self._session.run()
 
     def run_forever(self, *, teardown: bool = False) -> None:
-        """`run` as a program: SIGINT and SIGTERM stop it, a second one ends the process.
+        """Run as a program: SIGINT and SIGTERM stop it, a second one ends the process.
 
         Main thread only.
 

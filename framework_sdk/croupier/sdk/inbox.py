@@ -1,22 +1,14 @@
-"""What has arrived and waits for the framework's handlers, in order."""
+"""Events that wait for the framework's handlers, in order of arrival."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
 
 from croupier.model.task import TaskStatus
-from croupier.sdk.failure import Failure
 from croupier.sdk.offer import Offer
-from croupier.sdk.preempt import PreemptRequest
-
-
-@dataclass(frozen=True, slots=True)
-class Subscribed:
-    """The master took the framework in."""
-
-    framework_id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,13 +19,6 @@ class OffersArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferRescinded:
-    """An offer that the framework has seen is no more."""
-
-    offer_id: str
-
-
-@dataclass(frozen=True, slots=True)
 class UpdateArrived:
     """A status update, new or sent again."""
 
@@ -41,28 +26,28 @@ class UpdateArrived:
 
 
 @dataclass(frozen=True, slots=True)
-class AgentLost:
-    """An agent is lost."""
+class HandlerCall:
+    """A call of a handler whose result decides nothing.
 
-    failure: Failure
+    Attributes:
+        name: of the handler.
+        ids: for the log if it raises.
+    """
+
+    name: str
+    call: Callable[[], Awaitable[None]]
+    ids: Mapping[str, str] = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class RoomWanted:
-    """The master wants tasks ended."""
-
-    request: PreemptRequest
-
-
-Item = Subscribed | OffersArrived | OfferRescinded | UpdateArrived | AgentLost | RoomWanted
+Item = OffersArrived | UpdateArrived | HandlerCall
 
 
 class Inbox:
-    """A queue that its writer is asked to respect: it waits for `room` before it reads on.
+    """A queue whose writer stops reading from the stream while it is full.
 
     A handler that waits for a verdict cannot empty the queue, and the verdict comes over the
-    stream that fills it. So reading goes on while calls are unanswered, until four
-    times the limit; then they run into their deadline.
+    stream that fills it. So reading goes on while calls are unanswered, until four times the
+    limit; then they run into their deadline.
     """
 
     def __init__(self, limit: int) -> None:
@@ -77,24 +62,24 @@ class Inbox:
         return len(self._queue)
 
     def put(self, item: Item) -> None:
-        """Queue `item`; nothing happens once the inbox is closed."""
+        """Queue `item`; do nothing once the inbox is closed."""
         if not self._closed:
             self._queue.append(item)
             self._arrived.set()
 
     def close(self) -> None:
-        """Forget what is queued and take in nothing more."""
+        """Drop all items, and accept no more."""
         self._closed = True
         self._queue.clear()
         self._arrived.set()
         self._shrunk.set()
 
     def recheck(self) -> None:
-        """A call was made or answered: whoever waits for room looks again."""
+        """Wake the writer that waits in `room`: a call was made or answered."""
         self._shrunk.set()
 
     def is_full(self, unanswered: int) -> bool:
-        """Whether to stop reading, with that many calls waiting for verdicts."""
+        """Return whether to stop reading, with that many calls waiting for verdicts."""
         return len(self._queue) >= self._limit * (4 if unanswered else 1)
 
     async def room(self) -> None:
@@ -103,7 +88,7 @@ class Inbox:
         await self._shrunk.wait()
 
     async def take(self) -> Item | None:
-        """The next item, all offers in a row as one; None once the inbox is closed."""
+        """Return the next item, with consecutive offers as one; None once the inbox is closed."""
         while not self._queue:
             if self._closed:
                 return None

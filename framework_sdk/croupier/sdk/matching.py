@@ -1,4 +1,4 @@
-"""Putting tasks on offers."""
+"""Placement of tasks on offers."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from croupier.sdk.task import Task
 
 
 def fit(offers: Iterable[Offer], tasks: Iterable[Task]) -> list[tuple[Offer, list[Task]]]:
-    """First-fit: give each task, in order, to the first offer that still has room for it.
+    """Place each task, in order, on the first offer with room for it (first-fit).
 
-    Every offer is in the answer, in order, with the tasks for it: none for an offer that is
-    not needed, which `Framework.accept` then declines. A task that fits nowhere is in
-    no list. Each offer is taken for itself, even if two are of the same agent.
-    O(offers x tasks).
+    Returns every offer, in order, with its tasks. An offer that is not needed has none;
+    `Framework.accept` then declines it. A task that fits on no offer is in no list. Two offers of
+    one agent are not combined. O(offers x tasks).
     """
     packed: list[tuple[Offer, list[Task]]] = [(offer, []) for offer in offers]
     room = [offer.resources for offer, _ in packed]

@@ -1,4 +1,4 @@
-"""An offer, as a framework sees it."""
+"""An offer to a framework."""
 
 from __future__ import annotations
 
@@ -14,13 +14,12 @@ class Offer:
     """Resources of one agent, promised to this framework until the lease ends.
 
     Attributes:
-        id: what the master knows the offer by.
-        attributes: facts about the agent, in text form.
-        role: whose share the resources are charged to.
+        attributes: of the agent, in text form.
+        role: the role whose share the resources are charged to.
         http_address: HOST:PORT of the agent's HTTP server, which serves the output of
             tasks; empty if it has none.
         expires_at: end of the lease, seconds on `clock`.
-        clock: what `expires_in_s` is told by.
+        clock: for `expires_in_s`.
     """
 
     id: str
@@ -35,5 +34,5 @@ class Offer:
 
     @property
     def expires_in_s(self) -> float:
-        """Seconds that the lease still runs; 0 once it has ended."""
+        """Seconds until the lease ends; 0 once it has."""
         return max(0.0, self.expires_at - self.clock.now())

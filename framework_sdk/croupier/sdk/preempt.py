@@ -1,4 +1,4 @@
-"""The master wants room back."""
+"""The master's request to end tasks for preemption."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from croupier.model.clock import Clock
 
 @dataclass(frozen=True, slots=True)
 class PreemptRequest:
-    """Others are owed the room of these tasks: end them, or the master does.
+    """A starving role is entitled to the resources of these tasks: end them, or the master does.
 
     Attributes:
         task_ids: all on one agent; some may have ended meanwhile.
-        role: whose share they are charged to.
-        grace_s: how long the framework was given, when the request arrived.
-        reason: for people: who is owed the room.
-        expires_at: when the master kills those that are left, seconds on `clock`.
-        clock: what `expires_in_s` is told by.
+        role: the role whose share they are charged to.
+        grace_s: the time that the master gave.
+        reason: the starving role, in words for people.
+        expires_at: when the master kills the remaining tasks, seconds on `clock`.
+        clock: for `expires_in_s`.
     """
 
     task_ids: tuple[str, ...]

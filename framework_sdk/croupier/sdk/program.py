@@ -5,49 +5,40 @@ from __future__ import annotations
 import asyncio
 import logging
 import signal
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from croupier.model.errors import CroupierError
 from croupier.net.task_scope import end
 from croupier.sdk.log import log_event
 
-
-class Runnable(Protocol):
-    """What runs until it is stopped."""
-
-    async def run(self) -> None:
-        """Run until `stop`."""
-        ...
-
-    async def stop(self, teardown: bool = False) -> None:
-        """End it."""
-        ...
+if TYPE_CHECKING:
+    from croupier.sdk.framework import Framework
 
 
-async def run_until_signalled(program: Runnable, teardown: bool) -> None:
+async def run_until_signalled(framework: Framework, teardown: bool) -> None:
     """Run; SIGINT and SIGTERM stop it, a second one ends the process. Main thread only.
 
     Raises:
-        CroupierError: as `run` does.
+        CroupierError: as `Framework.run` does.
     """
-    loop, asked = asyncio.get_running_loop(), asyncio.Event()
+    loop, signalled = asyncio.get_running_loop(), asyncio.Event()
 
     def on_signal() -> None:
-        asked.set()
+        signalled.set()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
 
-    async def stop_when_asked() -> None:
-        await asked.wait()
+    async def stop_when_signalled() -> None:
+        await signalled.wait()
         try:
-            await program.stop(teardown)
+            await framework.stop(teardown)
         except CroupierError as error:
             log_event(logging.WARNING, "teardown_failed", error=str(error))
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, on_signal)
-    stopping = asyncio.create_task(stop_when_asked())
+    stopping = asyncio.create_task(stop_when_signalled())
     try:
-        await program.run()
+        await framework.run()
     finally:
         await end(stopping)

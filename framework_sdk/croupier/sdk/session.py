@@ -1,7 +1,7 @@
-"""A framework's life at the master: connected, reconnected, stopped or thrown out.
+"""A framework's session with the master: connected, reconnected, stopped or removed.
 
-Rule: the framework ends once, by `stop` or by an error that no reconnection can mend; every
-task that was started for it has then ended too.
+Rule: the framework ends once, by `stop` or by an error that no reconnection can mend. Every task
+of the event loop that was started for it has ended then, too.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import sys
 from collections.abc import Sequence
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import grpc.aio
 
@@ -35,19 +36,11 @@ from croupier.net.masters import Masters
 from croupier.net.task_scope import end
 from croupier.sdk.calls import Calls, Opened
 from croupier.sdk.core.offers import OfferBook
-from croupier.sdk.core.subscription import Launch, Standing
-from croupier.sdk.dispatch import Dispatcher, Handlers
+from croupier.sdk.core.subscription import Launch, Subscription
+from croupier.sdk.dispatch import Dispatcher
 from croupier.sdk.duration import from_milliseconds
 from croupier.sdk.failure import Failure
-from croupier.sdk.inbox import (
-    AgentLost,
-    Inbox,
-    OfferRescinded,
-    OffersArrived,
-    RoomWanted,
-    Subscribed,
-    UpdateArrived,
-)
+from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived, UpdateArrived
 from croupier.sdk.log import log_event
 from croupier.sdk.settings import Settings
 from croupier.sdk.wire import AgentDirectory, Identity, preempt_from_wire, subscribe_call
@@ -55,11 +48,14 @@ from croupier.v1 import framework_pb2 as pb
 from croupier.v1 import framework_pb2_grpc as rpc
 from croupier.wire.task import status_from_wire
 
+if TYPE_CHECKING:
+    from croupier.sdk.framework import Framework
+
 _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.FrameworkServiceConnectRequest, pb.FrameworkServiceConnectResponse
 ]
 
-# For a master that does not name its pace.
+# Of a master that names no heartbeat.
 DEFAULT_HEARTBEAT_S = 5.0
 
 # The session whose handler is running, in the handler's task and in those it starts.
@@ -67,25 +63,24 @@ _handling: ContextVar[Session | None] = ContextVar("handling", default=None)
 
 
 class Session:
-    """Owns every task of one framework; `run` is its whole life."""
+    """Owns the connection, the open calls and the handlers' task of one framework."""
 
     def __init__(
         self,
-        handlers: Handlers,
+        framework: Framework,
         identity: Identity,
-        standing: Standing,
+        subscription: Subscription,
         masters: Sequence[Address],
         settings: Settings,
         clock: Clock,
-        rng: random.Random,
     ) -> None:
-        """Make ready; nothing happens before `run`."""
-        self._identity, self._standing = identity, standing
+        """Prepare a session that serves the handlers of `framework`; `run` connects."""
+        self._framework, self._identity, self._subscription = framework, identity, subscription
         self._settings, self._clock = settings, clock
         self._inbox = Inbox(settings.queue_limit)
         self._book = OfferBook()
-        self._calls = Calls(standing, settings, clock)
-        self._dispatcher = Dispatcher(handlers, self._inbox, self._book, self._calls, clock)
+        self._calls = Calls(subscription, settings, clock)
+        self._dispatcher = Dispatcher(framework, self._inbox, self._book, self._calls, clock)
         self._agents = AgentDirectory(clock)
         # Room for every unanswered call, the SUBSCRIBE and a heartbeat, however large: a call is
         # kept until its verdict arrives, whether it was sent or not.
@@ -95,15 +90,15 @@ class Session:
             self,
             Masters(masters),
             replace(settings.times, tick_s=min(settings.call_timeout_s / 4, 1.0)),
-            rng,
+            random.Random(),
             # Connecting again helps against these two only.
             is_fatal=lambda error: not isinstance(error, Unavailable | TooSlow),
             on_tick=self._calls.on_tick,
             outbox_messages=settings.unanswered_limit + 2,
             outbox_bytes=sys.maxsize,
         )
-        self._begun = self._tearing_down = False
-        self._asked = asyncio.Event()
+        self._has_begun = self._is_tearing_down = False
+        self._stop_asked = asyncio.Event()
         self._ended = asyncio.Event()
 
     async def call(
@@ -114,12 +109,12 @@ class Session:
         opened: Opened | None = None,
         launch: Launch | None = None,
     ) -> Verdict:
-        """Make `call`, which answers those offers, and wait for its verdict.
+        """Make `call`, which answers the offers `answers`, and wait for its verdict.
 
         Raises:
             InvalidRequest: if it is larger than the master takes; it is not sent then.
             Unavailable: if there is no verdict within 30 s of connected time.
-            CroupierError: what ended the framework, if it has ended.
+            CroupierError: the error that ended the framework, if it has ended.
         """
         self._calls.check(call)
         self._book.answer(answers)
@@ -127,56 +122,57 @@ class Session:
         return await self._calls.make(call, opened, launch)
 
     async def run(self) -> None:
-        """Live until stopped.
+        """Connect, and serve the handlers until `stop`.
 
         Raises:
             Conflict: if it was run before.
-            CroupierError: what ended it, if that was not `stop`.
+            CroupierError: the error that ended it, if that was not `stop`.
         """
-        if self._begun:
+        if self._has_begun:
             raise Conflict("a framework runs once; make a new one, with the same framework_id")
-        self._begun = True
+        self._has_begun = True
         try:
-            await self._live()
+            await self._serve()
         finally:
             self._ended.set()
 
     async def stop(self, teardown: bool = False) -> None:
-        """End the framework, and wait for its end unless a handler asks.
+        """End the framework, and wait for its end unless a handler calls this.
 
         Raises:
-            CroupierError: if the master did not confirm the teardown; all the same the
-                framework ends.
+            CroupierError: if the master did not confirm the teardown; the framework ends
+                nevertheless.
         """
         try:
             if teardown and not self._ended.is_set():
                 await self._tear_down()
         finally:
-            self._asked.set()
-            if self._begun and _handling.get() is not self:
+            self._stop_asked.set()
+            if self._has_begun and _handling.get() is not self:
                 await self._ended.wait()
 
-    async def _live(self) -> None:
-        linking: asyncio.Task[Any] = asyncio.create_task(self._connection.run())
+    async def _serve(self) -> None:
+        connecting: asyncio.Task[Any] = asyncio.create_task(self._connection.run())
         handling: asyncio.Task[Any] = asyncio.create_task(self._handle())
-        asked: asyncio.Task[Any] = asyncio.create_task(self._asked.wait())
-        tasks = (linking, handling, asked)
+        stopping: asyncio.Task[Any] = asyncio.create_task(self._stop_asked.wait())
+        tasks = (connecting, handling, stopping)
         error: BaseException | None = None
         try:
             await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            error = _raised(linking)
+            error = _raised(connecting)
             if isinstance(error, CroupierError):
-                self._calls.fail(error)  # frees a handler that waits for a verdict
+                self._calls.fail(error)  # wakes a handler that waits for a verdict
             await self._finish(handling)
         finally:
             await end(*tasks)
             self._calls.fail(Unavailable("the framework has stopped"))
         error = _raised(handling) or error
-        if error is None or (self._tearing_down and isinstance(error, Removed)):
+        if error is None or (self._is_tearing_down and isinstance(error, Removed)):
             return
         if isinstance(error, CroupierError):
             _handling.set(self)
-            await self._dispatcher.on_error(error)
+            handler = partial(self._framework.on_error, error)
+            await self._dispatcher.serve(HandlerCall("on_error", handler))
         raise error
 
     async def _handle(self) -> None:
@@ -184,21 +180,20 @@ class Session:
         await self._dispatcher.run()
 
     async def _finish(self, handling: asyncio.Task[Any]) -> None:
-        """Let the handler under way return and its last calls be answered, but not for ever."""
+        """Wait, for a while, until the running handler returns and its calls are answered."""
         self._inbox.close()
         try:
             async with asyncio.timeout(self._settings.flush_timeout_s):
                 await asyncio.wait({handling})
                 await self._calls.drained()
         except TimeoutError:
-            log_event(logging.INFO, "stop_cut_short", framework_id=self._standing.framework_id)
+            log_event(logging.INFO, "stop_cut_short", framework_id=self._subscription.framework_id)
 
     async def _tear_down(self) -> None:
-        self._tearing_down = True
-        call = pb.Call(teardown=pb.Teardown())
+        self._is_tearing_down = True
         try:
             async with asyncio.timeout(self._settings.teardown_timeout_s):
-                verdict = await self.call(call)
+                verdict = await self.call(pb.Call(teardown=pb.Teardown()))
         except TimeoutError:
             raise Unavailable("the master did not confirm the teardown in time") from None
         except Removed:
@@ -220,16 +215,22 @@ class Session:
     def on_open(self) -> None:
         """Subscribe as the first call of the stream."""
         self._agents = AgentDirectory(self._clock)
-        self._send(subscribe_call(self._identity, self._standing))
+        self._send(subscribe_call(self._identity, self._subscription))
 
     async def on_message(self, message: pb.FrameworkServiceConnectResponse) -> None:
-        """Take in events; wait while the handlers are far behind, which holds the master back.
+        """Handle events; wait while the handlers are far behind, which makes the master wait.
 
         Raises:
-            CroupierError: if one says that the stream is over.
+            CroupierError: the ERROR among them.
         """
         for event in message.events:
-            self._on_event(event)
+            try:
+                self._on_event(event)
+            except InvalidRequest as error:
+                kind = event.WhichOneof("event")
+                log_event(logging.WARNING, "event_malformed", event_kind=kind, error=str(error))
+            if event.HasField("error"):
+                raise error_from_wire(event.error)
         while self._inbox.is_full(self._calls.awaited):
             await self._inbox.room()
 
@@ -246,11 +247,11 @@ class Session:
     def on_disconnected(self, disconnection: Disconnection) -> None:
         """Log the end of a stream."""
         error = disconnection.error
-        is_expected = self._tearing_down or isinstance(error, NotLeader)
+        is_expected = self._is_tearing_down or isinstance(error, NotLeader)
         log_event(
             logging.INFO if is_expected else logging.WARNING,
             disconnection.event,
-            framework_id=self._standing.framework_id,
+            framework_id=self._subscription.framework_id,
             master=str(disconnection.address),
             error=str(error),
             retry_in_s=round(disconnection.retry_in_s, 3),
@@ -261,19 +262,7 @@ class Session:
         assert is_queued, "the outbox has room for all unanswered calls"
 
     def _on_event(self, event: pb.Event) -> None:
-        try:
-            self._take_in(event)
-        except InvalidRequest as error:
-            log_event(
-                logging.WARNING,
-                "event_malformed",
-                event_kind=event.WhichOneof("event"),
-                error=str(error),
-            )
-        if event.HasField("error"):
-            raise error_from_wire(event.error)
-
-    def _take_in(self, event: pb.Event) -> None:
+        put, framework = self._inbox.put, self._framework
         match event.WhichOneof("event"):
             case "verdict":
                 self._calls.on_verdict(event.verdict)
@@ -281,17 +270,23 @@ class Session:
             case "offers":
                 self._on_offers(event.offers)
             case "rescind":
-                if self._book.rescind(event.rescind.offer_id):
-                    self._inbox.put(OfferRescinded(event.rescind.offer_id))
+                offer_id = event.rescind.offer_id
+                if self._book.rescind(offer_id):
+                    rescinded = partial(framework.on_rescind, offer_id)
+                    put(HandlerCall("on_rescind", rescinded, {"offer_id": offer_id}))
             case "update":
                 for status in event.update.statuses:
-                    self._inbox.put(UpdateArrived(status_from_wire(status)))
+                    put(UpdateArrived(status_from_wire(status)))
             case "failure":
-                lost = event.failure
-                self._inbox.put(AgentLost(Failure(lost.agent_id, lost.hostname, lost.message)))
+                failure = Failure(
+                    event.failure.agent_id, event.failure.hostname, event.failure.message
+                )
+                ids = {"agent_id": failure.agent_id}
+                put(HandlerCall("on_failure", partial(framework.on_failure, failure), ids))
             case "preempt_request":
                 request = preempt_from_wire(event.preempt_request, self._clock)
-                self._inbox.put(RoomWanted(request))
+                ids = {"agent_id": request.agent_id}
+                put(HandlerCall("on_preempt", partial(framework.on_preempt, request), ids))
             case "subscribed":
                 self._on_subscribed(event.subscribed)
 
@@ -299,13 +294,14 @@ class Session:
         if self._connection.is_joined:
             return
         self._connection.join(from_milliseconds(subscribed.heartbeat_ms) or DEFAULT_HEARTBEAT_S)
-        self._standing.framework_id = subscribed.framework_id
-        self._inbox.put(Subscribed(subscribed.framework_id))
+        framework_id = self._subscription.framework_id = subscribed.framework_id
+        handler = partial(self._framework.on_subscribed, framework_id)
+        self._inbox.put(HandlerCall("on_subscribed", handler))
         self._calls.attach(self._send, subscribed.max_message_bytes)
         log_event(
             logging.INFO,
             "subscribed",
-            framework_id=subscribed.framework_id,
+            framework_id=framework_id,
             master_id=subscribed.master_id,
         )
 
@@ -319,5 +315,5 @@ class Session:
 
 
 def _raised(task: asyncio.Task[Any]) -> BaseException | None:
-    """What `task` raised, if it has."""
+    """Return the exception of `task`, if it has ended by one."""
     return None if not task.done() or task.cancelled() else task.exception()

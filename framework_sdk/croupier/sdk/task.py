@@ -1,4 +1,4 @@
-"""A task, as a framework describes it."""
+"""The task class of frameworks."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.ids import TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo
-from croupier.sdk.duration import milliseconds
+from croupier.sdk.duration import to_milliseconds
 
 
 class Task:
-    """Something to run on an agent. Immutable.
+    """A command to run on an agent. Immutable.
 
         Task(command=["sleep", "5"], resources=Resources.parse("cpus:1;mem:128MB"))
         Task(shell="wc -w < /etc/passwd", resources=Resources.parse("cpus:0.5;mem:64MB"))
 
     Attributes:
-        info: the task in the form that all of Croupier shares.
+        info: the task in the form that master and agents use.
     """
 
     __slots__ = ("info",)
@@ -43,17 +43,17 @@ class Task:
 
         Args:
             command: program and arguments; exactly one of this and `shell` is given.
-            resources: what the task takes of its offer.
+            resources: to take of its offer.
             shell: one line for `sh -c`.
-            task_id: must never have been used by this framework; None makes a new one.
-            name: for people.
-            env: added to the agent's environment.
+            task_id: an id that this framework never used; None makes one.
+            name: shown to people.
+            env: variables to add to the agent's environment.
             user: account to run as; needs an agent that runs as root. Empty: the agent's.
             grace_s: seconds between SIGTERM and SIGKILL when the task is killed.
             labels: for people and tools.
 
         Raises:
-            InvalidRequest: if no agent could ever run this.
+            InvalidRequest: if no agent can ever run the task.
         """
         if isinstance(command, str):
             raise InvalidRequest("a command is a list of words; for a shell line use shell=...")
@@ -62,34 +62,34 @@ class Task:
             command=Command(tuple(command), shell, dict(env or {}), user),
             resources=resources,
             name=name,
-            grace_ms=milliseconds("the kill grace", grace_s),
+            grace_ms=to_milliseconds("the kill grace", grace_s),
             labels=tuple((labels or {}).items()),
         )
         self.info.check()
 
     @property
     def task_id(self) -> str:
-        """What the task is known by, everywhere."""
+        """Id of the task."""
         return self.info.task_id
 
     @property
     def name(self) -> str:
-        """For people."""
+        """Name shown to people."""
         return self.info.name
 
     @property
     def resources(self) -> Resources:
-        """What the task takes of its offer."""
+        """Resources that the task takes of its offer."""
         return self.info.resources
 
     @property
     def command(self) -> Command:
-        """What is run."""
+        """Program or shell line, environment and user."""
         return self.info.command
 
     @property
     def labels(self) -> dict[str, str]:
-        """For people and tools."""
+        """Labels for people and tools."""
         return dict(self.info.labels)
 
     def __repr__(self) -> str:

@@ -12,8 +12,8 @@ from croupier.model.errors import InvalidRequest
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_REASON
 from croupier.model.verdict import TaskVerdict, Verdict
 from croupier.net.errors import error_from_wire
-from croupier.sdk.core.subscription import Standing
-from croupier.sdk.duration import from_milliseconds, milliseconds
+from croupier.sdk.core.subscription import Subscription
+from croupier.sdk.duration import from_milliseconds, to_milliseconds
 from croupier.sdk.offer import Offer
 from croupier.sdk.preempt import PreemptRequest
 from croupier.sdk.task import Task
@@ -25,11 +25,11 @@ from croupier.wire.task import demand_to_wire, task_to_wire
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What a framework says of itself that does not change while it runs.
+    """Fields of SUBSCRIBE that do not change while the framework runs.
 
     Attributes:
-        client_id: tells this run of the program from an earlier one with the same id.
-        offer_lease_ms: how long it wants to hold offers; 0 is the master's default.
+        client_id: unique to this run of the program.
+        offer_lease_ms: the lease it asks for; 0 is the master's default.
     """
 
     name: str
@@ -39,30 +39,30 @@ class Identity:
     offer_lease_ms: int
 
 
-def subscribe_call(identity: Identity, standing: Standing) -> pb.Call:
-    """The SUBSCRIBE of a framework as it stands."""
-    everywhere = standing.suppressed == standing.roles
+def subscribe_call(identity: Identity, subscription: Subscription) -> pb.Call:
+    """Return a SUBSCRIBE with the present subscription."""
+    everywhere = subscription.suppressed == subscription.roles
     return pb.Call(
         subscribe=pb.Subscribe(
             framework=pb.FrameworkInfo(
-                framework_id=standing.framework_id,
+                framework_id=subscription.framework_id,
                 name=identity.name,
-                roles=standing.roles,
+                roles=subscription.roles,
                 failover_timeout_ms=identity.failover_timeout_ms,
                 hostname=identity.hostname,
             ),
             client_id=identity.client_id,
             offer_lease_ms=identity.offer_lease_ms,
-            demands=map(demand_to_wire, standing.demands),
+            demands=map(demand_to_wire, subscription.demands),
             suppressed=everywhere,
-            suppressed_roles=() if everywhere else standing.suppressed,
+            suppressed_roles=() if everywhere else subscription.suppressed,
             takes_reconciled=True,
         )
     )
 
 
 def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float) -> pb.Call:
-    """An ACCEPT that launches `tasks` on the sum of the offers."""
+    """Return an ACCEPT that launches `tasks` on the sum of the offers."""
     launch = pb.Operation(launch=pb.Launch(tasks=[task_to_wire(task.info) for task in tasks]))
     operations = [launch] if tasks else []
     accept = pb.Accept(offer_ids=offer_ids, operations=operations, filters=_filters(refuse_s))
@@ -70,7 +70,7 @@ def accept_call(offer_ids: Sequence[str], tasks: Sequence[Task], refuse_s: float
 
 
 def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> list[pb.Call]:
-    """The DECLINEs of these offers: the master takes 1000 offers in a call.
+    """Return the DECLINEs of these offers: the master takes 1,000 offers in a call.
 
     Raises:
         InvalidRequest: if the reason is over 256 characters.
@@ -87,20 +87,20 @@ def decline_calls(offer_ids: Sequence[str], refuse_s: float, reason: str) -> lis
 
 
 def demand_call(demands: Iterable[Demand]) -> pb.Call:
-    """An UPDATE_DEMAND."""
+    """Return an UPDATE_DEMAND."""
     return pb.Call(update_demand=pb.UpdateDemand(demands=map(demand_to_wire, demands)))
 
 
 def kill_call(task_id: str, grace_s: float | None) -> pb.Call:
-    """A KILL; None leaves the task's own grace."""
+    """Return a KILL; a grace of None is the task's own."""
     policy = None
     if grace_s is not None:
-        policy = task_pb2.KillPolicy(grace_ms=milliseconds("the kill grace", grace_s))
+        policy = task_pb2.KillPolicy(grace_ms=to_milliseconds("the kill grace", grace_s))
     return pb.Call(kill=pb.Kill(task_id=task_id, kill_policy=policy))
 
 
 def acknowledge_call(updates: Iterable[tuple[str, str, int]]) -> pb.Call:
-    """An ACKNOWLEDGE of updates, each as agent id, task id and sequence number."""
+    """Return an ACKNOWLEDGE of updates, each as agent id, task id and sequence number."""
     acknowledge = pb.Acknowledge()
     for agent_id, task_id, sequence in updates:
         acknowledge.updates.add(agent_id=agent_id, task_id=task_id, sequence=sequence)
@@ -108,7 +108,7 @@ def acknowledge_call(updates: Iterable[tuple[str, str, int]]) -> pb.Call:
 
 
 def verdict_from_wire(wire: pb.Verdict) -> Verdict:
-    """The verdict in `wire`. A call that was refused launched nothing, whatever else it says."""
+    """Return the verdict in `wire`. A refused call launched no task, whatever else it lists."""
     error = error_from_wire(wire.error) if wire.HasField("error") else None
     tasks = tuple(
         TaskVerdict(task.task_id, error_from_wire(task.error) if task.HasField("error") else error)
@@ -118,7 +118,7 @@ def verdict_from_wire(wire: pb.Verdict) -> Verdict:
 
 
 def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
-    """The request in `wire`, which has just arrived; its grace runs on `clock`."""
+    """Return the request in `wire`, which has just arrived; its grace runs on `clock`."""
     grace_s = from_milliseconds(wire.grace_ms)
     return PreemptRequest(
         task_ids=tuple(wire.task_ids),
@@ -132,16 +132,16 @@ def preempt_from_wire(wire: pb.PreemptRequest, clock: Clock) -> PreemptRequest:
 
 
 class AgentDirectory:
-    """What one stream has told of agents: an offer names its agent by id only."""
+    """Descriptions of agents in one stream: an offer names its agent by id only."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start with none; `clock` is what leases run on."""
+        """Start empty; leases run on `clock`."""
         self._clock = clock
         self._agents: dict[str, pb.AgentDescription] = {}
         self._attributes: dict[str, dict[str, str]] = {}
 
     def learn(self, agents: Iterable[pb.AgentDescription]) -> None:
-        """Take in new descriptions.
+        """Add descriptions.
 
         Raises:
             InvalidRequest: if one is malformed.
@@ -154,7 +154,7 @@ class AgentDirectory:
             }
 
     def offer_from_wire(self, wire: pb.Offer) -> Offer:
-        """The offer in `wire`, which has just arrived.
+        """Return the offer in `wire`, which has just arrived.
 
         Raises:
             InvalidRequest: if an amount of resources is malformed.
@@ -174,4 +174,4 @@ class AgentDirectory:
 
 
 def _filters(refuse_s: float) -> pb.Filters:
-    return pb.Filters(refuse_ms=milliseconds("the time to refuse", refuse_s))
+    return pb.Filters(refuse_ms=to_milliseconds("the time to refuse", refuse_s))

@@ -22,7 +22,7 @@ from croupier.model.task import Command, TaskInfo, TaskStatus
 from croupier.model.verdict import Verdict
 from croupier.net.backoff import Backoff
 from croupier.sdk.core.calls import CallLedger
-from croupier.sdk.core.updates import Judgement, UpdateBook
+from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
@@ -262,8 +262,8 @@ class FrameworkProcess(Process):
             return
         while self.queue:
             status = self.queue.popleft()
-            judgement = self.updates.judge(status)
-            if judgement is Judgement.SHOW:
+            decision = self.updates.decide(status)
+            if decision is UpdateDecision.SHOW:
                 if status.needs_acknowledgement and self.random.random() < self.habits.fails:
                     self.updates.on_failed(status)
                     self.witness.on_failed(self, status)
@@ -273,7 +273,7 @@ class FrameworkProcess(Process):
                 if status.state.is_terminal:
                     self.ended.add(status.task_id)
                     self.endless.discard(status.task_id)
-            if judgement is not Judgement.HOLD and status.needs_acknowledgement:
+            if decision is not UpdateDecision.HOLD and status.needs_acknowledgement:
                 _, sequence = self._acks.get(status.task_id, ("", 0))
                 self._acks[status.task_id] = (status.agent_id, max(sequence, status.sequence))
         self.updates.check()

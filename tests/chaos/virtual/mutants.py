@@ -29,7 +29,7 @@ from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.calls import CallLedger
-from croupier.sdk.core.updates import Judgement, UpdateBook
+from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.registry import SharedRegistry
@@ -212,16 +212,16 @@ _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 # The SDK.
 
 
-def _shows_again(self: UpdateBook, status: Any) -> Judgement:
-    judged = _JUDGE(self, status)
-    return Judgement.SHOW if judged is Judgement.ACKNOWLEDGE else judged
+def _shows_again(self: UpdateBook, status: Any) -> UpdateDecision:
+    decided = _DECIDE(self, status)
+    return UpdateDecision.SHOW if decided is UpdateDecision.ACKNOWLEDGE else decided
 
 
 def _carries_nothing(self: CallLedger[Any], stream: int) -> list[Any]:
     return []
 
 
-_JUDGE = UpdateBook.judge
+_DECIDE = UpdateBook.decide
 
 
 def _lazily(record: Any, lazy: bool = False) -> Checkpoint:
@@ -402,7 +402,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "sdk: end shown twice": (
         "an update that was handled is shown again",
-        _one(UpdateBook, "judge", _shows_again),
+        _one(UpdateBook, "decide", _shows_again),
     ),
     "sdk: calls not sent again": (
         "a new stream does not carry the calls without a verdict",

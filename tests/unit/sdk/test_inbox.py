@@ -4,8 +4,15 @@ from __future__ import annotations
 
 import asyncio
 
-from croupier.sdk.inbox import Inbox, OfferRescinded, OffersArrived, Subscribed
+from croupier.sdk.inbox import HandlerCall, Inbox, OffersArrived
 from tests.unit.sdk.test_offer_book import offer
+
+
+async def nothing() -> None:
+    return
+
+
+CALL = HandlerCall("on_subscribed", nothing)
 
 
 class TestInbox:
@@ -13,27 +20,27 @@ class TestInbox:
         inbox = Inbox(10)
         inbox.put(OffersArrived((offer("o1"),)))
         inbox.put(OffersArrived((offer("o2"),)))
-        inbox.put(OfferRescinded("o1"))
+        inbox.put(CALL)
         inbox.put(OffersArrived((offer("o3"),)))
         first = await inbox.take()
         assert isinstance(first, OffersArrived)
         assert [o.id for o in first.offers] == ["o1", "o2"]
-        assert await inbox.take() == OfferRescinded("o1")
+        assert await inbox.take() == CALL
         assert len(inbox) == 1
 
     def test_it_is_full_at_its_limit_and_at_four_times_that_while_a_verdict_is_due(self) -> None:
         inbox = Inbox(2)
         for _ in range(2):
-            inbox.put(Subscribed("F"))
+            inbox.put(CALL)
         assert inbox.is_full(unanswered=0)
         assert not inbox.is_full(unanswered=1)
         for _ in range(6):
-            inbox.put(Subscribed("F"))
+            inbox.put(CALL)
         assert inbox.is_full(unanswered=1)
 
     async def test_taking_makes_room(self) -> None:
         inbox = Inbox(1)
-        inbox.put(Subscribed("F"))
+        inbox.put(CALL)
         waiting = asyncio.create_task(inbox.room())
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -42,7 +49,7 @@ class TestInbox:
 
     async def test_a_closed_inbox_is_empty(self) -> None:
         inbox = Inbox(1)
-        inbox.put(Subscribed("F"))
+        inbox.put(CALL)
         inbox.close()
-        inbox.put(Subscribed("F"))
+        inbox.put(CALL)
         assert await inbox.take() is None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from croupier.model.resources import Resources
-from croupier.sdk.core.offers import KEPT_AFTER_LEASE_S, OfferBook
+from croupier.sdk.core.offers import KEEP_AFTER_LEASE_S, OfferBook
 from croupier.sdk.offer import Offer
 
 
@@ -80,6 +80,6 @@ class TestOfferBook:
         book = OfferBook()
         for number in range(5):
             book.add(offer(f"o{number}", 10.0), 0.0)
-        book.add(offer("new", 200.0), 10.0 + KEPT_AFTER_LEASE_S)
+        book.add(offer("new", 200.0), 10.0 + KEEP_AFTER_LEASE_S)
         assert len(book) == 1
         book.check()

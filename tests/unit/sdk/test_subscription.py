@@ -9,7 +9,7 @@ from croupier.model.demand import Demand
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import DEFAULT_ROLE, Role
 from croupier.model.resources import Resources
-from croupier.sdk.core.subscription import Demands, Launch, Standing, counted_down
+from croupier.sdk.core.subscription import Demands, Launch, Subscription, counted_down
 from tests.harness.world import World, make_task
 
 UNIT = Resources.parse("cpus:1")
@@ -21,8 +21,8 @@ def wanted(count: int | None) -> Demands:
     return (Demand(UNIT, count),)
 
 
-def launched(standing: Standing, seq: int, tasks: int, *, before: bool) -> bool:
-    return standing.on_launched(seq, Launch(DEFAULT_ROLE, (UNIT,) * tasks), before)
+def launched(subscription: Subscription, seq: int, tasks: int, *, is_resent: bool) -> bool:
+    return subscription.on_launched(seq, Launch(DEFAULT_ROLE, (UNIT,) * tasks), is_resent)
 
 
 def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[int | None]:
@@ -32,52 +32,52 @@ def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[
 
 class TestDemands:
     def test_they_count_from_the_moment_they_are_sent(self) -> None:
-        standing = Standing("", wanted(1))
-        standing.on_demands_sent(1, wanted(2))
-        assert standing.demands == wanted(2)
-        standing.on_demands_answered(1, True)
-        assert standing.demands == wanted(2)
-        standing.check()
+        subscription = Subscription("", wanted(1))
+        subscription.on_demands_sent(1, wanted(2))
+        assert subscription.demands == wanted(2)
+        subscription.on_demands_answered(1, True)
+        assert subscription.demands == wanted(2)
+        subscription.check()
 
     def test_refused_ones_give_way_to_those_before(self) -> None:
-        standing = Standing("", wanted(1))
-        standing.on_demands_sent(1, wanted(2))
-        standing.on_demands_sent(2, wanted(3))
-        standing.on_demands_answered(1, False)
-        assert standing.demands == wanted(3)
-        standing.on_demands_answered(2, False)
-        assert standing.demands == wanted(1)
-        standing.check()
+        subscription = Subscription("", wanted(1))
+        subscription.on_demands_sent(1, wanted(2))
+        subscription.on_demands_sent(2, wanted(3))
+        subscription.on_demands_answered(1, False)
+        assert subscription.demands == wanted(3)
+        subscription.on_demands_answered(2, False)
+        assert subscription.demands == wanted(1)
+        subscription.check()
 
     def test_launched_tasks_are_counted_off(self) -> None:
-        standing = Standing("", wanted(5))
-        assert not launched(standing, 1, 2, before=False)
-        assert standing.demands == wanted(3)
-        launched(standing, 2, 9, before=False)
-        assert standing.demands == wanted(0)
+        subscription = Subscription("", wanted(5))
+        assert not launched(subscription, 1, 2, is_resent=False)
+        assert subscription.demands == wanted(3)
+        launched(subscription, 2, 9, is_resent=False)
+        assert subscription.demands == wanted(0)
 
     def test_tasks_launched_before_a_demand_are_not_counted_off_it(self) -> None:
-        standing = Standing("", wanted(5))
-        standing.on_demands_sent(2, wanted(7))
-        standing.on_demands_answered(2, True)
-        launched(standing, 1, 3, before=False)
-        assert standing.demands == wanted(7)
+        subscription = Subscription("", wanted(5))
+        subscription.on_demands_sent(2, wanted(7))
+        subscription.on_demands_answered(2, True)
+        launched(subscription, 1, 3, is_resent=False)
+        assert subscription.demands == wanted(7)
 
     def test_one_without_end_stays(self) -> None:
-        standing = Standing("", wanted(None))
-        assert not launched(standing, 1, 2, before=True)
-        assert standing.demands == wanted(None)
+        subscription = Subscription("", wanted(None))
+        assert not launched(subscription, 1, 2, is_resent=True)
+        assert subscription.demands == wanted(None)
 
     def test_tasks_of_an_earlier_stream_call_for_them_to_be_told_again(self) -> None:
-        standing = Standing("", wanted(5))
-        assert launched(standing, 1, 2, before=True)
-        assert not launched(standing, 2, 0, before=True)
+        subscription = Subscription("", wanted(5))
+        assert launched(subscription, 1, 2, is_resent=True)
+        assert not launched(subscription, 2, 0, is_resent=True)
 
     def test_unless_newer_ones_are_under_way(self) -> None:
-        standing = Standing("", wanted(5))
-        standing.on_demands_sent(2, wanted(1))
-        assert not launched(standing, 1, 2, before=True)
-        standing.check()
+        subscription = Subscription("", wanted(5))
+        subscription.on_demands_sent(2, wanted(1))
+        assert not launched(subscription, 1, 2, is_resent=True)
+        subscription.check()
 
 
 class TestSeveralShapes:
@@ -118,37 +118,37 @@ class TestSeveralShapes:
         anywhere = Demand(UNIT, 1, role=WEB)
         session = world.framework(roles=(ADS, WEB), demands=(*self.ZONES, anywhere))
         world.agent("cpus:4;mem:1GB", attributes=f"zone:{zone}")
-        standing = Standing("", (*self.ZONES, anywhere), (ADS, WEB))
+        subscription = Subscription("", (*self.ZONES, anywhere), (ADS, WEB))
         seq = 0
         while offers := world.offers(session):
             seq += 1
             task = make_task(f"t{seq}", "cpus:1")
             assert world.accept(session, task).error is None
             launch = Launch(offers[0].role, (UNIT,), {"zone": zone, "hostname": "host"})
-            standing.on_launched(seq, launch, before=False)
+            subscription.on_launched(seq, launch, is_resent=False)
             demands = world.state.allocator.queries.demands(world.framework_id(session))
-            assert demands == standing.demands
+            assert demands == subscription.demands
         assert seq == (1 if zone == "c" else 2)
 
 
 class TestSuppression:
     def test_it_is_of_single_roles_or_of_all(self) -> None:
-        standing = Standing("", (), (ADS, WEB))
-        told = [list(standing.suppressed)]
+        subscription = Subscription("", (), (ADS, WEB))
+        told = [list(subscription.suppressed)]
         for change, roles in (
-            (standing.suppress, [WEB]),
-            (standing.suppress, []),
-            (standing.revive, [ADS]),
-            (standing.revive, []),
+            (subscription.suppress, [WEB]),
+            (subscription.suppress, []),
+            (subscription.revive, [ADS]),
+            (subscription.revive, []),
         ):
             change(roles)
-            told.append(list(standing.suppressed))
+            told.append(list(subscription.suppressed))
         assert told == [[], [WEB], [ADS, WEB], [WEB], []]
-        standing.check()
+        subscription.check()
 
     def test_a_role_must_be_the_frameworks_own(self) -> None:
-        standing = Standing("", (), (ADS, WEB))
-        assert standing.own(["web"]) == (WEB,)
-        assert standing.own([]) == ()
+        subscription = Subscription("", (), (ADS, WEB))
+        assert subscription.own(["web"]) == (WEB,)
+        assert subscription.own([]) == ()
         with pytest.raises(InvalidRequest, match="'dev' is not one"):
-            standing.own(["ads", "dev"])
+            subscription.own(["ads", "dev"])

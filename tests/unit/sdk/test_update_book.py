@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, TaskState, TaskStatus
-from croupier.sdk.core.updates import Judgement, UpdateBook
+from croupier.sdk.core.updates import UpdateBook, UpdateDecision
 
 
 def status(sequence: int, state: TaskState = TaskState.RUNNING, task_id: str = "t1") -> TaskStatus:
@@ -23,16 +23,16 @@ def reconciled(sequence: int, state: TaskState = TaskState.RUNNING) -> TaskStatu
 class TestUpdateBook:
     def test_a_new_update_is_shown_and_a_repeated_one_acknowledged(self) -> None:
         book = UpdateBook()
-        assert book.judge(status(1)) is Judgement.SHOW
+        assert book.decide(status(1)) is UpdateDecision.SHOW
         book.on_handled(status(1))
-        assert book.judge(status(1)) is Judgement.ACKNOWLEDGE
-        assert book.judge(status(2)) is Judgement.SHOW
+        assert book.decide(status(1)) is UpdateDecision.ACKNOWLEDGE
+        assert book.decide(status(2)) is UpdateDecision.SHOW
         book.check()
 
     def test_an_update_of_the_master_is_always_shown(self) -> None:
         book = UpdateBook()
         for _ in range(2):
-            assert book.judge(status(0)) is Judgement.SHOW
+            assert book.decide(status(0)) is UpdateDecision.SHOW
             book.on_handled(status(0))
         book.check()
 
@@ -40,12 +40,12 @@ class TestUpdateBook:
         book = UpdateBook()
         book.on_handled(status(2))
         for _ in range(2):
-            assert book.judge(reconciled(2)) is Judgement.SHOW
+            assert book.decide(reconciled(2)) is UpdateDecision.SHOW
             book.on_handled(reconciled(2))
-        assert book.judge(reconciled(0, TaskState.UNKNOWN)) is Judgement.SHOW
-        assert book.judge(status(2)) is Judgement.ACKNOWLEDGE
+        assert book.decide(reconciled(0, TaskState.UNKNOWN)) is UpdateDecision.SHOW
+        assert book.decide(status(2)) is UpdateDecision.ACKNOWLEDGE
         book.on_failed(reconciled(2))
-        assert book.judge(status(3)) is Judgement.SHOW
+        assert book.decide(status(3)) is UpdateDecision.SHOW
         book.check()
 
     def test_nothing_live_is_shown_after_an_end(self) -> None:
@@ -53,44 +53,44 @@ class TestUpdateBook:
             book = UpdateBook()
             book.on_failed(status(1))
             end = reconciled(number, TaskState.FAILED)
-            assert book.judge(end) is Judgement.SHOW
+            assert book.decide(end) is UpdateDecision.SHOW
             book.on_handled(end)
             for live in (status(1), status(2), status(9), status(0), reconciled(2)):
-                assert book.judge(live) is Judgement.ACKNOWLEDGE
-            assert book.judge(end) is Judgement.SHOW
+                assert book.decide(live) is UpdateDecision.ACKNOWLEDGE
+            assert book.decide(end) is UpdateDecision.SHOW
             unknown = reconciled(0, TaskState.UNKNOWN)
-            assert book.judge(unknown) is Judgement.SHOW
+            assert book.decide(unknown) is UpdateDecision.SHOW
             book.check()
 
     def test_the_first_update_seen_may_have_any_number(self) -> None:
-        assert UpdateBook().judge(status(7)) is Judgement.SHOW
+        assert UpdateBook().decide(status(7)) is UpdateDecision.SHOW
 
     def test_what_comes_after_a_failed_update_is_held_back_until_it_was_handled(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
-        assert book.judge(status(2)) is Judgement.HOLD
-        assert book.judge(status(2, task_id="t2")) is Judgement.SHOW
-        assert book.judge(status(1)) is Judgement.SHOW
+        assert book.decide(status(2)) is UpdateDecision.HOLD
+        assert book.decide(status(2, task_id="t2")) is UpdateDecision.SHOW
+        assert book.decide(status(1)) is UpdateDecision.SHOW
         book.on_handled(status(1))
-        assert book.judge(status(2)) is Judgement.SHOW
+        assert book.decide(status(2)) is UpdateDecision.SHOW
         book.check()
 
     def test_what_was_held_back_goes_before_what_is_newer(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
-        assert book.judge(status(2)) is Judgement.HOLD
+        assert book.decide(status(2)) is UpdateDecision.HOLD
         book.on_handled(status(1))
-        assert book.judge(status(3)) is Judgement.HOLD
-        assert book.judge(status(2)) is Judgement.SHOW
+        assert book.decide(status(3)) is UpdateDecision.HOLD
+        assert book.decide(status(2)) is UpdateDecision.SHOW
         book.on_handled(status(2))
-        assert book.judge(status(3)) is Judgement.SHOW
+        assert book.decide(status(3)) is UpdateDecision.SHOW
         book.check()
 
     def test_the_end_of_a_task_told_by_the_master_ends_the_wait(self) -> None:
         book = UpdateBook()
         book.on_failed(status(2))
         book.on_handled(status(0, TaskState.GONE))
-        assert book.judge(status(3, TaskState.FINISHED)) is Judgement.SHOW
+        assert book.decide(status(3, TaskState.FINISHED)) is UpdateDecision.SHOW
         book.check()
 
     def test_an_end_that_the_master_tells_waits_for_nothing_and_is_shown_once(self) -> None:
@@ -98,34 +98,34 @@ class TestUpdateBook:
         book.on_failed(status(1))
         end = status(MASTER_SEQUENCE, TaskState.GONE)
         for _ in range(2):
-            assert book.judge(end) is Judgement.SHOW
+            assert book.decide(end) is UpdateDecision.SHOW
             book.on_failed(end)
-        assert book.judge(end) is Judgement.SHOW
+        assert book.decide(end) is UpdateDecision.SHOW
         book.on_handled(end)
-        assert book.judge(end) is Judgement.ACKNOWLEDGE
-        assert book.judge(status(2, TaskState.FINISHED)) is Judgement.ACKNOWLEDGE
+        assert book.decide(end) is UpdateDecision.ACKNOWLEDGE
+        assert book.decide(status(2, TaskState.FINISHED)) is UpdateDecision.ACKNOWLEDGE
         book.check()
 
     def test_an_end_that_the_master_tells_after_the_agents_is_not_shown(self) -> None:
         book = UpdateBook()
         book.on_handled(status(2, TaskState.FINISHED))
-        assert book.judge(status(MASTER_SEQUENCE, TaskState.GONE)) is Judgement.ACKNOWLEDGE
+        assert book.decide(status(MASTER_SEQUENCE, TaskState.GONE)) is UpdateDecision.ACKNOWLEDGE
         book.check()
 
     def test_what_comes_again_without_what_came_before_it_is_not_held_for_ever(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         for _ in range(2):
-            assert book.judge(status(1)) is Judgement.SHOW
+            assert book.decide(status(1)) is UpdateDecision.SHOW
             book.on_failed(status(1))
-            assert book.judge(status(1001)) is Judgement.HOLD
+            assert book.decide(status(1001)) is UpdateDecision.HOLD
             # That may be said twice by an agent that registers.
-            assert book.judge(status(1001)) is Judgement.HOLD
+            assert book.decide(status(1001)) is UpdateDecision.HOLD
             book.check()
         # Its agent has lost records, the first update among them.
-        assert book.judge(status(1001)) is Judgement.SHOW
+        assert book.decide(status(1001)) is UpdateDecision.SHOW
         book.on_handled(status(1001))
-        assert book.judge(status(1)) is Judgement.ACKNOWLEDGE
+        assert book.decide(status(1)) is UpdateDecision.ACKNOWLEDGE
         book.check()
 
     def test_ended_tasks_are_remembered_up_to_a_bound(self) -> None:
@@ -133,15 +133,15 @@ class TestUpdateBook:
         for task_id in ("t1", "t2", "t3"):
             book.on_handled(status(1, task_id=task_id))
             book.on_handled(status(2, TaskState.FINISHED, task_id))
-        assert book.judge(status(2, TaskState.FINISHED, "t3")) is Judgement.ACKNOWLEDGE
-        assert book.judge(status(2, TaskState.FINISHED, "t1")) is Judgement.SHOW
+        assert book.decide(status(2, TaskState.FINISHED, "t3")) is UpdateDecision.ACKNOWLEDGE
+        assert book.decide(status(2, TaskState.FINISHED, "t1")) is UpdateDecision.SHOW
         book.check()
 
     def test_a_task_that_comes_back_keeps_its_place(self) -> None:
         book = UpdateBook()
         book.on_handled(status(1))
         book.on_handled(status(0, TaskState.LOST))
-        assert book.judge(status(1)) is Judgement.ACKNOWLEDGE
+        assert book.decide(status(1)) is UpdateDecision.ACKNOWLEDGE
         book.on_handled(status(2))
         assert book.last_handled("t1") == 2
         book.check()
@@ -158,14 +158,14 @@ def test_no_update_is_acknowledged_before_all_that_were_sent_before_it_were_hand
         if sequence != previous + 1 and sequence > missing:
             continue
         sent, previous = max(sent, sequence), sequence
-        judgement = book.judge(status(sequence))
-        if judgement is Judgement.SHOW:
+        decision = book.decide(status(sequence))
+        if decision is UpdateDecision.SHOW:
             if fails:
                 book.on_failed(status(sequence))
                 continue
             assert sequence not in handled
             book.on_handled(status(sequence))
             handled.add(sequence)
-        if judgement is not Judgement.HOLD:
+        if decision is not UpdateDecision.HOLD:
             assert handled >= set(range(1, sequence + 1))
         book.check()

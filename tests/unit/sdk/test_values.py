@@ -7,7 +7,7 @@ import pytest
 from croupier.model.resources import Resources
 from croupier.model.verdict import Verdict
 from croupier.sdk import Framework, InvalidRequest, Task, TaskVerdict, equals, fit
-from croupier.sdk.duration import milliseconds
+from croupier.sdk.duration import to_milliseconds
 from croupier.sdk.wire import decline_calls
 from tests.unit.sdk.test_offer_book import offer
 
@@ -123,11 +123,11 @@ class TestFramework:
 
 
 def test_durations_are_whole_milliseconds_within_a_year() -> None:
-    assert milliseconds("x", 0.0015) == 2
-    assert milliseconds("x", 365 * 86400) == 365 * 86400_000
+    assert to_milliseconds("x", 0.0015) == 2
+    assert to_milliseconds("x", 365 * 86400) == 365 * 86400_000
     for bad in (-0.1, float("inf"), float("nan"), 366 * 86400.0):
         with pytest.raises(InvalidRequest):
-            milliseconds("x", bad)
+            to_milliseconds("x", bad)
 
 
 def test_a_refused_call_launched_nothing() -> None:

@@ -1,1 +1,1 @@
-"""What the SDK remembers and decides, without a clock, a socket or a loop."""
+"""Decisions and memory of the SDK, without a clock, a socket or a loop."""

@@ -1,7 +1,7 @@
-"""Calls that were made and wait for their verdict.
+"""Calls that wait for their verdict.
 
-Rule: numbers start at 1 and rise by one; a call stays open, to be carried again by the
-next stream under the same number, until its verdict arrives; a verdict counts once.
+Rule: numbers start at 1 and rise by one. A call stays open until its verdict arrives; each new
+stream carries it again under its number. A verdict counts once.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ class OpenCall(Generic[CallT]):
 
 
 class CallLedger(Generic[CallT]):
-    """The open calls of one client, in order of their numbers. All is O(1) unless said."""
+    """The open calls of one client, in order of their numbers. All is O(1) unless noted."""
 
     def __init__(self, limit: int = 512, internal_limit: int = 16) -> None:
-        """Hold at most `limit` calls at once, `internal_limit` of them kept for the SDK."""
+        """Hold at most `limit` calls at once; reserve `internal_limit` of them for the SDK."""
         assert 0 < internal_limit < limit
         self._limits = {False: limit - internal_limit, True: internal_limit}
         self._counts = {False: 0, True: 0}
@@ -43,7 +43,7 @@ class CallLedger(Generic[CallT]):
 
     @property
     def next_seq(self) -> int:
-        """The number that the next call will have."""
+        """The number of the next call."""
         return self._next
 
     @property
@@ -52,7 +52,7 @@ class CallLedger(Generic[CallT]):
         return next(iter(self._open), self._next) - 1
 
     def has_room(self, internal: bool = False) -> bool:
-        """Whether another call of that kind may be opened."""
+        """Return whether another call of that kind may be opened."""
         return self._counts[internal] < self._limits[internal]
 
     def open(self, call: CallT, *, internal: bool = False) -> OpenCall[CallT]:
@@ -65,20 +65,20 @@ class CallLedger(Generic[CallT]):
         return entry
 
     def close(self, seq: int) -> OpenCall[CallT] | None:
-        """Take out the call whose verdict arrived; None if it had arrived before."""
+        """Remove and return the call whose verdict arrived; None if it had arrived before."""
         entry = self._open.pop(seq, None)
         if entry is not None:
             self._counts[entry.internal] -= 1
         return entry
 
     def carry(self, stream: int) -> list[OpenCall[CallT]]:
-        """What a new stream must carry, in order; O(open calls)."""
+        """Return the calls that a new stream must carry, in order; O(open calls)."""
         for entry in self._open.values():
             entry.stream = entry.stream or stream
         return self.open_calls()
 
     def open_calls(self) -> list[OpenCall[CallT]]:
-        """All that is open, in order; O(open calls)."""
+        """Return all open calls, in order; O(open calls)."""
         return list(self._open.values())
 
     def check(self) -> None:

@@ -1,7 +1,7 @@
-"""The offers that this framework holds.
+"""The offers that a framework holds.
 
-Rule: an offer is in the book from its arrival until it is answered, rescinded or voided
-by the end of its stream; only what is still in the book, with its lease running, is shown.
+Rule: an offer is in the book from its arrival until it is answered, rescinded, or voided by the
+end of its stream. Only offers in the book whose lease runs are shown.
 """
 
 from __future__ import annotations
@@ -11,22 +11,20 @@ from dataclasses import dataclass
 
 from croupier.sdk.offer import Offer
 
-# An offer that the framework let lapse is kept a while longer, so that the master's word
-# that it is gone still reaches the handler.
-KEPT_AFTER_LEASE_S = 60.0
+# An offer whose lease ended is kept this long, so that its RESCIND still reaches the handler.
+KEEP_AFTER_LEASE_S = 60.0
 
 
 @dataclass(slots=True)
 class _Held:
     offer: Offer
-    shown: bool = False
+    is_shown: bool = False
 
 
 class OfferBook:
     """Offers by id, in order of arrival."""
 
     def __init__(self) -> None:
-        """Start with none."""
         self._held: dict[str, _Held] = {}
 
     def __len__(self) -> int:
@@ -36,17 +34,17 @@ class OfferBook:
         return offer_id in self._held
 
     def add(self, offer: Offer, now: float) -> None:
-        """Keep a new offer, and forget those that lapsed long ago."""
+        """Keep a new offer, and drop those whose lease ended long ago."""
         while self._held:
             oldest = next(iter(self._held.values())).offer
-            if oldest.expires_at + KEPT_AFTER_LEASE_S > now:
+            if oldest.expires_at + KEEP_AFTER_LEASE_S > now:
                 break
             del self._held[oldest.id]
         self._held[offer.id] = _Held(offer)
 
     def show(self, offers: Iterable[Offer], now: float) -> list[Offer]:
-        """Those of `offers` that still stand, which count as shown from here on."""
-        standing: list[Offer] = []
+        """Return those of `offers` that are still valid, and mark them as shown."""
+        valid: list[Offer] = []
         for offer in offers:
             held = self._held.get(offer.id)
             if held is None:
@@ -54,22 +52,22 @@ class OfferBook:
             if offer.expires_at <= now:
                 del self._held[offer.id]
                 continue
-            held.shown = True
-            standing.append(offer)
-        return standing
+            held.is_shown = True
+            valid.append(offer)
+        return valid
 
     def answer(self, offer_ids: Iterable[str]) -> None:
-        """These were accepted or declined: they are no longer held."""
+        """Remove offers that the framework accepted or declined."""
         for offer_id in offer_ids:
             self._held.pop(offer_id, None)
 
     def rescind(self, offer_id: str) -> bool:
-        """The master took it back; whether the framework has seen it and not answered it."""
+        """Remove an offer; return whether it was shown and not answered."""
         held = self._held.pop(offer_id, None)
-        return held is not None and held.shown
+        return held is not None and held.is_shown
 
     def clear(self) -> None:
-        """The stream ended: all that came over it is void."""
+        """Void all offers, as the end of their stream does."""
         self._held.clear()
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
-"""What a framework must say of itself whenever it subscribes.
+"""What a framework repeats to the master in every SUBSCRIBE.
 
-Rule: a demand counts from the moment it is sent, since the master may have taken it even
-if its verdict was lost; a refused one gives way to the one before. The count falls with
-every task launched, as it does at the master.
+Rule: a demand counts from the moment it is sent, because the master may have taken it even if its
+verdict was lost. A refused demand gives way to the one before. The count falls with every task
+launched, as it does at the master.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ Demands = tuple[Demand, ...]
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """What an ACCEPT is to launch: in the role of its offers, tasks that take this much each.
+    """The tasks of an ACCEPT: the role of its offers, and the resources of each task.
 
     Attributes:
-        facts: attributes of the agent as text, which constraints are about.
+        facts: attributes of the agent as text, for constraints.
     """
 
     role: Role
@@ -31,8 +31,8 @@ class Launch:
     facts: Mapping[str, str] = field(default_factory=dict)
 
 
-class Standing:
-    """Roles, demands and suppression of one framework, and its id once it has one."""
+class Subscription:
+    """Roles, demands and suppressed roles of one framework, and its id once it has one."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Standing:
         demands: Demands = (),
         roles: Sequence[Role] = (DEFAULT_ROLE,),
     ) -> None:
-        """Start with `framework_id` (empty: not given yet), `demands` and `roles`."""
+        """Start with `framework_id` (empty: the master gives one), `demands` and `roles`."""
         self.framework_id = framework_id
         self.roles = tuple(roles)
         self._suppressed: set[Role] = set()
@@ -50,16 +50,16 @@ class Standing:
 
     @property
     def demands(self) -> Demands:
-        """What to tell the master now."""
+        """The latest demands that were sent and not refused."""
         return next(reversed(self._sent.values())) if self._sent else self._settled
 
     @property
     def suppressed(self) -> tuple[Role, ...]:
-        """The roles without offers, in the order of `roles`."""
+        """The suppressed roles, in the order of `roles`."""
         return tuple(role for role in self.roles if role in self._suppressed)
 
     def own(self, roles: Iterable[str]) -> tuple[Role, ...]:
-        """`roles`, if they are the framework's.
+        """Return `roles` if they are the framework's.
 
         Raises:
             InvalidRequest: if one is not.
@@ -71,38 +71,38 @@ class Standing:
         return chosen
 
     def suppress(self, roles: Sequence[Role]) -> None:
-        """No offers in these roles; none named are all."""
+        """Suppress these roles; none named are all."""
         self._suppressed |= set(roles or self.roles)
 
     def revive(self, roles: Sequence[Role]) -> None:
-        """Offers again in these roles; none named are all."""
+        """Revive these roles; none named are all."""
         self._suppressed -= set(roles or self.roles)
 
     def on_demands_sent(self, seq: int, demands: Demands) -> None:
-        """`demands` went out as call `seq`."""
+        """Record that call `seq` carries `demands`."""
         assert seq > self._settled_seq
         self._sent[seq] = demands
 
-    def on_demands_answered(self, seq: int, taken: bool) -> None:
-        """The verdict on the demands of call `seq` arrived."""
+    def on_demands_answered(self, seq: int, is_taken: bool) -> None:
+        """Record the verdict on the demands of call `seq`."""
         if seq not in self._sent:
             return
         demands = self._sent.pop(seq)
-        if taken and seq > self._settled_seq:
+        if is_taken and seq > self._settled_seq:
             self._settled, self._settled_seq = demands, seq
 
-    def on_launched(self, seq: int, launch: Launch, before: bool) -> bool:
-        """The ACCEPT of call `seq` launched these tasks.
+    def on_launched(self, seq: int, launch: Launch, is_resent: bool) -> bool:
+        """Count the tasks that the ACCEPT of call `seq` launched.
 
-        `before` says that an earlier stream carried the call: its offers died with that
-        stream, so the master had taken it before this stream's SUBSCRIBE told it a demand
-        without these tasks. Returns whether the master must be told the demand again.
+        `is_resent` means that an earlier stream carried the call. Its offers died with that
+        stream, so the master took the call before this stream's SUBSCRIBE, whose demand did not
+        know of the launch. Returns whether the demand must be sent again.
         """
         if seq < self._settled_seq:
             return False
         left = counted_down(self._settled, self.roles[0], launch)
-        changed, self._settled = left != self._settled, left
-        return changed and before and not self._sent
+        has_changed, self._settled = left != self._settled, left
+        return has_changed and is_resent and not self._sent
 
     def check(self) -> None:
         """Assert every invariant; O(demands under way)."""
@@ -112,7 +112,7 @@ class Standing:
 
 
 def counted_down(demands: Demands, first: Role, launch: Launch) -> Demands:
-    """`demands` after a launch; `first` is the role of those that name none."""
+    """Return `demands` after a launch; `first` is the role of those that name none."""
     mine = [n for n, demand in enumerate(demands) if (demand.role or first) == launch.role]
     left = list(demands)
     for task in launch.tasks:
