@@ -1,12 +1,12 @@
-"""The agent's memory on disk: a log of records, `checkpoint.log`, that only grows at its end.
+"""The agent's checkpoint: an append-only log of records, `checkpoint.log`.
 
-Rule: what `commit` has returned from is durable. One thread writes, a whole batch at a time;
-whatever it cannot write leaves the log as it was, or ends the agent. The log is written anew,
-without what has been replaced, once that is most of it: its size is bounded by what is known.
+Rule: records are durable when `commit` returns. One thread writes whole batches. A batch that
+cannot be written leaves the log as it was, and the agent ends. The log is rewritten without
+replaced records once they are most of it, so its size is bounded by the size of the state.
 
-Beside it lie `checkpoint.mark`, which tells a log that has lost its end from one that was never
-longer, and `checkpoint.reserve`: room that is given up when the disk is full, so that ends
-and acknowledgements can still be written while no new task is taken on.
+Beside the log are `checkpoint.mark`, which detects a truncated log, and `checkpoint.reserve`,
+which is released when the disk is full: terminal updates and acknowledgements can still be
+written, but no new task is started.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.health import CHECKPOINT, DISK, Problem
 
 NAME = "checkpoint.log"
-# Of replaced records, before the log is written anew.
+# Size of replaced records before the log is rewritten.
 SLACK_BYTES = 4 * 1024 * 1024
 LINES_AT_ONCE = 100
-# Of lazy records that wait for others, and how long they do.
+# Number of lazy records before they are written.
 MOST_LAZY = 1000
 
-# For an operator, about records that are lost.
+# Advice for an operator whose agent has lost records.
 WHAT_TO_DO = (
     "Tasks run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
     " end all tasks of this agent and forget it, run with --recover=cleanup"
@@ -59,11 +59,11 @@ _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
 @dataclass(slots=True)
 class Loaded:
-    """What an earlier life has left.
+    """The content of a checkpoint.
 
     Attributes:
-        records: in order; none if this is the first life.
-        damaged: what was left out of them, in words.
+        records: in order; none if the checkpoint is new.
+        damaged: descriptions of lost records.
     """
 
     records: list[Record]
@@ -71,7 +71,7 @@ class Loaded:
 
 
 class Checkpoint:
-    """The log, open for writing. All but `open` and `close` is for the loop."""
+    """The log, open for writing; `commit` and `look` need a running event loop."""
 
     def __init__(self, path: Path, fd: int, mark: LogMark) -> None:
         """Use `open` instead."""
@@ -86,9 +86,9 @@ class Checkpoint:
 
     @classmethod
     def open(cls, directory: Path, *, lenient: bool = False) -> tuple[Checkpoint, Loaded]:
-        """Read what is there, make it whole, and be ready to go on. The directory is locked.
+        """Open or create the log in a directory that the caller has locked.
 
-        What is damaged is refused, or left out if `lenient`; so is what is missing at the end.
+        With `lenient`, damaged lines are left out, and missing lines are accepted.
 
         Raises:
             InvalidRequest: if it is damaged, unless `lenient`, or of another format.
@@ -105,7 +105,7 @@ class Checkpoint:
                 mark.clear()
                 _create(path)
             elif path.is_fifo():
-                # To read one could take for ever.
+                # Reading a pipe could block forever.
                 raise OSError(errno.EINVAL, "Not a plain file")
             self = cls(path, os.open(path, _APPEND), mark)
         except OSError as error:
@@ -123,29 +123,28 @@ class Checkpoint:
 
     @property
     def has_room(self) -> bool:
-        """Whether the disk has room for more than what must be written."""
+        """Return whether the disk has space for new tasks."""
         return self._reserve.has_room
 
     @property
     def has_lazy(self) -> bool:
-        """Whether something waits that `commit` would write."""
+        """Return whether lazy records are pending."""
         return bool(self._lazy)
 
     def put_off(self, records: Iterable[Record]) -> None:
-        """Write these before any others, but not now."""
+        """Have these records written before those of the next `commit`."""
         self._lazy.extend(records)
 
     @property
     def is_urgent(self) -> bool:
-        """Whether so much was put off that it is to be written."""
+        """Return whether so many lazy records are pending that they should be written."""
         return len(self._lazy) >= MOST_LAZY
 
     async def commit(self, records: Sequence[Record] = ()) -> int:
-        """Make what was put off, and then these, durable; how many bytes that took.
+        """Make lazy records and then `records` durable; return the number of bytes written.
 
         Raises:
-            Unavailable: if that cannot be done: what has become of them is not known, and
-                the agent must end.
+            Unavailable: if writing fails. The records may be durable or not, so the agent must end.
         """
         batch, self._lazy = _with_one_position([*self._lazy, *records]), []
         if not batch:
@@ -154,16 +153,16 @@ class Checkpoint:
         return await loop.run_in_executor(self._thread, self._commit, batch)
 
     async def look(self) -> list[Problem]:
-        """Find out whether the log is still where it was opened, and the disk has room."""
+        """Check that the log is still at its path, and that the disk has space."""
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._look)
 
     def note_lost(self) -> None:
-        """Have the next life know that lines are missing, should the proof be gone by then."""
+        """Mark the log as incomplete for the next start."""
         self._mark.write(LastLine(self._lines + 1, LOST))
 
     async def close(self) -> None:
-        """Write what was put off, if that is possible, and let go of the file."""
+        """Write lazy records if possible, and close the files."""
         with suppress(Unavailable):
             if not self._is_broken:
                 await self.commit()
@@ -175,7 +174,7 @@ class Checkpoint:
         self._mark.close()
 
     def _load(self, lost: list[str], *, lenient: bool) -> Loaded:
-        """Read the log; `lost` is what is known to be missing, in words."""
+        """Read the log; `lost` describes what is already known to be missing."""
         data = self.path.read_bytes()
         try:
             reading = read_lines(data, lenient=lenient)
@@ -193,20 +192,20 @@ class Checkpoint:
             if not lenient:
                 raise InvalidRequest(f"{self.path} is not whole: {missing}. {WHAT_TO_DO}")
         if lost:
-            # With the damage goes what shows that something is lost.
+            # The rewritten log shows no damage, so it records that it is incomplete.
             self._rewrite(incomplete(found.record for found in reading.found))
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
             _write(self._fd, b"\n")
             self._size = reading.size
-        # An agent that was killed may have written what never reached the disk.
+        # A killed agent may have written lines that have not reached the disk.
         os.fsync(self._fd)
         if not lost:
             self._mark.write(_last_line(reading, data))
         return Loaded([found.record for found in reading.found], lost)
 
     def _missing(self, reading: Reading, data: bytes) -> str:
-        """What the log, of which each line is whole, once had, in words; empty if it has it."""
+        """Describe what an intact log has lost according to the mark; empty if nothing."""
         last = self._mark.read()
         if last is None:
             return ""
@@ -258,7 +257,7 @@ class Checkpoint:
             _write(self._fd, data)
 
     def _is_in_place(self) -> bool:
-        """Return whether the path still names this log, and not that of another agent."""
+        """Return whether the path still names this log."""
         try:
             return os.path.samestat(os.lstat(self.path), os.fstat(self._fd))
         except OSError:
@@ -271,7 +270,7 @@ class Checkpoint:
         return [] if self.has_room else [Problem(DISK, DISK_FULL)]
 
     def _try_to_rewrite(self) -> None:
-        """Write the log anew if there is room; if not, later."""
+        """Rewrite the log if there is space; otherwise retry later."""
         if not self._is_in_place():
             self._rewrite_at += SLACK_BYTES
             return
@@ -284,7 +283,7 @@ class Checkpoint:
             self._rewrite_at += SLACK_BYTES
 
     def _rewrite(self, *more: Record) -> None:
-        """Replace the log by one that has only what counts, and `more`."""
+        """Replace the log by one with only current records, and `more`."""
         scratch = self.path.with_suffix(".new")
         fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -297,7 +296,7 @@ class Checkpoint:
             with suppress(FileNotFoundError):
                 scratch.unlink()
             raise
-        # The old log has no name any more: nothing may be written to it from here on.
+        # The old log has no name any more: nothing may be written to it.
         os.close(self._fd)
         self._fd, self._kept, self._lines, self._size = fd, kept, lines, size
         try:
@@ -307,7 +306,7 @@ class Checkpoint:
         self._mark.write(LastLine.of(lines, last))
 
     def _copy(self, fd: int, more: Sequence[Record]) -> tuple[KeptRecords, int, int, bytes]:
-        """Write what counts in the order in which it was made; the last line is its text."""
+        """Copy current records in order; return their index, the size, and the last line."""
         kept, lines, text = KeptRecords(), 1, heading()
         size, pending = len(text), [text]
         for subject, part, (begin, end) in self._kept.in_order():
@@ -330,7 +329,7 @@ class Checkpoint:
 
 
 def _with_one_position(batch: list[Record]) -> list[Record]:
-    """`batch` with the newest of its positions in the place of the first: it is known by then."""
+    """Return `batch` with its newest position in place of the first."""
     positions = [record for record in batch if isinstance(record, PositionRecord)]
     if len(positions) < 2:
         return batch
@@ -340,12 +339,12 @@ def _with_one_position(batch: list[Record]) -> list[Record]:
 
 
 def clear(directory: Path) -> None:
-    """Forget everything; the directory is locked.
+    """Delete the checkpoint in a directory that the caller has locked.
 
     Raises:
-        OSError: if it cannot be removed.
+        OSError: if a file cannot be deleted.
     """
-    # The mark first: without the log it would tell of records that are lost.
+    # The mark first: without a log, it would report lost records.
     for name in (MARK_NAME, NAME, RESERVE_NAME):
         (directory / name).unlink(missing_ok=True)
     _sync_directory(directory)
@@ -357,7 +356,7 @@ def _last_line(reading: Reading, data: bytes) -> LastLine:
 
 
 def _create(path: Path) -> None:
-    """Make an empty log, whole or not at all."""
+    """Create an empty log atomically."""
     scratch = path.with_suffix(".new")
     fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
     try:

@@ -1,12 +1,11 @@
-"""How far the log was written, kept beside it: `checkpoint.mark`.
+"""The mark beside a checkpoint, `checkpoint.mark`: its last durable line.
 
-A log that has lost its last lines looks whole. The mark names the last line that was made
-durable, so it tells such a log from one that was never longer.
+A log that was truncated at the end of a line looks complete. The mark detects it, and also a log
+that was replaced by an older copy.
 
-Rule: the mark is behind the log, never ahead of it. It is written after the lines are durable,
-and not synced itself: it serves against a log that is cut or put back, and after a loss of power
-it may name an earlier line. Before the log is replaced by one with other lines it is cleared,
-and that is synced.
+Rule: the mark is never ahead of the log. It is written after the lines are durable, and is not
+synced, so after a power failure it may name an earlier line. It is cleared and synced before the
+log is replaced by one with other lines.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from croupier.agent.directories import open_beneath
 from croupier.agent.record_lines import checked, line
 
 NAME = "checkpoint.mark"
-# In place of a checksum: the line is missing, whatever it was.
+# In place of a checksum: lines are known to be missing.
 LOST = b"########"
 _SIZE = 64
 _CRC_DIGITS = 8
@@ -30,14 +29,14 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 @dataclass(frozen=True, slots=True)
 class LastLine:
-    """A line of the log: its number, and the checksum that it begins with."""
+    """A line of the log: its number and its checksum."""
 
     number: int
     crc: bytes
 
     @classmethod
     def of(cls, number: int, text: bytes) -> LastLine:
-        """The line of that number and text."""
+        """Return the line of that number and text."""
         return cls(number, text[:_CRC_DIGITS])
 
 
@@ -50,10 +49,10 @@ class LogMark:
 
     @classmethod
     def open(cls, directory: Path) -> LogMark:
-        """Open the mark of the log in `directory`; without effect if the disk is full.
+        """Open the mark in `directory`; if the disk is full, return a mark that keeps nothing.
 
         Raises:
-            OSError: if it cannot be used for another reason.
+            OSError: if it fails for another reason.
         """
         try:
             return cls(open_beneath(directory / NAME, os.O_RDWR | os.O_CREAT))
@@ -63,30 +62,30 @@ class LogMark:
             return cls(None)
 
     def read(self) -> LastLine | None:
-        """The last line that is known to have been durable; None if none is known."""
+        """Return the last line known to be durable; None if there is none."""
         if self._fd is None:
             return None
-        told = checked(os.pread(self._fd, _SIZE, 0).rstrip(b" \n"))
-        return LastLine(*told) if told and len(told[1]) == _CRC_DIGITS else None
+        found = checked(os.pread(self._fd, _SIZE, 0).rstrip(b" \n"))
+        return LastLine(*found) if found and len(found[1]) == _CRC_DIGITS else None
 
     def write(self, last: LastLine) -> None:
-        """Name the last line; a mark that cannot be written names an earlier one."""
+        """Name the last line. If writing fails, the mark still names an earlier line."""
         if self._fd is not None:
             with suppress(OSError):
                 os.pwrite(self._fd, line(last.number, last.crc).ljust(_SIZE), 0)
 
     def clear(self) -> None:
-        """Name no line any more, durably.
+        """Name no line, durably.
 
         Raises:
-            OSError: if that cannot be written.
+            OSError: if the mark cannot be written.
         """
         if self._fd is not None:
             os.pwrite(self._fd, b" " * _SIZE, 0)
             os.fdatasync(self._fd)
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the file."""
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None

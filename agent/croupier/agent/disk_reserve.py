@@ -1,7 +1,7 @@
-"""Room on the disk that is kept for ends and acknowledgements: `checkpoint.reserve`.
+"""Disk space reserved for terminal updates and acknowledgements: `checkpoint.reserve`.
 
-Rule: an agent that is short of room takes no new task, before the reserve is needed. The
-reserve is given up when a record does not fit, and taken again once there is room for it.
+Rule: an agent whose disk is short of space starts no new task before the reserve is needed. The
+reserve is released when a record does not fit, and taken again once there is space for it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from pathlib import Path
 
 NAME = "checkpoint.reserve"
 RESERVE_BYTES = 1024 * 1024
-# With less free than this, or than this part of a small disk, no new task is taken on.
+# With less free space than this, or than this part of a small disk, no new task is started.
 LEAST_FREE_BYTES = 4 * 1024 * 1024
 LEAST_FREE_PART = 16
 LEAST_FREE_FILES = 64
@@ -22,40 +22,40 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 class Reserve:
-    """The reserve of one checkpoint.
+    """The reserve of a checkpoint.
 
     Attributes:
-        has_room: whether the disk has room for more than what must be written.
+        has_room: whether the disk has space for new tasks.
     """
 
     def __init__(self, path: Path) -> None:
-        """Nothing is taken before `keep`."""
+        """Take nothing before `keep`."""
         self._path = path
         self.has_room = True
 
     def keep(self, fd: int) -> None:
-        """Take the reserve if there is room for it, on the disk of the open file `fd`.
+        """Take the reserve, if there is space, on the disk of the open file `fd`.
 
         Raises:
-            OSError: if it cannot be taken for another reason.
+            OSError: if it fails for another reason than a full disk.
         """
         self._take()
         self.has_room = self.has_room and not is_short(fd)
 
     def give_up(self) -> None:
-        """Have its room used for what must be written.
+        """Release the reserve, so that its space can be used.
 
         Raises:
-            OSError: if it cannot be removed.
+            OSError: if the file cannot be removed.
         """
         self.has_room = False
         self._path.unlink(missing_ok=True)
 
     def find_room(self, fd: int) -> None:
-        """Note whether the disk of `fd` has room for new tasks; take the reserve again if so."""
+        """Update `has_room` for the disk of `fd`; take the reserve again if there is space."""
         was_short = not self.has_room
         if was_short:
-            # What goes wrong with the reserve is no reason to end: it is only not there.
+            # The agent runs on without a reserve.
             with suppress(OSError):
                 self._take()
         if is_short(fd, was_short=was_short):
@@ -77,9 +77,9 @@ class Reserve:
 
 
 def is_short(fd: int, *, was_short: bool = False) -> bool:
-    """Return whether the disk of an open file has too little room for new tasks.
+    """Return whether the disk of an open file has too little space for new tasks.
 
-    A disk that `was_short` has room again once twice as much is free.
+    A disk that `was_short` must have twice as much free space.
     """
     disk = os.fstatvfs(fd)
     blocks = disk.f_bfree if os.geteuid() == 0 else disk.f_bavail

@@ -1,4 +1,4 @@
-"""Where in the log the records are that count: those that no later one has replaced."""
+"""Index of the records in a checkpoint that no later record has replaced."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.agent.core.records import Record, forgets, place_of
 
 
 class Span(NamedTuple):
-    """Where a record's line is in the log, in bytes."""
+    """The place of a record's line in the log, in bytes."""
 
     begin: int
     end: int
@@ -17,13 +17,13 @@ class Span(NamedTuple):
 
 @dataclass(slots=True)
 class KeptRecords:
-    """Where the records are that count, by subject and then by place."""
+    """The spans of current records by subject and part, and their total size in bytes."""
 
     spans: dict[str, dict[str, Span]] = field(default_factory=dict)
     size: int = 0
 
     def add(self, record: Record, span: Span) -> None:
-        """Take in a record of the log, in order; it may replace others, or all of its subject."""
+        """Add the next record of the log; it may replace another, or all of its subject."""
         subject, part = place_of(record)
         if forgets(record):
             gone = self.spans.pop(subject, {})
@@ -32,7 +32,7 @@ class KeptRecords:
         self.put(subject, part, span)
 
     def put(self, subject: str, part: str, span: Span) -> None:
-        """Take in a record that belongs there, in place of the one that was there."""
+        """Add the span of a record, in place of an earlier one."""
         parts = self.spans.setdefault(subject, {})
         before = parts.get(part)
         if before is not None:
@@ -41,7 +41,7 @@ class KeptRecords:
         self.size += span.end - span.begin
 
     def in_order(self) -> list[tuple[str, str, Span]]:
-        """All of them, as they stand in the log. O(n log n)."""
+        """Return all spans in the order of the log. O(n log n)."""
         spans = [
             (subject, part, span)
             for subject, parts in self.spans.items()

@@ -1,10 +1,10 @@
-"""Records as lines of a log, and back.
-
-Rule: a line says its own checksum and its own number, and the first says the format. So one
-that is damaged, missing or out of place is known, and a half one at the end, which is what
-the death of a writer leaves, can be told from damage by what it lacks: its end.
+"""Records as lines of a checkpoint, and back.
 
     CRC32 NUMBER JSON
+
+Rule: each line has its own checksum and number, and the first line has the format. So damaged,
+missing and misplaced lines are detected. An unfinished last line, which a killed writer leaves,
+has no line end and is no damage.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from croupier.model.tags import Kind, Table
 FORMAT = 1
 _PROGRAM = "croupier-agent-checkpoint"
 
-# Of a line's number; no log has more lines.
+# Of a line's number.
 _DIGITS = 18
 
 # The table of the format. Tags of classes that other formats record too stand beside these.
@@ -56,12 +56,11 @@ CHECKPOINT: Final = Table(
 _codec = Codec(CHECKPOINT)
 _encode = _codec.encoder(Record)
 _decode = _codec.decoder(Record)
-# An id in two records is one string; blanks would only cost.
 _to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Damaged(CroupierError):
-    """A line is not what was written."""
+    """A line that is not what was written."""
 
     def __init__(self, number: int, why: str) -> None:
         """`number` counts lines from 1."""
@@ -70,12 +69,12 @@ class Damaged(CroupierError):
 
 
 class OtherFormat(CroupierError):
-    """The log is of a later format, or another program's."""
+    """A log of a later format, or of another program."""
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A record, and where its bytes are."""
+    """A record and the place of its line, in bytes."""
 
     record: Record
     begin: int
@@ -84,13 +83,13 @@ class Found:
 
 @dataclass(slots=True)
 class Reading:
-    """What a log says.
+    """The content of a log.
 
     Attributes:
         found: the records, in order.
-        size: of what is worth keeping, in bytes; what follows was never finished.
-        is_ended: whether the last line has its end; if not it has to be added.
-        damaged: what could not be read; empty but for a lenient reading.
+        size: the size without an unfinished last line, in bytes.
+        is_ended: whether the last line has a line end.
+        damaged: damaged lines; only a lenient reading has any.
     """
 
     found: list[Found] = field(default_factory=list)
@@ -100,32 +99,32 @@ class Reading:
 
 
 def heading() -> bytes:
-    """The first line."""
+    """Return the first line."""
     return line(1, _to_json({_PROGRAM: FORMAT}).encode())
 
 
 def body_of(record: Record) -> bytes:
-    """The record without a line around it."""
+    """Return the record as JSON, without number and checksum."""
     return _to_json(_encode(record)).encode()
 
 
 def line(number: int, body: bytes) -> bytes:
-    """The line of that number in its file, counted from 1."""
+    """Return a line; numbers count from 1."""
     counted = b"%d %s" % (number, body)
     return b"%08x %s\n" % (crc32(counted), counted)
 
 
 def body_in(text: bytes) -> bytes:
-    """The body of a line that is known to be whole."""
+    """Return the JSON of an intact line."""
     return text.split(b" ", 2)[2].removesuffix(b"\n")
 
 
 def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
-    """Read a whole log; a `lenient` reading leaves out what is damaged, and says so.
+    """Read a whole log; a `lenient` reading lists damaged lines and leaves them out.
 
     Raises:
-        Damaged: if anything is, and the reading is not lenient.
-        OtherFormat: if it is of a later format, or another program's.
+        Damaged: if a line is damaged and the reading is not lenient.
+        OtherFormat: if the log is of a later format, or of another program.
     """
     reading = Reading()
 
@@ -137,28 +136,28 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
 
     expected, has_heading = 1, False
     for number, (begin, text, is_whole) in enumerate(_split(data), start=1):
-        told = checked(text)
-        if told is None and not is_whole:
-            # Its end may be all that is wrong with it.
-            told = checked(text[:-1])
-            if told is None:
+        content = checked(text)
+        if content is None and not is_whole:
+            # Only the line end may be wrong.
+            content = checked(text[:-1])
+            if content is None:
                 break
             text = text[:-1]
         reading.size = begin + len(text) + 1
         reading.is_ended = is_whole
-        if told is None:
+        if content is None:
             damage(number, "is damaged")
             expected += 1
             continue
-        if told[0] != expected:
-            damage(number, f"has the number {told[0]} and not {expected}")
-        expected = told[0] + 1
-        if told[0] == 1:
+        if content[0] != expected:
+            damage(number, f"has the number {content[0]} and not {expected}")
+        expected = content[0] + 1
+        if content[0] == 1:
             has_heading = True
-            _check_format(told[1])
+            _check_format(content[1])
             continue
         try:
-            record = _decode(json.loads(told[1]))
+            record = _decode(json.loads(content[1]))
         except (Undecodable, ValueError, RecursionError) as error:
             damage(number, f"is of no known form: {str(error)[:200]}")
         else:
@@ -169,7 +168,7 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
 
 
 def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
-    """Each line: where it begins, its text, and whether it has its end."""
+    """Yield the beginning of each line, its text, and whether it has a line end."""
     begin = 0
     while begin < len(data):
         end = data.find(b"\n", begin)
@@ -181,7 +180,7 @@ def _split(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def checked(text: bytes) -> tuple[int, bytes] | None:
-    """Number and body of a line; None if it is damaged."""
+    """Return number and body of a line; None if it is damaged."""
     parts: Sequence[bytes] = text.split(b" ", 2)
     if len(parts) != 3 or text[:9] != b"%08x " % crc32(text[9:]):
         return None

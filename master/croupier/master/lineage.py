@@ -1,10 +1,10 @@
-"""The history of a cluster's store, and whether what an agent has heard belongs to it.
+"""The history of a cluster's store, which detects that the store is an old copy.
 
-Each commit has a number, each term a random name. Masters state the newest commit to agents,
-proven by the secret of the cluster, and agents state it back in REGISTER. A position that is
-proven and not part of this history was made by a store that this one is an old copy of.
+Each commit has a number, and each term a random name. Masters send the newest commit to agents,
+with a proof by the secret of the cluster. Agents send it back in REGISTER. If a position is proven
+and not part of this store's history, this store is an old copy.
 
-Rule: a claim without a proof deposes no master. The agent that makes it is refused.
+Rule: a claim without a proof deposes no master; the agent that makes it is refused.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, PastTerm
 from croupier.model.store_position import StorePosition
 
-# Terms that are remembered one by one; of older ones only how far the store had got.
+# Terms in the record; of older terms only the last commit is known.
 MAX_TERMS: Final = 256
 PROOF_BYTES: Final = 16
 
 
 class Judgement(NamedTuple):
-    """What a claim is worth, and for people why it is refused, if it is."""
+    """The verdict on an agent's claim, and the reason if it is refused."""
 
     claim: Claim
     objection: str = ""
@@ -33,7 +33,7 @@ class Judgement(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """Random names for a term to begin with: of a new cluster, its secret, and the term."""
+    """Random names for a new term: of the cluster and its secret if it is new, and of the term."""
 
     cluster: str
     secret: str
@@ -46,13 +46,13 @@ def next_record(
     names: Names,
     given_up: StorePosition | None = None,
 ) -> MasterRecord:
-    """The record of the term that follows.
+    """Return the record of the next term.
 
     Args:
-        before: the record of the last term; None begins a cluster.
-        commits: how many commits the store has.
-        names: random; those of the cluster are used only where it has none yet.
-        given_up: a position beyond this store that an operator goes on without.
+        before: the record of the last term; None begins a new cluster.
+        commits: the number of commits in the store.
+        names: those of the cluster are used only if it has none yet.
+        given_up: a position beyond this store, which an operator gives up.
     """
     last = before or MasterRecord(names.cluster, 0)
     epoch, generation = last.epoch, last.generation
@@ -65,42 +65,42 @@ def next_record(
 
 
 class Lineage:
-    """The history that the store of a term tells, and goes on with.
+    """The history of the store that the present term continues.
 
     Attributes:
-        overtaken_by: the furthest proven position that is not part of it; None: there is none.
+        overtaken_by: the furthest proven position outside this history; None if there is none.
     """
 
     def __init__(self, record: MasterRecord, commits: Callable[[], int]) -> None:
-        """`record` is of the term that stands; `commits` tells how many are durable."""
+        """Start with the record of the present term; `commits` returns the number of commits."""
         self._record, self._commits = record, commits
         self._key = record.secret.encode()
         self._terms = {term.name: (term, end) for term, end in _with_ends(record.terms)}
-        self._told: StorePosition | None = None
+        self._position: StorePosition | None = None
         self.overtaken_by: StorePosition | None = None
 
     @property
     def cluster(self) -> str:
-        """The name of the cluster."""
+        """Return the name of the cluster."""
         return self._record.cluster
 
     @property
     def first_commit(self) -> int:
-        """How many commits the store had when the term began."""
+        """Return the number of commits when the term began."""
         return self._record.terms[-1].commits if self._record.terms else 0
 
     def position(self) -> StorePosition:
-        """How far the store has got now, proven."""
+        """Return the present position of the store, with its proof."""
         commit = self._commits()
-        if self._told is None or self._told.commit != commit:
+        if self._position is None or self._position.commit != commit:
             record = self._record
             name = record.terms[-1].name if record.terms else ""
             bare = StorePosition(record.generation, record.epoch, name, commit)
-            self._told = replace(bare, proof=self._proof(bare))
-        return self._told
+            self._position = replace(bare, proof=self._proof(bare))
+        return self._position
 
     def judge(self, cluster: str, epoch: int, position: StorePosition | None) -> Judgement:
-        """What it means that an agent has heard this; `cluster` is empty if it heard nothing."""
+        """Judge what an agent has heard; `cluster` is empty if it has heard no master."""
         own = self._record
         if cluster and cluster != own.cluster:
             return Judgement(
@@ -115,7 +115,7 @@ class Lineage:
             return self._unproven(f"a master of epoch {epoch}")
         if not self._is_proven(position):
             return self._unproven(str(position))
-        # An agent that has lost records may have lost the one of its epoch or that of the position.
+        # An agent that lost records may have lost those of the epoch or the position.
         if epoch > max(own.epoch, position.epoch):
             return self._unproven(f"a master of epoch {epoch}")
         claim = self.place(position)
@@ -126,19 +126,19 @@ class Lineage:
         return Judgement(claim, f"an agent has heard of {position}; this store {self}")
 
     def place(self, position: StorePosition) -> Claim:
-        """Where a position lies, taken to be proven."""
+        """Return how a position, if proven, relates to this history."""
         own = self._record
         known = self._terms.get(position.term)
         if known is not None:
             end = self._commits() if known[1] is None else known[1]
             is_ours = position.epoch == known[0].epoch and position.commit <= end
         else:
-            # Of the terms before the oldest that is remembered only the end is known.
+            # Only the last commit is known of terms before the oldest in the record.
             oldest = own.terms[0] if own.terms else PastTerm(own.epoch + 1, "", self._commits())
             is_ours = position.epoch < oldest.epoch and position.commit <= oldest.commits
         if is_ours and position.generation <= own.generation:
             return Claim.KNOWN
-        # Its agent obeys no lower epoch than it has heard: a term above ours is not given up.
+        # The agent obeys no epoch below the highest it has heard, so a later term is not given up.
         is_given_up = position.generation < own.generation and position.epoch <= own.epoch
         return Claim.GIVEN_UP if is_given_up else Claim.NEWER
 
@@ -149,43 +149,35 @@ class Lineage:
     def _unproven(self, what: str) -> Judgement:
         return Judgement(
             Claim.UNPROVEN,
-            f"the agent claims to have heard of {what}, and proves it with nothing that a master of"
-            f" cluster {self.cluster!r} has said: it has obeyed a master that is not of this"
-            " cluster, or this store is older than the secret of the cluster. Restore a newer copy"
-            " of the store, or have the agent begin anew with croupier-agent --recover=cleanup,"
-            " which ends its tasks",
+            f"the agent claims to have heard of {what}, without a proof by a master of cluster"
+            f" {self.cluster!r}: it has obeyed a master of another cluster, or this store is older"
+            " than the secret of the cluster. Restore a newer copy of the store, or reset the agent"
+            " with croupier-agent --recover=cleanup, which ends its tasks",
         )
 
     def _proof(self, position: StorePosition) -> str:
-        said = "/".join(
-            (
-                self.cluster,
-                str(position.generation),
-                str(position.epoch),
-                position.term,
-                str(position.commit),
-            )
-        )
-        return hmac.digest(self._key, said.encode(), hashlib.sha256)[:PROOF_BYTES].hex()
+        numbers = f"{position.generation}/{position.epoch}/{position.term}/{position.commit}"
+        statement = f"{self.cluster}/{numbers}".encode()
+        return hmac.digest(self._key, statement, hashlib.sha256)[:PROOF_BYTES].hex()
 
     def _is_proven(self, position: StorePosition) -> bool:
-        # A store of before there were secrets proves nothing.
+        # Stores of older releases have no secret, so nothing is proven.
         return bool(self._key) and hmac.compare_digest(
             self._proof(position).encode(), position.proof.encode()
         )
 
 
 def refusal(store: str, position: StorePosition, lineage: object, who: str) -> str:
-    """Why a master does not go on with a store that is behind `position`, and what to do."""
+    """Return why a master refuses a store that is behind `position`, and what to do."""
     return (
         f"the store {store} is an old copy: {who} knows {position}, and the store {lineage}."
-        " No agent that knows better was told anything: tasks that have ended could run twice."
-        " Restore the newest copy of the store; or go on with this one by --recover=old-store,"
-        " which gives up what was committed after it"
+        " This master has sent nothing to agents that know newer commits, since tasks that have"
+        " ended could run twice. Restore the newest copy of the store, or continue with this one by"
+        " --recover=old-store, which gives up all later commits"
     )
 
 
 def _with_ends(terms: tuple[PastTerm, ...]) -> list[tuple[PastTerm, int | None]]:
-    """Each term with the commit that it ended with; None: it has not ended."""
+    """Return each term with its last commit; None for the present term."""
     ends: list[int | None] = [term.commits for term in terms[1:]]
     return list(zip(terms, [*ends, None], strict=False))

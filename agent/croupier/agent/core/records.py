@@ -1,7 +1,7 @@
-"""What an agent remembers over its own death: facts in the order in which they came to be.
+"""Records of the checkpoint: the state of an agent that survives its process, in order.
 
-Rule: `recovered` of all records gives the state back as far as it matters, and a record whose
-place is taken by a later one need not be kept. So what is kept is bounded by what is known.
+Rule: `recovered` rebuilds the state from all records. A record may be dropped once a later record
+has the same place, so the size of a checkpoint is bounded by the size of the state.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from croupier.model.task import Reason, TaskInfo, TaskStatus
 
 @dataclass(frozen=True, slots=True)
 class AgentRecord:
-    """The agent itself; each replaces the one before.
+    """The agent itself.
 
     Attributes:
-        agent_id: empty until it has named itself.
-        boot_id: of the machine's run; empty if it does not tell.
-        master_epoch: the newest master that was heard, in `cluster`.
-        incomplete: records were lost, and no master was told yet.
+        agent_id: empty until the agent has an id.
+        boot_id: names the machine's boot; empty if the system does not tell.
+        master_epoch: the highest epoch of a master seen in `cluster`.
+        incomplete: records were lost, and no master has been informed yet.
     """
 
     agent_id: AgentId
@@ -34,14 +34,14 @@ class AgentRecord:
 
 @dataclass(frozen=True, slots=True)
 class PositionRecord:
-    """The newest position of the master's store that was heard; each replaces the one before."""
+    """The newest position of the master's store that the agent has received."""
 
     position: StorePosition
 
 
 @dataclass(frozen=True, slots=True)
 class FrameworkRecord:
-    """The newest run of a framework's program that was heard."""
+    """The newest run of a framework's program that the agent has seen."""
 
     framework_id: FrameworkId
     epoch: int
@@ -49,17 +49,17 @@ class FrameworkRecord:
 
 @dataclass(frozen=True, slots=True)
 class ForgetFramework:
-    """So many frameworks were heard since that this one need not be remembered."""
+    """The end of a framework's record: many newer frameworks were seen since."""
 
     framework_id: FrameworkId
 
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """A task is known from now on, with its first update.
+    """A new task with its first update.
 
     Attributes:
-        run: names what becomes of its process; empty if it is not to have one.
+        run: names the directory and process of the task; empty if the task was never started.
     """
 
     info: TaskInfo
@@ -67,102 +67,69 @@ class TaskRecord:
     run: str
     first: TaskStatus
 
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.first.framework_id, self.first.task_id)
-
 
 @dataclass(frozen=True, slots=True)
 class UpdateRecord:
-    """One more update of a task that is known."""
+    """A later update of a task."""
 
     status: TaskStatus
-
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.status.framework_id, self.status.task_id)
 
 
 @dataclass(frozen=True, slots=True)
 class KillRecord:
-    """A task is to end."""
+    """An order to kill a task."""
 
     framework_id: FrameworkId
     task_id: TaskId
     grace_ms: int
     reason: Reason
 
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.framework_id, self.task_id)
-
 
 @dataclass(frozen=True, slots=True)
 class AcknowledgedRecord:
-    """The framework has the task's updates up to and with `sequence`."""
+    """The acknowledgement of a task's updates up to `sequence`."""
 
     framework_id: FrameworkId
     task_id: TaskId
     sequence: int
 
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.framework_id, self.task_id)
-
 
 @dataclass(frozen=True, slots=True)
 class VoidRecord:
-    """A removal has made the task void; its process is to be killed and nobody told."""
+    """The removal of the agent: the task is killed and not reported."""
 
     framework_id: FrameworkId
     task_id: TaskId
-
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.framework_id, self.task_id)
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetTask:
-    """Nothing of the task is to be known any longer."""
+    """The end of all records of a task."""
 
     framework_id: FrameworkId
     task_id: TaskId
 
-    @property
-    def key(self) -> Key:
-        """Whose it is."""
-        return (self.framework_id, self.task_id)
-
 
 TaskFact = TaskRecord | UpdateRecord | KillRecord | AcknowledgedRecord | VoidRecord | ForgetTask
-Record = (
-    AgentRecord
-    | PositionRecord
-    | FrameworkRecord
-    | ForgetFramework
-    | TaskRecord
-    | UpdateRecord
-    | KillRecord
-    | AcknowledgedRecord
-    | VoidRecord
-    | ForgetTask
-)
+Record = AgentRecord | PositionRecord | FrameworkRecord | ForgetFramework | TaskFact
 
-# Whose a record is, and which of the subject's records it replaces.
+# A subject, and a part of it that one record describes.
 Place = tuple[str, str]
 
 
-def place_of(record: Record) -> Place:
-    """Where a record belongs: one of the same place takes over from it.
+def key_of(record: TaskFact) -> Key:
+    """Return the task that a record is about."""
+    match record:
+        case TaskRecord(first=status) | UpdateRecord(status):
+            return status.framework_id, status.task_id
+        case _:
+            return record.framework_id, record.task_id
 
-    A `ForgetTask` or `ForgetFramework` takes over from everything of its subject, itself
-    included.
+
+def place_of(record: Record) -> Place:
+    """Return the place of a record; it replaces an earlier record of the same place.
+
+    A `ForgetTask` or `ForgetFramework` replaces all records of its subject, and itself.
     """
     match record:
         case AgentRecord():
@@ -172,16 +139,16 @@ def place_of(record: Record) -> Place:
         case FrameworkRecord(framework_id) | ForgetFramework(framework_id):
             return framework_id, ""
         case UpdateRecord(status):
-            return subject_of(record.key), str(status.sequence)
+            return subject_of(key_of(record)), str(status.sequence)
         case _:
-            return subject_of(record.key), type(record).__name__
+            return subject_of(key_of(record)), type(record).__name__
 
 
 def subject_of(key: Key) -> str:
-    """What names a task among everything that has records; no id holds a blank."""
+    """Return the name of a task among all subjects; ids hold no blanks."""
     return f"{key[0]} {key[1]}"
 
 
 def forgets(record: Record) -> bool:
-    """Whether the record takes over from all of its subject."""
+    """Return whether the record replaces all records of its subject."""
     return isinstance(record, ForgetTask | ForgetFramework)

@@ -1,4 +1,4 @@
-"""From records to a state: what an agent knew when it died."""
+"""Recovery: from the records of a checkpoint to the state of an agent."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from croupier.agent.core.records import (
     TaskRecord,
     UpdateRecord,
     VoidRecord,
+    key_of,
 )
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
@@ -36,19 +37,19 @@ def recovered(
     incomplete: bool = False,
     lenient: bool = False,
 ) -> AgentState:
-    """What the records say, in the order in which they were made; then comes `AgentStarted`.
+    """Return the state before `AgentStarted`.
 
     Args:
-        records: all that were made durable, less those that were replaced.
-        total: what the agent has now.
-        boot_id: of the machine's present run.
-        life: no earlier life had the same.
-        incomplete: some records are lost; what has no beginning any more is left out.
-        lenient: if something has no beginning, records were lost at another time.
+        records: all durable records in order, without those that were replaced.
+        total: the present resources of the agent.
+        boot_id: names the machine's present boot.
+        life: unique to this run of the agent.
+        incomplete: records are lost; tasks without a first record are left out.
+        lenient: tasks without a first record mean that records were lost earlier.
 
     Raises:
-        Conflict: if something has no beginning and that is no wonder, or the tasks that live
-            hold more than there is now.
+        Conflict: if a task has no first record and none is known to be lost, or if live tasks
+            hold more than `total`.
     """
     state = AgentState.of(total, life=life)
     state.boot_id = boot_id
@@ -57,7 +58,7 @@ def recovered(
             case AgentRecord():
                 state.agent_id = record.agent_id or state.agent_id
                 state.recorded_boot_id = record.boot_id
-                # Earlier releases kept whatever a false master had said.
+                # Earlier releases recorded any epoch that a false master sent.
                 is_sane = record.master_epoch <= MAX_EPOCH
                 state.master_epoch = record.master_epoch if is_sane else 0
                 state.incomplete = record.incomplete
@@ -70,12 +71,12 @@ def recovered(
             case ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
             case _ if _apply(state, record) or isinstance(record, ForgetTask):
-                state.to_forget.discard(record.key)
+                state.to_forget.discard(key_of(record))
             case _:
-                state.to_forget.add(record.key)
+                state.to_forget.add(key_of(record))
     state.incomplete |= incomplete
     if state.position is not None:
-        # The record of the agent itself may be among what is lost.
+        # The record of the agent itself may be lost.
         state.master_epoch = max(state.master_epoch, state.position.epoch)
     if state.to_forget and not (state.incomplete or lenient):
         framework_id, task_id = min(state.to_forget)
@@ -84,12 +85,12 @@ def recovered(
             " goes on without the task, --recover=cleanup ends all tasks"
         )
     state.incomplete |= bool(state.to_forget)
-    _settle(state)
+    _count_resources(state)
     return state
 
 
 def incomplete(records: Iterable[Record]) -> AgentRecord:
-    """The agent itself, as it is to be remembered where others of its records are lost."""
+    """Return the agent's own record, marked as incomplete, to replace a damaged checkpoint."""
     known = AgentRecord(NO_AGENT_ID, "", 0)
     for record in records:
         if isinstance(record, AgentRecord):
@@ -98,10 +99,10 @@ def incomplete(records: Iterable[Record]) -> AgentRecord:
 
 
 def _apply(state: AgentState, record: TaskFact) -> bool:
-    """Change what is known of one task; False if it is not known at all."""
-    key = record.key
+    """Apply a record to its task; return False if the task is unknown."""
+    key = key_of(record)
     if isinstance(record, TaskRecord):
-        # The agent's own record of its name may be among what is lost.
+        # The agent's own record of its id may be lost.
         state.agent_id = record.first.agent_id
         phase = Adopting(record.run)
         task = state.tasks[key] = Task(key[0], record.info, record.role, phase, record.first)
@@ -136,21 +137,21 @@ def _restore(task: Task, status: TaskStatus) -> None:
         task.phase = Adopting(task.run, KillOrder(status.reason, task.info.grace_ms))
 
 
-def _settle(state: AgentState) -> None:
-    """Draw the conclusions: who holds what, and who is to be looked for."""
-    _void_strangers(state)
+def _count_resources(state: AgentState) -> None:
+    """Count the resources of live tasks, and drop ended tasks without pending updates."""
+    _void_tasks_of_earlier_ids(state)
     if state.incomplete:
         _void_overfull(state)
     held = Resources()
-    over: list[Key] = []
+    ended: list[Key] = []
     for key, task in state.tasks.items():
         if task.is_live:
             held = held + task.info.resources
             state.live += 1
             state.adopting += 1
         elif not task.updates.waiting:
-            over.append(key)
-    for key in over:
+            ended.append(key)
+    for key in ended:
         del state.tasks[key]
     state.adopting += len(state.voided)
     if not held <= state.total:
@@ -161,8 +162,8 @@ def _settle(state: AgentState) -> None:
     state.free = state.total - held
 
 
-def _void_strangers(state: AgentState) -> None:
-    """An agent that was removed took another name, and left the tasks of the former behind."""
+def _void_tasks_of_earlier_ids(state: AgentState) -> None:
+    """Void the tasks of an earlier id of the agent, which was removed."""
     for key, task in list(state.tasks.items()):
         if task.status.agent_id == state.agent_id:
             continue
@@ -175,7 +176,7 @@ def _void_strangers(state: AgentState) -> None:
 
 
 def _void_overfull(state: AgentState) -> None:
-    """Of tasks that cannot all live, the older have ended: that was among what is lost."""
+    """Void the oldest live tasks that do not fit: the records of their ends are lost."""
     free = state.total
     for key, task in reversed(list(state.tasks.items())):
         if not task.is_live:
