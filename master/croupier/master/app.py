@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from prometheus_client import CollectorRegistry
 
 from croupier.master.driver import Driver
-from croupier.master.eventlog.metrics import EventLogCollector
-from croupier.master.gauges import StateCollector
+from croupier.master.gauges import collectors
 from croupier.master.ha_backend import HaBackend, OpenHaBackend, open_ha_backend
 from croupier.master.leadership import Leadership
 from croupier.master.metrics import Metrics
@@ -95,9 +94,8 @@ class Master:
         add_AgentServiceServicer_to_server(AgentService(leadership), self._server)
         operator = OperatorService(leadership, self._clock, croupier_version())
         add_OperatorServiceServicer_to_server(operator, self._server)
-        self._registry.register(StateCollector(leadership, self._clock.wall_ms() / 1000))
-        self._registry.register(EventLogCollector(leadership.recorder))
-        for collector in self._ha_backend.collectors:
+        own = collectors(leadership, self._clock.wall_ms() / 1000)
+        for collector in (*own, *self._ha_backend.collectors):
             self._registry.register(collector)
         addresses = (self._config.listen, self._config.http, known_at)
         names = (*(address.host for address in addresses), *self._config.http_names)

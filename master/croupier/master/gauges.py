@@ -1,23 +1,23 @@
 """Metrics that are read from the present state at each scrape.
 
 A new metric is one entry in one of the tables. Labels are bounded: states, resources and roles.
-A follower has no state: it exports the table of `LEADERSHIP` and nothing of the cluster.
+A follower has no state: it exports `PROCESS` and `LEADERSHIP` only. A scrape is O(agents + tasks).
 """
 
 from __future__ import annotations
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 from itertools import chain, islice
 from typing import Final
 
-from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from croupier.master.core.agents import AgentState
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
+from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.leadership import Leadership
 from croupier.master.recovery import agents_missing, tasks_undecided
 from croupier.master.term import Term
@@ -25,32 +25,10 @@ from croupier.model.ids import Role
 from croupier.model.resources import total_of
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
-from croupier.process.metric_families import Family, collect_all, exported_amount
+from croupier.process.metric_families import Family, FamilyCollector, exported_amount
 
 # Frameworks make up roles: more than these are left out of the metrics.
 MAX_ROLES = 1000
-
-
-class StateCollector(Collector):
-    """Reads the tables below at each scrape. O(agents + tasks)."""
-
-    def __init__(self, leadership: Leadership, started_s: float) -> None:
-        """Read the current term of `leadership`; `started_s` is seconds since the Unix epoch."""
-        self._leadership = leadership
-        self._start_time: Family[None] = Family(
-            "master_start_time_seconds",
-            "Start time of this master in seconds since the Unix epoch.",
-            lambda _: started_s,
-        )
-
-    def collect(self) -> Iterable[Metric]:
-        """Read all metrics."""
-        leadership = self._leadership
-        yield from self._start_time.collect(None)
-        yield from collect_all(LEADERSHIP, leadership)
-        if leadership.current is not None:
-            yield from collect_all(TERM, leadership.current)
-            yield from collect_all(STATE, leadership.current.driver.state)
 
 
 def _agents(state: State) -> dict[str, float]:
@@ -131,6 +109,14 @@ def _role_amounts(
         for resource, milli in amounts_of(settings).items()
     }
 
+
+PROCESS: Final[tuple[Family[float], ...]] = (
+    Family(
+        "master_start_time_seconds",
+        "Start time of this master in seconds since the Unix epoch.",
+        lambda started_s: started_s,
+    ),
+)
 
 LEADERSHIP: Final[tuple[Family[Leadership], ...]] = (
     Family(
@@ -259,3 +245,16 @@ STATE: Final[tuple[Family[State], ...]] = (
         ("role", "resource"),
     ),
 )
+
+
+def collectors(leadership: Leadership, started_s: float) -> Iterator[Collector]:
+    """Return collectors of all tables; `started_s` is seconds since the Unix epoch."""
+
+    def state() -> State | None:
+        return None if leadership.current is None else leadership.current.driver.state
+
+    yield FamilyCollector(PROCESS, lambda: started_s)
+    yield FamilyCollector(LEADERSHIP, lambda: leadership)
+    yield FamilyCollector(TERM, lambda: leadership.current)
+    yield FamilyCollector(STATE, state)
+    yield FamilyCollector(EVENT_LOG, leadership.recorder)

@@ -12,6 +12,7 @@ from croupier.master.election import Election, SoleElection
 from croupier.master.etcd.target import EtcdTarget
 from croupier.master.store import MemoryStore, SqliteStore, Store
 from croupier.net.address import Address
+from croupier.process.metric_families import FamilyCollector
 
 if TYPE_CHECKING:  # cyclopts
     from croupier.master.config import MasterConfig
@@ -59,7 +60,7 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     # Imported here: most masters have no etcd.
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
-    from croupier.master.etcd.metrics import EtcdCollector
+    from croupier.master.etcd.metrics import ETCD
     from croupier.master.store.etcd import EtcdStore
 
     client = EtcdClient(target.endpoints, config.etcd_access())
@@ -72,4 +73,4 @@ def _shared(config: MasterConfig, target: EtcdTarget, address: Address) -> HaBac
     def open_store() -> Store:
         return EtcdStore(client, target.prefix, election)
 
-    return HaBackend(election, open_store, close, True, [EtcdCollector(client)])
+    return HaBackend(election, open_store, close, True, [FamilyCollector(ETCD, lambda: client)])

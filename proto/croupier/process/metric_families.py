@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from croupier.model.scalar import SIZED
 
@@ -52,6 +53,22 @@ def collect_all(families: Iterable[Family[SourceT]], source: SourceT) -> Iterato
     """Read each of `families` from `source`."""
     for family in families:
         yield from family.collect(source)
+
+
+class FamilyCollector(Collector, Generic[SourceT]):
+    """Reads a table of metrics at each scrape."""
+
+    def __init__(
+        self, families: Sequence[Family[SourceT]], source: Callable[[], SourceT | None]
+    ) -> None:
+        """Read `families` from what `source` returns; nothing while that is None."""
+        self._families, self._source = families, source
+
+    def collect(self) -> Iterator[Metric]:
+        """Read all metrics."""
+        source = self._source()
+        if source is not None:
+            yield from collect_all(self._families, source)
 
 
 def exported_amount(resource: str, milli: int) -> float:

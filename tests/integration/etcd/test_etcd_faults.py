@@ -15,10 +15,11 @@ from structlog.testing import capture_logs
 
 from croupier.master.core.records import AgentRecord, MasterRecord
 from croupier.master.etcd.election import EtcdElection
-from croupier.master.etcd.metrics import EtcdCollector
+from croupier.master.etcd.metrics import ETCD
 from croupier.master.store.etcd import EtcdStore
 from croupier.model.errors import CroupierError, FailedOver, Unavailable
 from croupier.model.ids import AgentId
+from croupier.process.metric_families import FamilyCollector
 from tests.harness.etcd import running_etcd
 from tests.harness.eventually import eventually
 from tests.integration.etcd.conftest import Masters
@@ -125,7 +126,7 @@ async def test_without_a_quorum_the_leader_steps_down_and_tells_nobody(three: Ma
 async def test_how_etcd_fares_is_told(three: Masters) -> None:
     etcd, client = three.etcd, three.client()
     registry = CollectorRegistry()
-    registry.register(EtcdCollector(client))
+    registry.register(FamilyCollector(ETCD, lambda: client))
 
     def told(name: str, **labels: str) -> float:
         value = registry.get_sample_value(f"croupier_etcd_{name}", labels)

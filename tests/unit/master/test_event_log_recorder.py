@@ -20,13 +20,14 @@ from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.driver import Driver
 from croupier.master.eventlog import files
-from croupier.master.eventlog.metrics import EventLogCollector
+from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.master.store import MemoryStore
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.process.clock import SystemClock
+from croupier.process.metric_families import FamilyCollector
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from croupier.sim.replay.reader import BadLog
@@ -130,7 +131,7 @@ async def test_a_full_disk_is_counted_and_the_master_goes_on(tmp_path: Path) -> 
     await end(running)
     assert recorder.dropped >= 2
     registry = CollectorRegistry()
-    registry.register(EventLogCollector(lambda: recorder))
+    registry.register(FamilyCollector(EVENT_LOG, lambda: recorder))
     told = generate_latest(registry).decode()
     assert f"croupier_event_log_dropped_total {float(recorder.dropped)}" in told
     recorder.close()

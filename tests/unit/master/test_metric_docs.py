@@ -10,12 +10,21 @@ from prometheus_client import CollectorRegistry
 
 from croupier.master import gauges
 from croupier.master.core.facts import Fact
+from croupier.master.etcd.metrics import ETCD
+from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.log import EVENTS
 from croupier.master.metrics import FACT_COUNTERS, Metrics
 from croupier.process.metric_families import Family
 
 PAGE = Path(__file__).parents[3] / "docs/metrics.md"
-FAMILIES: list[Family[Any]] = [*gauges.LEADERSHIP, *gauges.TERM, *gauges.STATE]
+FAMILIES: list[Family[Any]] = [
+    *gauges.PROCESS,
+    *gauges.LEADERSHIP,
+    *gauges.TERM,
+    *gauges.STATE,
+    *EVENT_LOG,
+    *ETCD,
+]
 
 
 def row(name: str, labels: tuple[str, ...], kind: str, text: str) -> str:

@@ -1,34 +1,23 @@
-"""How the event log fares."""
+"""Metrics of the event log."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-from prometheus_client.core import CounterMetricFamily, Metric
-from prometheus_client.registry import Collector
+from typing import Final
 
 from croupier.master.eventlog.recorder import FileRecorder
+from croupier.process.metric_families import Family
 
-
-class EventLogCollector(Collector):
-    """Reads the counts at each scrape."""
-
-    def __init__(self, recorder: Callable[[], FileRecorder | None]) -> None:
-        """Of the log that is kept now, if there is one."""
-        self._recorder = recorder
-
-    def collect(self) -> Iterable[Metric]:
-        """All of them."""
-        recorder = self._recorder()
-        if recorder is None:
-            return
-        yield CounterMetricFamily(
-            "croupier_event_log_dropped",
-            "Events that were not logged, since the event log was given up.",
-            value=recorder.dropped,
-        )
-        yield CounterMetricFamily(
-            "croupier_event_log_bytes",
-            "Bytes written to the event log.",
-            value=recorder.written,
-        )
+EVENT_LOG: Final[tuple[Family[FileRecorder], ...]] = (
+    Family(
+        "event_log_dropped",
+        "Events that the event log does not hold because it failed.",
+        lambda recorder: recorder.dropped,
+        is_counter=True,
+    ),
+    Family(
+        "event_log_bytes",
+        "Bytes written to the event log.",
+        lambda recorder: recorder.written,
+        is_counter=True,
+    ),
+)
