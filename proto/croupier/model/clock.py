@@ -1,4 +1,4 @@
-"""Time, as a thing that is passed in."""
+"""The clock interface. Pure packages get the time as an argument."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Where a shell takes the time from; tests and the simulator pass their own."""
+    """A source of time; tests and the simulator pass their own."""
 
     def now(self) -> float:
-        """Seconds on a monotonic clock; only differences have a meaning."""
+        """Return seconds on a monotonic clock; only differences have a meaning."""
         ...
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch, for people; may jump, so nothing is decided on it."""
+        """Return milliseconds since the epoch, for people; may jump, so no decision uses it."""
         ...

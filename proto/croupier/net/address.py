@@ -1,4 +1,4 @@
-"""HOST:PORT, as people write it."""
+"""Addresses in the form HOST:PORT."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Address:
         """Read `HOST:PORT` or `[IPV6]:PORT`; the port may be left out if there is a default.
 
         Raises:
-            InvalidRequest: if it is not that.
+            InvalidRequest: if `text` has another form.
         """
         text = text.strip()
         if text.startswith("["):
@@ -48,7 +48,7 @@ class Address:
 
     @property
     def is_loopback(self) -> bool:
-        """Whether nobody on another machine can reach it."""
+        """Whether only this machine can reach it."""
         if self.host == "localhost":
             return True
         try:

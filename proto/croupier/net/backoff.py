@@ -1,4 +1,4 @@
-"""How long to wait before the next try."""
+"""Random waits between tries."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ import random
 
 
 class Backoff:
-    """Full jitter: each wait is drawn between 0 and a bound that doubles up to a cap.
+    """Full jitter: each wait is drawn between nearly 0 and a bound that doubles up to a cap.
 
-    A thousand peers that lost the same master come back spread over the bound rather
-    than all at once.
+    A thousand peers that lost the same master reconnect spread over the bound, not all at once.
     """
 
     def __init__(self, first_s: float, cap_s: float, rng: random.Random) -> None:
@@ -18,11 +17,11 @@ class Backoff:
         self._bound_s = self._first_s
 
     def next_s(self) -> float:
-        """Seconds to wait before the coming try."""
+        """Return the seconds to wait before the next try."""
         wait = self._rng.uniform(0.1 * self._first_s, self._bound_s)
         self._bound_s = min(self._bound_s * 2, self._cap_s)
         return wait
 
     def reset(self) -> None:
-        """The last try worked: begin again with short waits."""
+        """Return to short waits, after a try that worked."""
         self._bound_s = self._first_s

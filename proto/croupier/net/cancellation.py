@@ -1,8 +1,8 @@
-"""Whose cancellation it is: gRPC mixes up a call that is cancelled and a task that is.
+"""Cancellation: gRPC mixes up a cancelled call and a cancelled task.
 
-A stream that the peer cancels raises CancelledError in whoever reads it; and a call whose task
-is cancelled just as it ends may end by a status instead. Taken at its word, the first ends a
-task that nobody wants to end, and the second lets one live on that somebody waits for.
+A stream that the peer cancels raises CancelledError in its reader, although its task is not
+cancelled. A call whose task is cancelled just as the call ends may raise its status instead of
+CancelledError, and the task would go on.
 """
 
 from __future__ import annotations
@@ -11,7 +11,9 @@ import asyncio
 
 
 def reraise_own_cancellation() -> None:
-    """To be called where a call has ended by an exception.
+    """Raise CancelledError if the current task itself was cancelled.
+
+    Call this where a gRPC call has ended by an exception.
 
     Raises:
         asyncio.CancelledError: if the current task itself was cancelled.

@@ -1,7 +1,7 @@
-"""How many descriptors peers may take, so that enough are left for the daemon's own work.
+"""Shares of the process's descriptors for the connections of peers.
 
-A connection is a descriptor. A process that has none left can open no file, start no task and
-take no connection at all.
+A connection takes a descriptor. A process without a free one can open no file, start no task and
+accept no connection.
 """
 
 from __future__ import annotations
@@ -9,19 +9,19 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# For peers' gRPC connections, of all descriptors; half of it is more than enough for HTTP.
+# Of all descriptors. The rest is for the daemon's own files and processes.
 _GRPC_SHARE: Final = 0.6
 _HTTP_SHARE: Final = 0.15
 MOST_HTTP: Final = 512
 
 
 def connection_share() -> int:
-    """The most gRPC connections that peers may have."""
+    """Return the limit of gRPC connections of peers."""
     return max(1, int(_limit() * _GRPC_SHARE))
 
 
 def http_share() -> int:
-    """The most HTTP connections. Each may need a file, too."""
+    """Return the limit of HTTP connections. Each may need a file, too."""
     return max(1, min(MOST_HTTP, int(_limit() * _HTTP_SHARE)))
 
 

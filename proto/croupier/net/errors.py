@@ -1,4 +1,4 @@
-"""Errors on the wire: the one table between the error tree, `ErrorCode` and gRPC's codes."""
+"""Errors on the wire: the tables from the error tree to `ErrorCode` and to gRPC's codes."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ STATUS: dict[type[CroupierError], grpc.StatusCode] = {
 
 
 def error_to_wire(error: CroupierError) -> pb.Error:
-    """The message that carries `error`."""
+    """Return the message that carries `error`."""
     wire = pb.Error(code=_CODES.get(type(error), pb.ERROR_CODE_INVALID), message=str(error))
     if isinstance(error, errors.NotLeader):
         wire.leader = error.leader
@@ -43,14 +43,14 @@ def error_to_wire(error: CroupierError) -> pb.Error:
 
 
 def error_from_wire(error: pb.Error) -> CroupierError:
-    """The error that `error` carries; an unknown code, as from a newer peer, is a CroupierError."""
+    """Return the error in `error`; an unknown code, as from a newer peer, is a CroupierError."""
     if error.code == pb.ERROR_CODE_NOT_LEADER:
         return errors.NotLeader(error.message, error.leader)
     return _ERRORS.get(error.code, CroupierError)(error.message)
 
 
 def error_from_rpc(error: grpc.RpcError) -> CroupierError:
-    """What a failed gRPC call means to its caller."""
+    """Return the error of the tree that a failed gRPC call means."""
     code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
     details = (error.details() if isinstance(error, grpc.aio.AioRpcError) else "") or str(error)
     match code:

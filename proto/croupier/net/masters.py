@@ -1,7 +1,7 @@
-"""Which of several masters to try next.
+"""The order in which a client tries several masters.
 
-Rule: one that does not lead and says who does sends its caller there at once; but never round
-in a circle, and not back to one that was just found dead.
+Rule: a follower that names the leader sends its client there at once, but never in a circle, and
+not back to a master that was just found dead.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ MAX_HOPS = 3
 
 
 class Masters:
-    """The masters of one cluster, as far as they are known; at least one."""
+    """The known masters of one cluster; at least one."""
 
     def __init__(self, addresses: Sequence[Address], *, only_loopback: bool = False) -> None:
-        """Begin with the first of `addresses`; a leader that is none of them is followed too.
+        """Start with the first of `addresses`; a redirect may lead to others.
 
-        With `only_loopback` not to another machine.
+        With `only_loopback` no redirect leads to another machine.
         """
         assert addresses
         self._only_loopback = only_loopback
@@ -32,16 +32,16 @@ class Masters:
         self._hops = 0
 
     def next(self) -> Address:
-        """Where to try now: with the leader that was named last, else the next in the list."""
+        """Return the master to try now: the leader that was named last, else the next listed."""
         self._current, self._leader = self._leader or next(self._list), None
         return self._current
 
     def served(self) -> None:
-        """The latest is the one that leads."""
+        """Record that the latest master leads."""
         self._hops, self._dead = 0, None
 
     def failed(self, error: CroupierError) -> bool:
-        """The latest has ended by `error`: whether to try the next at once, without a wait."""
+        """Record the error of the latest master; return whether to try the next without a wait."""
         if not isinstance(error, NotLeader):
             self._hops, self._dead = 0, self._current
             return False

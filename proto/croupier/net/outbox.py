@@ -1,7 +1,7 @@
-"""What waits to be sent to one peer: bounded, in order, taken in batches.
+"""Messages that wait to be sent to one peer: bounded, in order, taken in batches.
 
-A message costs 40-60 us of CPU whatever it carries, so one writer takes all that is
-queued and sends it as one message.
+A gRPC message costs 40-60 us of CPU whatever it carries, so the writer takes all that is queued
+and sends it as one message.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from typing import Generic, Protocol, TypeVar
 
 
 class Sized(Protocol):
-    """A protobuf message, as far as the outbox is concerned."""
+    """A protobuf message."""
 
     def ByteSize(self) -> int:  # noqa: N802 - protobuf's name
         """Size on the wire, in bytes."""
         ...
 
 
-# Of a `bytes` object, and of its place in a queue.
+# Bytes of memory of a `bytes` object and of its place in a queue.
 ENCODED_OVERHEAD = 100
 
 MessageT = TypeVar("MessageT", bound=Sized)
 
 
 class Encoded(bytes):
-    """A message that is on the wire already: a twentieth of the memory of a small one."""
+    """A serialized message, in a twentieth of the memory of a small message object."""
 
     __slots__ = ()
 
@@ -37,7 +37,7 @@ class Encoded(bytes):
 
 
 def joined(messages: Iterable[Encoded]) -> bytes:
-    """The wire form of a message whose field 1 repeats `messages`."""
+    """Return the wire form of a message whose field 1 repeats `messages`."""
     parts: list[bytes] = []
     for message in messages:
         parts.append(_head(len(message)))
@@ -46,7 +46,7 @@ def joined(messages: Iterable[Encoded]) -> bytes:
 
 
 def _head(size: int) -> bytes:
-    """The tag and the length of an entry of field 1."""
+    """Return the tag and the length of an entry of field 1."""
     head = bytearray(b"\x0a")
     while size > 0x7F:
         head.append(size & 0x7F | 0x80)
@@ -56,25 +56,20 @@ def _head(size: int) -> bytes:
 
 
 class Budget:
-    """Bytes that wait in several outboxes together.
+    """A bound on the bytes in several outboxes together.
 
     Attributes:
-        used: how many there are.
+        used: bytes in them now.
     """
 
-    def __init__(self, most: int) -> None:
-        """At most so many should wait."""
-        self._most = most
+    def __init__(self, limit_bytes: int) -> None:
+        self._limit_bytes = limit_bytes
         self.used = 0
-
-    def add(self, size: int) -> None:
-        """So many bytes more wait, or fewer if it is negative."""
-        self.used += size
 
     @property
     def is_over(self) -> bool:
-        """Whether more wait than should."""
-        return self.used > self._most
+        """Whether the outboxes hold more than the bound."""
+        return self.used > self._limit_bytes
 
 
 class Outbox(Generic[MessageT]):
@@ -87,13 +82,13 @@ class Outbox(Generic[MessageT]):
         limit_bytes: int = 32 * 1024 * 1024,
         budget: Budget | None = None,
     ) -> None:
-        """Hold at most `limit` messages and about `limit_bytes`; hand out `batch_bytes` at once.
+        """Hold at most `limit` messages and about `limit_bytes`; take `batch_bytes` at once.
 
-        What is held counts toward `budget` too, which several outboxes share.
+        The bytes count towards `budget` too, which several outboxes share.
         """
         self._budget, self._taken = budget, 0
         self._limit, self._limit_bytes, self._batch_bytes = limit, limit_bytes, batch_bytes
-        # Each message with its size, which costs about as much to find as to queue it.
+        # Each message with its size, which costs about as much as queueing the message.
         self._queue: deque[tuple[MessageT, int]] = deque()
         self._bytes = 0
         self._wake = asyncio.Event()
@@ -104,16 +99,16 @@ class Outbox(Generic[MessageT]):
 
     @property
     def held_bytes(self) -> int:
-        """What is queued or was taken last."""
+        """Bytes that are queued or were taken last."""
         return self._bytes + self._taken
 
     @property
     def is_closed(self) -> bool:
-        """Whether nothing more is taken in."""
+        """Whether the outbox accepts no more messages."""
         return self._closed
 
     def put(self, message: MessageT) -> bool:
-        """Queue `message`; False, and nothing is queued, if the outbox is full or closed."""
+        """Queue `message`; return False, without effect, if the outbox is full or closed."""
         full = len(self._queue) >= self._limit or self._bytes >= self._limit_bytes
         if self._closed or full:
             return False
@@ -122,26 +117,25 @@ class Outbox(Generic[MessageT]):
         return True
 
     def close(self, last: MessageT | None = None) -> None:
-        """Take in nothing more; what is queued, and then `last`, may still be taken out."""
+        """Accept no more messages; those queued, and then `last`, can still be taken."""
         if last is not None and not self._closed:
             self._append(last)
         self._closed = True
         self._wake.set()
 
     def drop(self) -> None:
-        """Forget what is queued, and what was taken."""
-        self._release_taken()
-        if self._budget is not None:
-            self._budget.add(-self._bytes)
+        """Drop all queued messages; the batch taken last no longer counts."""
+        self._charge(-self._bytes - self._taken)
         self._queue.clear()
-        self._bytes = 0
+        self._bytes = self._taken = 0
 
     async def take(self) -> list[MessageT]:
-        """Wait for messages and take a batch, at least one; empty once closed and drained.
+        """Wait for messages and return a batch; an empty one once the outbox is closed and drained.
 
-        The batch before is taken to be written now: the budget counts it until then.
+        The budget counts a batch until the next is taken: it is written by then.
         """
-        self._release_taken()
+        self._charge(-self._taken)
+        self._taken = 0
         while not self._queue:
             if self._closed:
                 return []
@@ -157,14 +151,12 @@ class Outbox(Generic[MessageT]):
         self._taken = size
         return batch
 
-    def _release_taken(self) -> None:
-        if self._budget is not None:
-            self._budget.add(-self._taken)
-        self._taken = 0
-
     def _append(self, message: MessageT) -> None:
         size = message.ByteSize()
         self._queue.append((message, size))
         self._bytes += size
+        self._charge(size)
+
+    def _charge(self, size: int) -> None:
         if self._budget is not None:
-            self._budget.add(size)
+            self._budget.used += size

@@ -8,7 +8,7 @@ from typing import Any
 
 
 async def until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
-    """Run all `parts` until one returns or raises; end the others; raise what it raised."""
+    """Run all `parts` until one returns or raises, cancel the others, and raise its exception."""
     tasks = [asyncio.create_task(part) for part in parts]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -20,7 +20,7 @@ async def until_one_ends(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 async def end(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel `tasks` and wait until they are gone, whatever they raise."""
+    """Cancel `tasks` and wait until they have ended, whatever they raise."""
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

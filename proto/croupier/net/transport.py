@@ -1,12 +1,12 @@
 """gRPC channels and servers with the options that were measured to matter.
 
-- `so_reuseport` 0: else two masters bind one port in silence and share its clients.
+- `so_reuseport` 0: otherwise two masters bind one port without an error and share its clients.
 - keepalive needs `ping_timeout_ms` too: without it a frozen peer is noticed after 65 s
-  rather than 13 s. The server must allow pings that often, or it hangs up on its clients.
-- `enable_http_proxy` 0: gRPC would ask the web's proxy for the way to a master.
-- `max_allowed_incoming_connections`: the server hangs up on those beyond it. gRPC has no such
+  instead of 13 s. The server must allow pings that often, or it closes connections of clients.
+- `enable_http_proxy` 0: otherwise gRPC connects to a master through the web proxy.
+- `max_allowed_incoming_connections`: the server closes connections beyond it. gRPC has no such
   bound for each address; the master bounds sessions by address instead.
-- `bdp_probe` 0: a peer that stops reading then buffers 0.1 MB rather than 5 MB.
+- `bdp_probe` 0: a peer that stops reading then buffers 0.1 MB instead of 5 MB.
 """
 
 from __future__ import annotations
@@ -21,10 +21,9 @@ from croupier.model.errors import Unavailable
 from croupier.net.address import Address
 from croupier.net.descriptors import connection_share
 
-# A call or report may be this large; what is larger is refused by name. A message carries
-# several, and gRPC cuts a stream off only above the hard limit. Who sends the most is the master,
-# which its peers trust; what peers send it is less: to parse 1 MiB of empty entries, the densest
-# that there is, takes 25 ms.
+# The limit of one call or report; the receiver refuses a larger one by name. A message carries
+# several, and gRPC ends a stream only above the two limits below. Clients trust the master, so its
+# messages may be larger. 1 MiB of empty entries, the worst case, takes 25 ms to parse.
 MAX_MESSAGE_BYTES = 1024 * 1024
 TO_SERVER_BYTES = 4 * 1024 * 1024
 TO_CLIENT_BYTES = 32 * 1024 * 1024
@@ -34,17 +33,17 @@ _BOTH: list[tuple[str, int]] = [
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 3_000),
     ("grpc.http2.ping_timeout_ms", 3_000),
-    # Both: a client must ping while it has no calls, and a server take that, or it hangs up on
+    # A client must ping while it has no calls, and the server must allow it, or it disconnects
     # idle operators after two minutes ("too_many_pings").
     ("grpc.keepalive_permit_without_calls", 1),
-    # Only "identity": 32 KB of gzip unfold to 32 MB before any limit is asked.
+    # Only "identity": 32 KB of gzip expand to 32 MB before any limit is checked.
     ("grpc.compression_enabled_algorithms_bitset", 1),
 ]
 _SERVER = [
     *_BOTH,
     ("grpc.max_receive_message_length", TO_SERVER_BYTES),
     ("grpc.max_send_message_length", TO_CLIENT_BYTES),
-    # What has not shaken hands by then is hung up on, and so is a connection without calls.
+    # The server closes a connection that has not completed the handshake, or has no calls.
     ("grpc.server_handshake_timeout_ms", 10_000),
     ("grpc.max_connection_idle_ms", 120_000),
     # A peer needs one stream, and calls of operators a few.
@@ -58,8 +57,8 @@ _CHANNEL = [
     ("grpc.max_send_message_length", TO_SERVER_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
-    # Also how long a connection may take to come about, from its first packet to the peer's
-    # SETTINGS: less gives up on far and busy peers, more waits for frozen ones.
+    # Also the timeout of a connection attempt, from its first packet to the peer's SETTINGS: less
+    # fails for far and busy peers, more waits for frozen ones.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     # Our own backoff decides when to reconnect; gRPC must not add its own on top.
     ("grpc.initial_reconnect_backoff_ms", 100),
@@ -68,15 +67,14 @@ _CHANNEL = [
 
 
 def make_channel(address: Address) -> grpc.aio.Channel:
-    """A channel to one peer; must be closed."""
+    """Return a channel to one peer; the caller closes it."""
     return grpc.aio.insecure_channel(str(address), options=_CHANNEL)
 
 
 def make_server(most_connections: int | None = None) -> grpc.aio.Server:
-    """A server to register services on; must be stopped.
+    """Return a server to register services on; the caller stops it.
 
-    It hangs up on connections beyond `most_connections`; None: beyond what leaves the process
-    enough descriptors for all else.
+    It closes connections beyond `most_connections`; None is the process's share of descriptors.
     """
     most = connection_share() if most_connections is None else most_connections
     return grpc.aio.server(options=[*_SERVER, ("grpc.max_allowed_incoming_connections", most)])
@@ -99,7 +97,7 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
 
 
 def _check_free(address: Address) -> None:
-    """Bind once for a trial: gRPC prints lines of its own if it cannot.
+    """Bind once for a trial, because gRPC prints lines of its own if it cannot.
 
     Raises:
         Unavailable: if no address of the host can be bound.
@@ -123,10 +121,10 @@ def _check_free(address: Address) -> None:
 
 
 def free_addresses(number: int) -> list[Address]:
-    """Different addresses on loopback that nobody listens on now.
+    """Return different free addresses on loopback.
 
-    Their ports are below those that Linux gives to outgoing connections, so that none of
-    these takes one before it is used.
+    Their ports are below those of outgoing connections, so that no connection takes one before it
+    is used.
     """
     found: list[Address] = []
     with ExitStack() as held:

@@ -4,7 +4,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 
 def croupier_version() -> str:
-    """As installed; `unknown` when the code runs without being installed."""
+    """Return the installed version; `unknown` if the code runs without being installed."""
     try:
         return version("croupier")
     except PackageNotFoundError:

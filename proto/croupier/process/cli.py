@@ -1,8 +1,8 @@
-"""Command lines: typed flags, one clear line for an error.
+"""Command lines: typed flags, and one line for an error.
 
-Exit codes: 2 for a command line that is wrong, 1 for every other error of ours.
+Exit codes: 2 for an invalid command line, 1 for every other CroupierError.
 
-A flag wins over `CROUPIER_<FLAG>` in the environment, and that over the TOML file that
+A flag overrides `CROUPIER_<FLAG>` in the environment, which overrides the TOML file that
 `CROUPIER_CONFIG` names.
 """
 
@@ -25,9 +25,9 @@ USAGE_ERROR = 2
 
 
 def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
-    """An empty command line; `text` opens its `--help`.
+    """Return a command line without commands; `text` opens its `--help`.
 
-    Without `reads_environment` only flags that name their variable look there.
+    Without `reads_environment` only flags that name their variable read the environment.
     """
     sources: list[Any] = [Env("CROUPIER_", command=False)] if reads_environment else []
     path = os.environ.get("CROUPIER_CONFIG")
@@ -37,7 +37,7 @@ def make_app(name: str, text: str, *, reads_environment: bool = True) -> App:
 
 
 def run_app(app: App, argv: Sequence[str] | None = None) -> int:
-    """Run the command that `argv` (the process's own, if None) asks for; the exit code."""
+    """Run the command of `argv` (the process's own if None) and return the exit code."""
     name = app.name[0]
     try:
         result = app(
@@ -63,17 +63,17 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
 
 
 def _one_line(error: Exception) -> str:
-    """The error's text without line ends, and with what does not print escaped."""
+    """Return the error's text on one line, with unprintable characters escaped."""
     return printable(" ".join(str(error).split()))
 
 
 def _subcommand(chain: Sequence[str], name: str) -> Sequence[str]:
-    """The commands within the program that lead to the failed one."""
-    return chain[1:] if chain[:1] == (name,) or list(chain[:1]) == [name] else chain
+    """Return `chain` without the program's name."""
+    return chain[1:] if list(chain[:1]) == [name] else chain
 
 
 def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
-    """A flag whose text `parse` turns into its value; `more` goes to `Parameter`."""
+    """Return a parameter whose text `parse` converts; `more` goes to `Parameter`."""
 
     def convert(_: Any, tokens: Sequence[Token]) -> object:
         try:
@@ -85,4 +85,4 @@ def read_by(parse: Callable[[str], object], **more: Any) -> Parameter:
 
 
 Seconds = Annotated[float, read_by(parse_duration)]
-"""A flag that is a span of time: `30s`, `10m`, or a number of seconds."""
+"""A flag for a duration: `30s`, `10m`, or a number of seconds."""

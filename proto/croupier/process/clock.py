@@ -1,4 +1,4 @@
-"""The machine's clock, for shells."""
+"""The machine's clock."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import time
 
 
 class SystemClock:
-    """`croupier.model.clock.Clock`, told by the operating system."""
+    """The `croupier.model.clock.Clock` of the operating system."""
 
     def now(self) -> float:
-        """Seconds on the monotonic clock."""
+        """Return seconds on the monotonic clock."""
         return time.monotonic()
 
     def wall_ms(self) -> int:
-        """Milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return time.time_ns() // 1_000_000

@@ -1,4 +1,4 @@
-"""Running a daemon: until it ends, fails, or is asked to stop."""
+"""The life of a daemon's process: limits, signals and the exit code."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from croupier.process.loop_errors import LoopErrors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
-# The pid of a parent without which the daemon is of no use: it gets SIGTERM when that ends.
+# Names the pid of a parent; the daemon gets SIGTERM when that process ends.
 PARENT_VARIABLE = "CROUPIER_PARENT"
 
 _PR_SET_PDEATHSIG = 1
@@ -26,14 +26,13 @@ _PR_SET_PDEATHSIG = 1
 def run_daemon(name: str, main: Main) -> int:
     """Run `main` with an event that SIGTERM and SIGINT set; return the exit code.
 
-    An error of ours is one line on stderr and exit code 1; a second signal ends the
-    process at once.
+    A CroupierError is one line on stderr and exit code 1. A second signal ends the process.
     """
     raise_file_limit()
     end_with_parent()
-    # Who starts us may ignore it, and we would inherit that: children could not be waited for.
+    # The parent may ignore SIGCHLD, and we would inherit that: no child could be waited for.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Daemons import it late; what is imported after the freeze is collected again and again.
+    # Daemons import it late. Modules imported after the freeze cost time in each collection.
     import croupier.process.http.server  # noqa: F401
 
     freeze_imports()
@@ -62,21 +61,21 @@ async def _run(main: Main) -> None:
 
 
 def freeze_imports() -> None:
-    """Leave what was imported out of garbage collections: one of all takes 50 ms of the loop."""
+    """Exclude imported modules from garbage collection: with them one takes 50 ms of the loop."""
     gc.collect()
     gc.freeze()
 
 
 def raise_file_limit() -> None:
-    """Ten thousand peers are ten thousand sockets: use all that the hard limit allows."""
+    """Raise the soft limit of descriptors to the hard limit: each peer takes one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 def end_with_parent() -> None:
-    """Have SIGTERM sent to us when the parent that `CROUPIER_PARENT` names ends, however.
+    """Have the kernel send SIGTERM when the parent that `CROUPIER_PARENT` names ends.
 
-    Nothing happens if it is not set; if that parent has ended already, SIGTERM comes now.
+    If that parent has ended already, raise SIGTERM now. If the variable is unset, do nothing.
     """
     parent = os.environ.pop(PARENT_VARIABLE, "")
     if not parent:

@@ -1,9 +1,9 @@
-"""What waits for the task that owns the state: events in order, bounded, taken in batches.
+"""Events that wait for the task that owns the state: in order, bounded, taken in batches.
 
-Each event has a cost, in units of about 20 us of work. The bound and the batches count cost:
-few heavy events are as much as many light ones. A heavy event waits until the queue is short, so
-light ones, of other peers, never wait behind many heavy ones. After `PATIENCE` batches the light
-ones wait too, until it is in: a master that is busy all the time decides on it as well.
+Each event has a cost, in units of about 20 us of work. The bound and the batches count cost, so a
+few heavy events count like many light ones. A heavy event waits until the queue is short, so that
+light events of other peers never wait behind many heavy ones. After `PATIENCE` batches the light
+ones wait too, until the heavy one is queued: a master that is always busy decides on it as well.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 LIMIT = 10_000
-# Above this cost an event is heavy, and waits until what waits before it costs less than CALM.
+# Above this cost an event is heavy. It waits until the queue costs less than CALM.
 HEAVY = 200
 CALM = 1_000
 # About a second of batches of the master.
@@ -27,7 +27,7 @@ class Inbox(Generic[EventT]):
     """Many writers, one reader, one loop."""
 
     def __init__(self, cost: Callable[[EventT], int] | None = None) -> None:
-        """Begin empty; `cost` weighs an event, each is 1 without it."""
+        """Start empty; `cost` returns the cost of an event, which is 1 without it."""
         self._cost = cost
         self._events: deque[tuple[EventT, int]] = deque()
         self._weight = 0
@@ -40,7 +40,7 @@ class Inbox(Generic[EventT]):
         return len(self._events)
 
     async def put(self, event: EventT) -> None:
-        """Queue an event, waiting while there is too much: the peer's stream waits with us."""
+        """Queue an event; wait while the queue is full, which makes the peer's stream wait."""
         cost = self._cost_of(event)
         if cost > HEAVY:
             await self._wait_for_calm()
@@ -50,13 +50,13 @@ class Inbox(Generic[EventT]):
         self._put(event, cost)
 
     def put_now(self, event: EventT) -> None:
-        """Queue an event that must not be lost or delayed, such as a session's end."""
+        """Queue an event at once, although the queue is full, such as a session's end."""
         self._put(event, self._cost_of(event))
 
     async def wait(self, timeout_s: float | None) -> None:
-        """Wait until there is an event, at most `timeout_s` seconds; None has no end.
+        """Wait for an event, at most `timeout_s` seconds; None waits without end.
 
-        Everybody else has a turn in any case.
+        Other tasks of the loop get a turn in any case.
         """
         if self._events or (timeout_s is not None and timeout_s <= 0):
             await asyncio.sleep(0)
@@ -72,7 +72,7 @@ class Inbox(Generic[EventT]):
                 alarm.cancel()
 
     def take(self, most: int) -> list[EventT]:
-        """Take out events of a cost of up to `most`, or one that costs more."""
+        """Remove and return events of a cost of up to `most`, or one that costs more."""
         batch: list[EventT] = []
         taken = 0
         while self._events and (not batch or taken + self._events[0][1] <= most):
@@ -95,7 +95,7 @@ class Inbox(Generic[EventT]):
             self._admit()
 
     def _admit(self) -> None:
-        """Let writers go on, or have them wait."""
+        """Let writers go on, or make them wait."""
         is_held = self._heavy > 0 and self._passed >= PATIENCE
         _set(self._room, self._weight < LIMIT and not is_held)
         _set(self._calm, self._weight < CALM)

@@ -1,4 +1,4 @@
-"""Log lines: one per event, named in snake_case, with ids bound. Never a sentence.
+"""Log lines: one per event, named in snake_case, with ids as fields.
 
 structlog is imported with the first line that is logged, because it imports rich.
 """
@@ -20,7 +20,7 @@ LogLevel = Literal["debug", "info", "warning", "error"]
 
 
 class _LazyLogger:
-    """A structlog logger that is made when it is used first."""
+    """A structlog logger that is made at its first use."""
 
     def __init__(self, name: str) -> None:
         self._name, self._logger = name, None
@@ -39,7 +39,7 @@ def get_logger(name: str) -> BoundLogger:
 
 
 def _escape(_: object, __: str, event: EventDict) -> EventDict:
-    """Escape what does not print in the values of an event; a traceback keeps its lines."""
+    """Escape unprintable characters in the values of an event; a traceback keeps its lines."""
     for name, value in event.items():
         if isinstance(value, str):
             event[name] = printable_lines(value) if name == "exception" else printable(value)
@@ -47,7 +47,7 @@ def _escape(_: object, __: str, event: EventDict) -> EventDict:
 
 
 def configure_logging(log_format: LogFormat = "auto", level: LogLevel = "info") -> None:
-    """Send log lines to stderr: JSON, or text for people; `auto` is text on a terminal.
+    """Write log lines to stderr: JSON, or text for people; `auto` is text on a terminal.
 
     Text from peers is escaped in both. Tracebacks show no variables: these may be secrets.
     """

@@ -1,7 +1,7 @@
-"""How late the loop runs what is due: the time for which anything at all has held it.
+"""The lag of the event loop, measured by a timer that is due again and again.
 
-A timer is due again and again. The time that it is late by is time in which something held the
-loop: a decision, the conversion of a message, a slow disk, another process.
+While the timer is late, something blocks the loop: a decision, the conversion of a message, a slow
+disk, or another process that has the CPU.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from croupier.model.log_throttle import LogThrottle
 from croupier.process.logging import get_logger
 
 INTERVAL_S = 0.05
-# From here on it is worth a line in the log, at most one in 30 s.
+# A longer lag is logged, at most once in 30 s.
 WARN_S = 0.5
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -36,11 +36,11 @@ class LoopWatch:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self) -> None:
-        """Begin to measure the running loop."""
+        """Start to measure the running loop."""
         self._set(asyncio.get_running_loop())
 
     def stop(self) -> None:
-        """Measure no more."""
+        """Stop measuring."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

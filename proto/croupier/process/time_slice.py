@@ -1,6 +1,6 @@
-"""Long work on the loop, a few milliseconds at a time.
+"""Long work on the event loop, in slices of a few milliseconds.
 
-Rule: what takes longer than a slice gives every other task of the loop a turn in between.
+Rule: work that takes longer than a slice gives every other task of the loop a turn in between.
 """
 
 from __future__ import annotations
@@ -16,34 +16,34 @@ T = TypeVar("T")
 
 
 class TimeSlice:
-    """How long the present task has held the loop."""
+    """The time for which the present task may hold the loop."""
 
     __slots__ = ("_now", "_seconds", "_until")
 
     def __init__(
         self, seconds: float = SLICE_S, now: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Begin a slice of so many seconds by the clock `now`."""
+        """Start a slice of `seconds` on the clock `now`."""
         self._seconds, self._now = seconds, now
         self._until = now() + seconds
 
     def begin(self) -> None:
-        """Begin anew: the others have just had a turn."""
+        """Start a new slice, after the other tasks have had a turn."""
         self._until = self._now() + self._seconds
 
     @property
     def is_over(self) -> bool:
-        """Whether the others are to have a turn."""
+        """Whether other tasks should get a turn."""
         return self._now() >= self._until
 
     async def give_way(self) -> None:
-        """Give every other task that is ready a turn, and begin anew."""
+        """Give every other task that is ready a turn, and start a new slice."""
         await asyncio.sleep(0)
         self.begin()
 
 
 async def sliced(items: Iterable[T]) -> list[T]:
-    """Make a list of `items`, which may take long to make, in slices."""
+    """Return a list of `items`, whose iteration may take long, in slices."""
     made: list[T] = []
     held = TimeSlice()
     for item in items:

@@ -90,7 +90,7 @@ async def test_pages_of_one_agent_are_bounded(
 async def test_pages_of_all_agents_share_one_budget() -> None:
     async with running_master() as master, RawAgent(master.address) as agent:
         budget = master.leadership.term().sessions.registering
-        budget.add(2**40)
+        budget.used += 2**40
         await agent.send(page("t1"))
         assert (await agent.next("error")).error.code == framework_pb2.ERROR_CODE_TOO_SLOW
         await eventually(lambda: budget.used == 2**40)

@@ -56,7 +56,7 @@ class CallLedger(Generic[CallT]):
         return self._counts[internal] < self._limits[internal]
 
     def open(self, call: CallT, *, internal: bool = False) -> OpenCall[CallT]:
-        """Number `call` and keep it. Needs room."""
+        """Give `call` the next number and keep it. Needs room."""
         assert self.has_room(internal)
         entry = OpenCall(self._next, call, internal)
         self._open[entry.seq] = entry

@@ -49,7 +49,7 @@ class Registration:
             loop = asyncio.get_running_loop()
             self._deadline = loop.call_later(COMPLETE_S, self._end, late)
         self._bytes += size
-        self._budget.add(size)
+        self._budget.used += size
         if self._budget.is_over:
             raise TooSlow("too many agents register with very many tasks; try again later")
         self._pages += 1
@@ -74,6 +74,6 @@ class Registration:
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-        self._budget.add(-self._bytes)
+        self._budget.used -= self._bytes
         self._tasks = []
         self._pages = self._bytes = 0

@@ -1,7 +1,7 @@
-"""Takes TCP connections in, however few descriptors are left.
+"""Accepting TCP connections, also while the process has no free descriptor.
 
-asyncio's own servers log an error for each of 100 attempts, many times a second, while the
-process has no descriptor. Here one line is logged, and the socket rests for a moment.
+asyncio's own servers then log an error for each of 100 attempts, many times a second. This one logs
+one line, and stops accepting for a moment.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from croupier.net.address import Address
 from croupier.process.logging import get_logger
 
 BACKLOG: Final = 128
-# Taken in at once, before others have their turn.
+# Connections accepted before other tasks of the loop get a turn.
 AT_ONCE: Final = 32
 REST_S: Final = 1.0
-# Errors of the process or the machine; those of one connection are none of ours.
+# Errors of the process or the machine; errors of one connection are ignored.
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 # `localhost` has an IPv6 address on machines without IPv6, too.
 _MISSING: Final = frozenset({errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT})
@@ -32,18 +32,18 @@ Take = Callable[[socket.socket, str], None]
 
 
 class Acceptor:
-    """Listens on every address of a host, and hands each connection to `take`."""
+    """Listens on every address of a host, and passes each connection to `take`."""
 
     def __init__(self, take: Take, rest_s: float = REST_S) -> None:
-        """`take` is given a connection, which is not blocking, and the address it comes from."""
+        """Call `take` with each connection, which does not block, and its peer's host."""
         self._take, self._rest_s = take, rest_s
         self._loop = asyncio.get_running_loop()
         self._listening: list[socket.socket] = []
         self._resting: dict[socket.socket, asyncio.TimerHandle] = {}
-        self._said = LogThrottle(60.0)
+        self._throttle = LogThrottle(60.0)
 
     async def listen(self, address: Address) -> int:
-        """Begin; returns the port.
+        """Listen on `address` and return the port.
 
         Raises:
             OSError: if the port is taken or the host is not this machine's.
@@ -67,7 +67,7 @@ class Acceptor:
         return port
 
     def close(self) -> None:
-        """Take in nothing more."""
+        """Stop accepting."""
         for timer in self._resting.values():
             timer.cancel()
         self._resting.clear()
@@ -99,7 +99,7 @@ class Acceptor:
                 return
             except OSError as error:
                 if error.errno not in _SHORT:
-                    # Of one connection, which has gone.
+                    # The peer of this connection is gone.
                     continue
                 self._rest(listening, error)
                 return
@@ -107,7 +107,7 @@ class Acceptor:
             self._take(connection, str(peer[0]))
 
     def _rest(self, listening: socket.socket, error: OSError) -> None:
-        if self._said.is_due(error.errno, self._loop.time()):
+        if self._throttle.is_due(error.errno, self._loop.time()):
             _log.error("accept_failed", reason=error.strerror, retry_s=self._rest_s)
         self._loop.remove_reader(listening)
         self._resting[listening] = self._loop.call_later(self._rest_s, self._resume, listening)
@@ -118,7 +118,7 @@ class Acceptor:
 
 
 def refuse(connection: socket.socket, answer: bytes) -> None:
-    """Write what fits of `answer`, and nothing after it; the caller closes."""
+    """Send as much of `answer` as fits, and shut the connection down; the caller closes it."""
     with suppress(OSError):
         connection.send(answer)
         connection.shutdown(socket.SHUT_WR)

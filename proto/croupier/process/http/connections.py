@@ -1,8 +1,8 @@
-"""The connections of an HTTP server: bounded in number, and in how long they may stand still.
+"""The connections of an HTTP server: bounded in number and in idle time.
 
-Rule: a connection on which nothing happens ends. aiohttp waits without end for the rest of a
-request, and for a peer to read. Deadlines are counted in rounds of one sweep, so a daemon that
-stood still itself holds nothing against its peers.
+Rule: a connection without progress is closed. aiohttp itself waits without end for the rest of a
+request, and for a peer to read. Deadlines are counted in rounds of one sweep, so that a stall of
+the daemon itself closes no connection.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from croupier.net.descriptors import http_share
 from croupier.process.http.acceptor import Acceptor, refuse
 from croupier.process.logging import get_logger
 
-# Refused connections that are kept for a round, so that their answer arrives.
+# Refused connections that stay open for a round, so that their answer arrives.
 MOST_REFUSED: Final = 64
 RETRY_AFTER_S: Final = 5
 
@@ -41,12 +41,12 @@ class HttpLimits:
     """Bounds of an HTTP server.
 
     Attributes:
-        most: connections in all; None: what the process's descriptors allow, at most 512.
+        most: connections in all; None is the process's share of descriptors, at most 512.
         per_host: the part of them that may come from one address.
-        request_s: how long a request may take to come, from the connection or its first byte.
-        idle_s: how long a connection may be idle after a request.
-        write_s: how long a peer may read nothing of what was written.
-        sweep_s: how often all this is looked at.
+        request_s: the longest that a request may take to arrive.
+        idle_s: the longest that a connection may be idle after a request.
+        write_s: the longest that a peer may read nothing.
+        sweep_s: time between two checks of all connections.
     """
 
     most: int | None = None
@@ -58,10 +58,10 @@ class HttpLimits:
 
 
 class HttpConnections:
-    """Takes connections in and passes them on to aiohttp's protocol."""
+    """Accepts connections and passes them to aiohttp's protocol."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
-        """`make` makes a protocol for each connection."""
+        """Call `make` for the protocol of each connection."""
         self._make, self._limits = make, limits
         self._most = http_share() if limits.most is None else limits.most
         self._per_host = max(1, int(self._most * limits.per_host))
@@ -71,13 +71,13 @@ class HttpConnections:
         self._refused: deque[socket.socket] = deque()
         self._starting: set[asyncio.Task[Any]] = set()
         self._sweeping: asyncio.Task[None] | None = None
-        self._said = LogThrottle(60.0)
+        self._throttle = LogThrottle(60.0)
 
     def __len__(self) -> int:
         return len(self._open)
 
     async def listen(self, address: Address) -> int:
-        """Begin; returns the port.
+        """Listen on `address` and return the port.
 
         Raises:
             OSError: if the port is taken or the host is not this machine's.
@@ -87,11 +87,11 @@ class HttpConnections:
         return port
 
     def close(self) -> None:
-        """Take in nothing more; what is open stays so."""
+        """Stop accepting; open connections stay."""
         self._acceptor.close()
 
     def end(self) -> None:
-        """Cut off what is still open."""
+        """Abort all open connections."""
         if self._sweeping is not None:
             self._sweeping.cancel()
         for starting in self._starting:
@@ -124,7 +124,7 @@ class HttpConnections:
 
     def _refuse(self, accepted: socket.socket, host: str) -> None:
         now = asyncio.get_running_loop().time()
-        if self._said.is_due(host, now):
+        if self._throttle.is_due(host, now):
             _log.warning(
                 "http_connection_refused", peer=host, peers=self._hosts[host], open=len(self._open)
             )
@@ -154,7 +154,7 @@ class HttpConnections:
 
 
 class Connection(asyncio.Protocol):
-    """One connection: aiohttp's protocol, with an eye on how it goes on."""
+    """One connection: aiohttp's protocol, with a watch over its progress."""
 
     def __init__(
         self,
@@ -162,31 +162,31 @@ class Connection(asyncio.Protocol):
         limits: HttpLimits,
         on_lost: Callable[[Connection], None],
     ) -> None:
-        """Pass everything on to `inner`; `on_lost` is told of the end."""
+        """Pass everything to `inner`; call `on_lost` at the end."""
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
         self._is_handled = self._has_served = self._has_begun = False
-        # Writing is paused while much is unread, and goes on once little is.
+        # Writing pauses while much is unread, and resumes once little is.
         self._is_paused = self._has_resumed = False
         self._rounds = self._stuck = self._unread = 0
 
     @property
     def is_made(self) -> bool:
-        """Whether it has a transport, which tells it of its end."""
+        """Whether it has a transport, which reports its end."""
         return self._transport is not None
 
     def begin_request(self) -> None:
-        """A whole request has come, and is being answered."""
+        """Note that a whole request has arrived and is being answered."""
         self._is_handled = True
 
     def end_request(self) -> None:
-        """It is answered."""
+        """Note that the request is answered."""
         self._is_handled = self._has_begun = False
         self._has_served = True
         self._rounds = 0
 
     def sweep(self) -> None:
-        """Cut the connection off if it has stood still for too long."""
+        """Abort the connection if it has made no progress for too long."""
         if self._transport is None:
             return
         unread = self._transport.get_write_buffer_size()
@@ -202,12 +202,12 @@ class Connection(asyncio.Protocol):
             self.abort()
 
     def _is_reading(self, unread: int) -> bool:
-        """Whether the peer may have read since the last round, with so much unread now."""
+        """Return whether the peer may have read since the last round; `unread` bytes are left."""
         has_grown = unread > self._unread and not self._is_paused
         return not unread or unread < self._unread or self._has_resumed or has_grown
 
     def abort(self) -> None:
-        """End it at once."""
+        """End the connection at once."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -217,34 +217,34 @@ class Connection(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Begin."""
+        """Start with a transport."""
         assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         self._inner.connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """End."""
+        """Report the end."""
         if self._transport is not None:
             self._inner.connection_lost(exc)
         self._transport = None
         self._on_lost(self)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on a part of a request."""
+        """Pass on bytes of a request."""
         if not self._is_handled and not self._has_begun:
             self._has_begun, self._rounds = True, 0
         self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
-        """Pass on that the peer sends no more."""
+        """Pass on the end of the peer's data."""
         return self._inner.eof_received()
 
     def pause_writing(self) -> None:
-        """Have aiohttp wait for the peer to read."""
+        """Make aiohttp wait for the peer to read."""
         self._is_paused = True
         self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        """Have aiohttp go on."""
+        """Let aiohttp write again."""
         self._is_paused, self._has_resumed = False, True
         self._inner.resume_writing()

@@ -1,7 +1,7 @@
-"""Which hosts a request may name: a page from elsewhere must not speak to us by DNS rebinding.
+"""The hosts that a request may name, against DNS rebinding.
 
-A browser sends the name that its page was loaded from. An attacker can have a name of his own
-lead to this machine's address, but cannot have the browser send another name, or an address.
+A browser sends the name that its page was loaded from. An attacker can make their own name resolve
+to this machine's address, but cannot make the browser send another name, or an address.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ def parse_names(text: str) -> tuple[str, ...]:
 
 
 def format_names(names: tuple[str, ...]) -> str:
-    """What `parse_names` reads."""
+    """Return `names` in the form that `parse_names` reads."""
     return ",".join(names)
 
 
 class HttpHosts:
-    """Names that lead here; addresses and `localhost` always do."""
+    """Names of this machine; addresses and `localhost` are always allowed."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Allow `names`, and what this machine calls itself."""
+        """Allow `names` and this machine's hostname."""
         self._names = {name.lower().rstrip(".") for name in (*names, socket.gethostname()) if name}
 
     def allows(self, host: str | None) -> bool:
-        """Whether a request with this Host header is meant for us; None: it has none."""
+        """Return whether a request with this Host header (None: without one) is allowed."""
         if host is None:
             return True
         name = _without_port(host).lower().rstrip(".")

@@ -1,7 +1,6 @@
-"""The small HTTP server beside each daemon: metrics, health, and what a daemon adds.
+"""The HTTP server of each daemon: metrics, health, and the daemon's own routes.
 
-Its connections are bounded (`http_connections`), and a request must name this machine
-(`http_hosts`).
+Its connections are bounded (`connections`), and a request must name this machine (`hosts`).
 """
 
 from __future__ import annotations
@@ -19,14 +18,13 @@ from croupier.process.http.connections import Connection, HttpConnections, HttpL
 from croupier.process.http.errors import error_logger
 from croupier.process.http.hosts import HttpHosts
 
-# When a series began is of no use to anybody here, and costs as much as the series.
+# The creation time of a series has no use here, and costs as much as the series.
 disable_created_metrics()  # type: ignore[no-untyped-call]
 
-# One rendering serves all who scrape within this time: it blocks the loop for about
-# 20 us a series.
+# One rendering serves all scrapes within this time: it blocks the loop for about 20 us a series.
 CACHE_S = 1.0
 SHUTDOWN_S = 1.0
-# How long the rest of a request is read that is answered already.
+# How long the rest of a request is read after its answer.
 LINGERING_S = 2.0
 MISDIRECTED = "the Host header does not name this machine (see --http-names)\n"
 
@@ -48,12 +46,12 @@ class HttpServer:
         """Make a server that does not listen yet.
 
         Args:
-            registry: what `/metrics` shows.
+            registry: of the metrics that `/metrics` shows.
             clock: monotonic.
             ready: returns what the daemon still waits for, or None when it is ready.
             routes: the daemon's own.
-            names: what requests may call this machine, beside its hostname and addresses.
-            limits: of connections; None: the usual ones.
+            names: further names of this machine that requests may use.
+            limits: of connections; None for the defaults.
         """
         self._hosts, self._limits = HttpHosts(names), limits or HttpLimits()
         self._connections: HttpConnections | None = None
@@ -75,7 +73,7 @@ class HttpServer:
             shutdown_timeout=SHUTDOWN_S,
             logger=error_logger(),
             lingering_time=LINGERING_S,
-            # Ours, which also bounds what does not come whole, ends an idle connection first.
+            # `Connection` ends idle connections earlier, and incomplete requests too.
             keepalive_timeout=2 * self._limits.idle_s,
         )
 
@@ -97,7 +95,7 @@ class HttpServer:
         return port
 
     async def stop(self) -> None:
-        """Stop listening; waits at most a second for answers under way."""
+        """Stop listening; wait at most a second for answers under way."""
         if self._connections is not None:
             self._connections.close()
         await self._runner.cleanup()
