@@ -1,4 +1,4 @@
-"""What an agent must do about what happened."""
+"""Effects: what the agent must do after an event."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.model.task import TaskStatus
 
 
 class Force(Enum):
-    """How a task's processes are told to end."""
+    """How the processes of a task are ended."""
 
     TERMINATE = "SIGTERM"
     KILL = "SIGKILL"
@@ -23,8 +23,8 @@ class Checkpoint:
     """Make the record durable before any other effect of the same batch is performed.
 
     Attributes:
-        lazy: nothing is lost but time if it is not durable when the agent dies: it may wait
-            for the next one that is not lazy.
+        lazy: the record may wait for the next one that is not lazy, because its loss costs only
+            time.
     """
 
     record: Record
@@ -33,26 +33,29 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SendRegister:
-    """Open the session with REGISTER: everything the state holds, as it is now."""
+    """Open the session with REGISTER, made of the present state."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class SendUpdates:
-    """Send updates of one task in the session, unless it is over by now."""
+    """Send updates of one task in the session, unless the session has ended.
+
+    Attributes:
+        again: the updates were sent before.
+    """
 
     session: int
     statuses: tuple[TaskStatus, ...]
     again: bool = False
-    """Whether they were sent before."""
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseLaunch:
-    """Tell the master in the session that the agent does not take the task.
+    """Refuse a launch in the session.
 
-    The agent remembers nothing of it: the master records the end and tells the framework, or
+    The agent records nothing. The master records the end and reports it to the framework, or
     orders the launch again if the session ends before that.
     """
 
@@ -63,10 +66,10 @@ class RefuseLaunch:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """Tell the master, logs and metrics what keeps the agent from launching tasks.
+    """Report what keeps the agent from launching tasks to the master, logs and metrics.
 
     Attributes:
-        session: None if no master listens; REGISTER then carries the problems.
+        session: None if there is none; REGISTER then carries the problems.
         problems: empty if the agent is healthy again.
     """
 
@@ -76,12 +79,12 @@ class HealthChanged:
 
 @dataclass(frozen=True, slots=True)
 class CheckHealth:
-    """Look for problems, and answer with `HealthChecked`. It replaces a request that waits.
+    """Look for problems, and answer with `HealthChecked`. This replaces a request that waits.
 
     Attributes:
-        within_s: the check begins within so many seconds. A thorough one takes at least half
-            of the time, drawn by chance, so that agents that share a problem do not go in step.
-        is_thorough: also make missing directories again, and start a process on trial.
+        within_s: the check begins within this time. A thorough one begins at a random time in
+            the second half of it, so that agents with a common problem do not check in step.
+        is_thorough: also make missing directories again, and start a trial process.
     """
 
     within_s: float
@@ -90,21 +93,21 @@ class CheckHealth:
 
 @dataclass(frozen=True, slots=True)
 class Moved:
-    """A fact, for logs and metrics: a task is in a new state."""
+    """A fact for logs and metrics: a task changed its state."""
 
     status: TaskStatus
 
 
 @dataclass(frozen=True, slots=True)
 class Acknowledged:
-    """A fact, for metrics: so many updates need not be kept any longer."""
+    """A fact for metrics: updates were acknowledged."""
 
     count: int
 
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A fact, for logs and metrics: an order of an older run of its framework was refused."""
+    """A fact for logs and metrics: a kill of an older epoch of its framework was refused."""
 
     key: Key
     framework_epoch: int
@@ -114,11 +117,11 @@ class Outdated:
 class Spawn:
     """Start the task's process as the run of that name.
 
-    Answer with `Started` or `LaunchFailed`; with `NotStarted` if by then the state does not
-    want the process any more.
+    Answer with `Started` or `LaunchFailed`, or with `NotStarted` if the state does not want the
+    process any more.
 
     Attributes:
-        again: an earlier life may have begun to, and have left a sandbox in which nothing ran.
+        again: an earlier life may have left a sandbox in which nothing ran.
     """
 
     key: Key
@@ -128,7 +131,7 @@ class Spawn:
 
 @dataclass(frozen=True, slots=True)
 class Adopt:
-    """Find out what became of a run of an earlier life of the agent.
+    """Look for a run of an earlier life.
 
     Answer with `Adopted`, `Exited`, `LaunchFailed` or `Vanished`.
     """
@@ -139,7 +142,7 @@ class Adopt:
 
 @dataclass(frozen=True, slots=True)
 class Signal:
-    """Tell the processes of a task to end; `pid` is its first, which may be over."""
+    """Signal the processes of a task; the first one, `pid`, may have ended."""
 
     key: Key
     pid: int
@@ -148,7 +151,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRun:
-    """What is kept of the run need not be kept: its end is durable, or of no interest."""
+    """Remove what is kept about a run: its end is durable, or of no interest."""
 
     key: Key
     run: str
@@ -156,7 +159,7 @@ class ForgetRun:
 
 @dataclass(frozen=True, slots=True)
 class Forget:
-    """The task is no more: nothing will be said about it again."""
+    """Release the sandbox of a task that the agent has forgotten."""
 
     key: Key
 

@@ -1,4 +1,4 @@
-"""What can happen to an agent."""
+"""Events: everything that changes the state of an agent."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from croupier.model.store_position import StorePosition
 
 
 class Now(NamedTuple):
-    """When something happened.
+    """The time of an event.
 
     Attributes:
-        at: seconds on the agent's monotonic clock; everything is decided on this one.
-        wall_ms: milliseconds since the epoch, for people.
+        at: seconds on the agent's monotonic clock, which all decisions use.
+        wall_ms: milliseconds since 1970, for people.
     """
 
     at: float
@@ -26,12 +26,12 @@ class Now(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class AgentStarted:
-    """The agent's life begins: the first event of all, on a new state and on a recovered one."""
+    """The first event of each life, on a new state and on a recovered one."""
 
 
 @dataclass(frozen=True, slots=True)
 class DiskFull:
-    """The disk has no room for records of new tasks."""
+    """The disk has no room left for records of new tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class HealthChecked:
     """The answer to `CheckHealth`.
 
     Attributes:
-        problems: what keeps the agent from launching tasks, at most one for each part.
-        is_thorough: whether the check was a thorough one.
+        problems: what keeps the agent from launching tasks; at most one for each part.
+        is_thorough: whether this was a thorough check.
     """
 
     problems: tuple[Problem, ...]
@@ -49,24 +49,24 @@ class HealthChecked:
 
 @dataclass(frozen=True, slots=True)
 class Connected:
-    """A stream to a master is open; sessions are numbered upwards."""
+    """A stream to a master is open; session numbers increase."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class Disconnected:
-    """The stream is over."""
+    """The stream has ended."""
 
     session: int
 
 
 @dataclass(frozen=True, slots=True)
 class MasterSeen:
-    """A master spoke: of which epoch and cluster. It comes before what that master says.
+    """A message showed a newer master. This comes before the orders of that message.
 
     Attributes:
-        position: how far the master's store is; None if it does not say that.
+        position: the position of the master's store; None if the master does not send it.
     """
 
     master_epoch: int
@@ -76,10 +76,10 @@ class MasterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The master has taken the agent in, under this id.
+    """The master has registered the agent under this id.
 
     Attributes:
-        takes_refusals: whether this master knows what a refused launch is.
+        takes_refusals: whether this master takes `RefuseLaunch`.
     """
 
     agent_id: AgentId
@@ -88,7 +88,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """The master has removed the agent for good: its id and all its tasks are void."""
+    """The master has removed the agent: its id and all its tasks are void."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class LaunchIntoSandbox:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The task's process runs."""
+    """An answer to `Spawn`: the process runs."""
 
     key: Key
     pid: int
@@ -108,12 +108,12 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class LaunchFailed:
-    """There is no process, and why.
+    """An answer to `Spawn` and `Adopt`: the process could not be started.
 
     Attributes:
         message: for the framework.
-        exit_code: what a shell would exit with: 127 for a program that was not found, 126 for one
-            that cannot be run; None if the program was not tried.
+        exit_code: as of a shell: 127 if the program was not found, 126 if it cannot be run; None
+            if it was not tried.
         cause: what failed on the agent; empty if the task or its command is at fault.
     """
 
@@ -125,14 +125,14 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """The process was not started, since it was not wanted any more."""
+    """An answer to `Spawn`: the process was not wanted any more."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class Adopted:
-    """The process of an earlier life's run lives, and is watched."""
+    """An answer to `Adopt`: the process lives, and is watched."""
 
     key: Key
     pid: int
@@ -140,11 +140,11 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """An earlier life's run is over, and nobody knows how it ended.
+    """An answer to `Adopt`: the run has ended, and nothing says how.
 
     Attributes:
-        reason: what was found, for the framework.
-        never_started: nothing of it ever ran, as far as one can see.
+        reason: for tests and logs.
+        never_started: no process was ever started for the run.
     """
 
     key: Key
@@ -154,12 +154,12 @@ class Vanished:
 
 @dataclass(frozen=True, slots=True)
 class Exited:
-    """The task's process has ended, and everything that it left behind with it.
+    """The task's process and all its descendants have ended.
 
     Attributes:
-        exit_code: set if it ended by itself.
+        exit_code: set if the process exited.
         signal: set if a signal ended it.
-        unknown: nobody knows how it ended, for whoever watched it was killed.
+        unknown: how it ended is unknown, because its shim was killed.
     """
 
     key: Key
@@ -170,12 +170,12 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The daemon is to end, and its tasks before it."""
+    """The daemon shall stop, and end its tasks first."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """The earliest deadline has come."""
+    """The earliest deadline of the state has passed."""
 
 
 TaskEvent = TaskOrder | LaunchIntoSandbox | Started | NotStarted | LaunchFailed | Exited
