@@ -29,7 +29,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import NamedTuple
 
-from croupier.agent.janitor import LOOK_EVERY_S, MOST_KEPT
+from croupier.agent.janitor import CLEAN_EVERY_S, MOST_KEPT
 from croupier.master.core.settings import Settings
 from tests.chaos.real.checker import Violation
 from tests.chaos.real.cluster import Cluster, Layout
@@ -89,7 +89,7 @@ FILES = Noise("MB", 1.5, MB)
 # An upper bound of the tasks that an agent runs in a second.
 MOST_A_SECOND = 100
 # The agent keeps sandboxes for readers of output, and counts them only now and then.
-SANDBOXES = Noise("", 3.0, bound=MOST_KEPT + LOOK_EVERY_S * MOST_A_SECOND)
+SANDBOXES = Noise("", 3.0, bound=MOST_KEPT + CLEAN_EVERY_S * MOST_A_SECOND)
 
 
 class Verdict(Enum):

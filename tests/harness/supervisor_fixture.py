@@ -10,7 +10,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim
 from croupier.agent.supervisor import Report, Supervisor
-from croupier.agent.unix_user import Account
+from croupier.agent.unix_user import UnixUser
 from croupier.model.ids import FrameworkId, TaskId
 from tests.harness.eventually import eventually
 from tests.harness.processes import read_pid
@@ -40,7 +40,7 @@ class Ward:
         name: str,
         *argv: str,
         environment: Mapping[str, str] = PATH,
-        account: Account | None = None,
+        account: UnixUser | None = None,
     ) -> None:
         """Ask for a task."""
         with self.sandboxes.create(key(name), account, again=True) as sandbox:

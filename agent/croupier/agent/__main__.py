@@ -9,10 +9,10 @@ from croupier.process.cli import make_app, run_app
 from croupier.process.logging import configure_logging
 
 NAME = "croupier-agent"
-ABOUT = """Run tasks on this machine, for the master that --master names.
+ABOUT = """Run tasks on this machine for the cluster of --master.
 
-Each task has its sandbox under --work-dir. When the agent ends, however it ends, its tasks run
-on, and the next agent on the same --work-dir takes them over, unless --on-stop says otherwise.
+Each task has a sandbox under --work-dir. Tasks keep running when the agent stops or crashes, and
+the next agent on the same --work-dir adopts them; --on-stop end ends them when it stops.
 Prometheus scrapes --http.
 A value is taken from its flag, else from its variable, such as CROUPIER_WORK_DIR, else from
 [croupier-agent] in the TOML file that CROUPIER_CONFIG names.

@@ -1,4 +1,4 @@
-"""An agent, put together."""
+"""The agent: assembles the parts, starts and stops them."""
 
 from __future__ import annotations
 
@@ -25,11 +25,12 @@ from croupier.agent.launcher import Launcher
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
-from croupier.agent.oom_score import lower_own
+from croupier.agent.oom_score import lower_own_score
 from croupier.agent.probe import probe, read_boot_id
 from croupier.agent.reactor import Reactor
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim, prepare_shim
+from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.supervisor import Supervisor
 from croupier.agent.wire import Identity
 from croupier.agent.work_dir import WorkDir
@@ -51,9 +52,9 @@ if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are use
 
 _log = get_logger("croupier.agent")
 
-# Between SIGKILL and the end of a process.
+# The time that a process takes to end after SIGKILL.
 END_MARGIN_S = 2.0
-# For the last updates and the goodbye to get through.
+# The time to send the last updates and GOODBYE.
 FLUSH_S = 3.0
 
 
@@ -61,9 +62,9 @@ class Agent:
     """An agent in this process, from `start` to `stop`.
 
     Attributes:
-        http_address: where it serves metrics and output, once it is started.
-        state: what it knows; only its driver may change it.
-        link: its connection to the master.
+        http_address: where it serves metrics and output, once started.
+        state: the state of the core; only the driver changes it.
+        link: the session with the master.
     """
 
     state: AgentState
@@ -76,7 +77,7 @@ class Agent:
         rng: random.Random | None = None,
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """Nothing is opened before `start`; `boot_id` tells which run of the machine this is."""
+        """Open nothing before `start`; `boot_id` returns the id of the machine's present boot."""
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -92,11 +93,11 @@ class Agent:
         self.http_address = config.http
 
     async def start(self) -> None:
-        """Take the work dir, and begin to look for tasks of an earlier life and for a master.
+        """Lock the work dir, recover the tasks of an earlier life, and connect to a master.
 
         Raises:
-            CroupierError: if the work dir cannot be used, what an earlier life has left there
-                is damaged, or the port is taken.
+            CroupierError: if the work dir cannot be used, its records are damaged, or the port is
+                taken.
         """
         from croupier.agent.output import OutputRoutes
         from croupier.process.http.server import HttpServer
@@ -149,19 +150,19 @@ class Agent:
         )
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Serve until `stop` is set; then leave the tasks, or end them and say goodbye.
+        """Serve until `stop` is set; then leave the tasks, or end them and send GOODBYE.
 
         Raises:
-            Exception: whatever ended one of the agent's own tasks.
+            Exception: the error that ended one of the agent's asyncio tasks.
         """
         await self._until(stop, None)
         _log.info("agent_stopping", tasks=self.state.live, on_stop=self._config.on_stop)
         if self._config.on_stop == "end":
             await self._end_tasks()
-            await self._say_goodbye()
+            await self._send_goodbye()
 
     async def stop(self) -> None:
-        """Let go of everything; what still runs is left to the next agent on the work dir."""
+        """Release everything; the next agent on the work dir adopts the tasks that run."""
         if self._loop_watch is not None:
             self._loop_watch.stop()
         for task in self._tasks.values():
@@ -177,11 +178,11 @@ class Agent:
             self._work_dir.close()
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
-        """Read what an earlier life has left, and make the state of it.
+        """Read the records of an earlier life, and make the state from them.
 
         Raises:
-            InvalidRequest: if it is damaged, or cannot be with what the agent has now.
-            Unavailable: if it cannot be read.
+            InvalidRequest: if they are damaged, or do not fit the agent's present resources.
+            Unavailable: if they cannot be read.
         """
         is_lenient = self._config.recover == "best-effort"
         checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
@@ -189,11 +190,11 @@ class Agent:
         lost = loaded.damaged
         if unknown := unknown_runs(work_dir.runs, loaded.records):
             if not is_lenient:
-                # Those tasks may have ended by the next start.
+                # Noted now: those tasks may have ended by the next start.
                 checkpoint.note_lost()
                 raise InvalidRequest(f"{checkpoint.path} is not whole: {unknown}. {WHAT_TO_DO}")
             lost = [*lost, unknown]
-            # Durable before these runs, which prove it, are ended.
+            # Durable before the agent ends these runs, which are the only proof.
             await checkpoint.commit([incomplete(loaded.records)])
         for what in lost:
             _log.error("record_lost", file=str(checkpoint.path), reason=what)
@@ -214,23 +215,22 @@ class Agent:
     async def _supervise(
         self, work_dir: WorkDir, sandboxes: Sandboxes, shim: Shim, metrics: Metrics
     ) -> Supervisor:
-        """Be ready to start processes, and end those that nobody knows any more."""
+        """Prepare to start processes, and end orphan runs."""
         metrics.shim_is(shim.kind)
         try:
             self._supervisor = Supervisor(
                 work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
             )
-            strays = await asyncio.to_thread(
-                self._supervisor.forget_strays, self.state.known_runs()
-            )
+            known = self.state.known_runs()
+            orphans = await asyncio.to_thread(end_orphans, work_dir.runs, known)
         except OSError as error:
             raise Unavailable(f"cannot use {work_dir.runs}: {error.strerror}") from error
-        if strays:
-            _log.error("strays_ended", count=strays)
+        if orphans:
+            _log.error("orphan_runs_ended", count=orphans)
         return self._supervisor
 
     async def _until(self, event: asyncio.Event, timeout_s: float | None) -> None:
-        """Wait for `event`, and raise what ends one of the agent's own tasks before."""
+        """Wait for `event`; raise the error of an own asyncio task that ends before it."""
         waiting = asyncio.create_task(event.wait())
         mine = self._tasks.values()
         try:
@@ -252,15 +252,15 @@ class Agent:
             _log.error("tasks_do_not_end", tasks=self.state.live)
             await self._supervisor.end(END_MARGIN_S)
 
-    async def _say_goodbye(self) -> None:
-        # A master may have taken the agent in without its having heard of that.
+    async def _send_goodbye(self) -> None:
+        # A master may have registered the agent without an answer so far.
         if not self.link.is_open:
             return
         self.link.leave("the agent was asked to stop")
         link = self._tasks["link"]
         await asyncio.wait([link], timeout=FLUSH_S)
         if not link.done():
-            _log.warning("goodbye_not_heard")
+            _log.warning("goodbye_unanswered")
 
     def _identity(self) -> Identity:
         config = self._config
@@ -290,14 +290,14 @@ async def run_agent(config: AgentConfig, stop: asyncio.Event) -> None:
     """Run an agent until `stop` is set, or clean up after one.
 
     Raises:
-        CroupierError: if it cannot start, what it has to remember cannot be written, or
-            another agent takes over its id.
+        CroupierError: if it cannot start or write its records, or if another agent takes over
+            its id.
     """
     if config.recover == "cleanup":
         check_used(config.work_dir)
         await clean_up(config.work_dir)
         return
-    lower_own()
+    lower_own_score()
     agent = Agent(config)
     try:
         await agent.start()

@@ -1,4 +1,4 @@
-"""What an agent has left on a work dir: runs that prove lost records, and `--recover=cleanup`."""
+"""Orphan runs that prove lost records, and `--recover=cleanup`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 from croupier.agent.checkpoint import clear
 from croupier.agent.core.records import Record, TaskRecord
-from croupier.agent.shim.orphan_runs import end_strays, find_living
+from croupier.agent.shim.orphan_runs import end_orphans, find_live_orphans
 from croupier.agent.work_dir import LOCK, WorkDir
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.process.logging import get_logger
@@ -17,14 +17,14 @@ _log = get_logger("croupier.agent")
 
 
 def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
-    """What runs live that no record names, in words; empty if there are none.
+    """Return a message about live runs that no record names; empty if there are none.
 
     Raises:
-        Unavailable: if that cannot be found out.
+        Unavailable: if the run files cannot be read.
     """
     known = {record.run for record in records if isinstance(record, TaskRecord)}
     try:
-        living = find_living(runs, known) if runs.is_dir() else []
+        living = find_live_orphans(runs, known) if runs.is_dir() else []
     except OSError as error:
         raise Unavailable(f"cannot use {runs}: {error.strerror}") from error
     if not living:
@@ -33,17 +33,17 @@ def unknown_runs(runs: Path, records: Iterable[Record]) -> str:
 
 
 def check_used(directory: Path) -> None:
-    """See whether an agent has ever used the work dir.
+    """Check that an agent has used the work dir.
 
     Raises:
-        InvalidRequest: if none has: it may be the wrong one.
+        InvalidRequest: if none has: it may be the wrong directory.
     """
     if not (directory.expanduser() / LOCK).exists():
         raise InvalidRequest(f"{directory} is no agent's work dir: there is nothing to clean up")
 
 
 async def clean_up(directory: Path) -> None:
-    """End every task that an earlier agent has left on the work dir, and forget that agent.
+    """End every task of an earlier agent on the work dir, and remove its records.
 
     Sandboxes stay; the next agent removes them in time.
 
@@ -54,7 +54,7 @@ async def clean_up(directory: Path) -> None:
     try:
         ended = 0
         if work_dir.runs.is_dir():
-            ended = await asyncio.to_thread(end_strays, work_dir.runs, ())
+            ended = await asyncio.to_thread(end_orphans, work_dir.runs, ())
         clear(work_dir.path)
     except OSError as error:
         raise Unavailable(f"cannot clean {work_dir.path}: {error.strerror}") from error

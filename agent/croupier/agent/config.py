@@ -1,4 +1,4 @@
-"""What an agent is told when it starts."""
+"""Configuration of an agent: flags, environment variables and a TOML file."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _default_work_dir() -> Path:
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentConfig:
-    """An agent's configuration, validated on construction.
+    """The configuration of an agent, validated on construction.
 
     Raises:
         InvalidRequest: if a value is out of bounds, or would expose the agent unprotected.
@@ -59,52 +59,52 @@ class AgentConfig:
         tuple[Address, ...],
         read_by(_parse_masters, negative=(), show_default=_format_masters),
     ] = (DEFAULT_MASTER,)
-    """The master, or all masters of the cluster: HOST:PORT[,HOST:PORT...]."""
+    """Address of the master, or of all masters: HOST:PORT[,HOST:PORT...]."""
 
     http: Annotated[Address, read_by(Address.parse)] = Address("127.0.0.1", AGENT_HTTP_PORT)  # noqa: RUF009 - frozen
-    """Where to serve /metrics, /healthz, /readyz and /output; port 0 is any free one."""
+    """Address to serve /metrics, /healthz, /readyz and /output on; port 0 picks a free port."""
 
     http_names: Annotated[
         tuple[str, ...], read_by(parse_names, negative=(), show_default=format_names)
     ] = ()
-    """Further names, joined by commas, that HTTP requests may give this machine in their Host
-    header; its hostname and addresses are allowed anyway."""
+    """Further names, separated by commas, accepted in the Host header of HTTP requests. The
+    machine's hostname and addresses are always accepted."""
 
     work_dir: Path = field(default_factory=_default_work_dir)
-    """Where tasks have their sandboxes and the agent keeps its records."""
+    """Directory of the tasks' sandboxes and the agent's records."""
 
     recover: Recovery = "strict"
-    """What to do about an earlier agent's records that are damaged: strict refuses to start,
-    best-effort goes on without them. cleanup ends all tasks of that agent whatever there is,
-    forgets it, and exits."""
+    """How to start on the records of an earlier agent: strict refuses to start if records are
+    damaged, best-effort continues without the damaged ones, and cleanup ends all tasks of that
+    agent, removes its records and exits."""
 
     on_stop: OnStop = "leave"
-    """What becomes of the tasks on SIGTERM: leave lets them run on, for the next agent on this
-    work dir; end ends them, and the agent leaves the cluster for good."""
+    """What to do with tasks on SIGTERM: leave keeps them running for the next agent on this work
+    dir; end ends them, and the agent leaves the cluster."""
 
     resources: Annotated[GivenResources, read_by(GivenResources.parse)] = GivenResources(  # noqa: RUF009
         NOTHING, frozenset()
     )
-    """What the agent has, such as 'cpus:4;mem:8GB;ports:[31000-32000]'; cpus, mem, disk and
-    ports that are not named are what the machine has."""
+    """Resources of the agent, such as 'cpus:4;mem:8GB;ports:[31000-32000]'. The agent probes the
+    machine for cpus, mem, disk and ports that are not named."""
 
     attributes: Annotated[
         Mapping[str, AttributeValue], read_by(parse_attributes, show_default=False)
     ] = field(default_factory=dict)
-    """What describes the agent to frameworks, such as 'rack:r1;zone:a'."""
+    """Attributes that frameworks see, such as 'rack:r1;zone:a'."""
 
     hostname: str = field(default_factory=socket.gethostname)
-    """The name that the agent goes by."""
+    """Name of the agent."""
 
     insecure: bool = False
-    """Listen beyond this machine, and obey a master on another, without encryption or
+    """Allow addresses beyond this machine for --http and --master, without encryption or
     authentication."""
 
     log_format: LogFormat = "auto"
-    """text, json, or auto: text on a terminal."""
+    """Format of the log: text, json, or auto (text on a terminal)."""
 
     log_level: LogLevel = "info"
-    """The least that is logged."""
+    """Lowest level that is logged."""
 
     def __post_init__(self) -> None:
         if not self.http.is_loopback and not self.insecure:

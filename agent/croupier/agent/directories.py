@@ -1,8 +1,7 @@
-"""Files and directories of the work dir, opened by descriptor, one component at a time.
+"""Opens files and directories of the work dir by descriptor, one component at a time.
 
-Rule: a task may run as the agent's own user, so any name below the work dir may have become a
-link or a pipe since the agent made it. No open here follows a link or waits for a writer, and
-a file counts only if it is a regular one.
+Rule: a task may run as the agent's own user, and replace any file below the work dir by a link or
+a pipe. No open here follows a link or waits for a writer, and only regular files are opened.
 """
 
 from __future__ import annotations
@@ -19,12 +18,12 @@ _FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = False) -> int:
-    """Open a directory whose last component is no link; the descriptor.
+    """Open a directory whose last component is no link; return a descriptor.
 
     Args:
         name: relative to the directory `at`, if that is given.
-        at: the descriptor of its parent.
-        to_list: whether the directory is to be listed or given away, and not only looked into.
+        at: the descriptor of the parent.
+        to_list: whether the descriptor can list the directory and change its owner.
 
     Raises:
         OSError: if there is no such directory, or it is a link.
@@ -44,10 +43,10 @@ def directory(name: str | Path, at: int | None = None, *, to_list: bool = False)
 
 
 def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int = 0o600) -> int:
-    """Open a regular file; the descriptor.
+    """Open a regular file; return a descriptor.
 
     Raises:
-        OSError: if it is no regular file, or the system refuses.
+        OSError: if it is no regular file, or cannot be opened.
     """
     fd = os.open(name, flags | _FILE, mode, dir_fd=at)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
@@ -57,7 +56,7 @@ def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int 
 
 
 def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file of a directory that is no link itself; the descriptor.
+    """Open a regular file in a directory that is no link itself; return a descriptor.
 
     Raises:
         OSError: as `directory` and `open_regular` do.
@@ -67,7 +66,7 @@ def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
 
 
 def unlink_beneath(path: Path) -> None:
-    """Remove a file of a directory that is no link itself; it may be gone already.
+    """Remove a file, if it exists, from a directory that is no link itself.
 
     Raises:
         OSError: if it cannot be removed.

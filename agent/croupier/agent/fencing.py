@@ -1,4 +1,4 @@
-"""Which masters an agent obeys: of its own cluster, and with no older store than it has heard of.
+"""Fencing: the agent obeys masters of its cluster whose store is not older than the newest seen.
 
 Rule: the agent drops the messages of a master whose position is older than the newest that it
 keeps. An agent cannot check the proof of a position; it keeps the proof for the next master, which
@@ -17,29 +17,29 @@ CLEAN_UP = "croupier-agent --recover=cleanup"
 
 
 class NewestMaster:
-    """The newest master that was heard so far.
+    """The newest master so far.
 
     Attributes:
-        cluster: that it leads; empty: none was heard.
-        epoch: of its term.
-        position: how far its store was; None if it did not say.
+        cluster: the cluster that it leads; empty: there was none.
+        epoch: the epoch of its term.
+        position: the position of its store; None if it did not send one.
     """
 
     def __init__(
         self, cluster: str = "", epoch: int = 0, position: StorePosition | None = None
     ) -> None:
-        """Begin with what the records say."""
+        """Begin with the recorded master."""
         self.cluster, self.epoch, self.position = cluster, epoch, position
 
     def admit(self, message: pb.AgentServiceConnectResponse, *, is_registered: bool = True) -> bool:
-        """Take in who says `message`; whether anything about it is new.
+        """Check the master that sent `message`; return whether it is newer than the last.
 
-        Nothing is, until that master has taken the agent in: `is_registered`.
+        A newer master is kept only once it has registered the agent: `is_registered`.
 
         Raises:
             Conflict: if it leads another cluster.
-            InvalidRequest: if it says what no master can say.
-            Unavailable: if it is older, or has an older store, than one that was heard before.
+            InvalidRequest: if the message contradicts itself.
+            Unavailable: if its epoch or its store is older than the newest seen.
         """
         cluster = message.cluster or self.cluster
         self._check_cluster(cluster)
@@ -49,9 +49,9 @@ class NewestMaster:
             raise InvalidRequest("the master contradicts itself in its epoch")
         if epoch < self.epoch:
             raise Unavailable(
-                f"this master is of epoch {epoch}, and {self.epoch} was heard before: it leads no"
-                " more, or its store is an old copy. If a false master was heard, have this agent"
-                f" forget it with {CLEAN_UP}, which ends its tasks"
+                f"this master has epoch {epoch}, below {self.epoch}, which the agent has seen: it"
+                " no longer leads, or its store is an old copy. If the newer master was a false"
+                f" one, let this agent forget it with {CLEAN_UP}, which ends its tasks"
             )
         self._check_position(position, message.first_commit)
         is_new = epoch > self.epoch or cluster != self.cluster
@@ -66,28 +66,28 @@ class NewestMaster:
         if self.cluster and cluster != self.cluster:
             raise Conflict(
                 f"this agent belongs to cluster {self.cluster!r}, and this master leads"
-                f" {cluster[:64]!r}: give the master the store of that cluster; or end the tasks of"
-                f" this agent and have it forget the cluster with {CLEAN_UP}"
+                f" {cluster[:64]!r}: give the master the store of the agent's cluster; or end the"
+                f" tasks of this agent and let it forget the cluster with {CLEAN_UP}"
             )
 
-    def _check_position(self, told: StorePosition | None, first_commit: int) -> None:
+    def _check_position(self, sent: StorePosition | None, first_commit: int) -> None:
         known = self.position
         if known is None:
             return
-        if told is None:
+        if sent is None:
             raise Unavailable(
-                f"this master does not say how far its store is, and {known} was heard before:"
-                " it is of an older release, with an older store"
+                f"this master does not send the position of its store, and the agent has seen"
+                f" {known}: it is of an older release, with an older store"
             )
-        if told.generation != known.generation:
-            is_older = told.generation < known.generation
-        elif told.epoch == known.epoch:
-            is_older = told.term != known.term
+        if sent.generation != known.generation:
+            is_older = sent.generation < known.generation
+        elif sent.epoch == known.epoch:
+            is_older = sent.term != known.term
         else:
             is_older = first_commit < known.commit
         if is_older:
             raise Unavailable(
-                f"the store of this master is an old copy: it is at {told}, and {known} was heard"
-                " before. Restore the newest copy, or go on with it by croupier-master"
+                f"the store of this master is an old copy: it is at {sent}, and the agent has seen"
+                f" {known}. Restore the newest copy, or go on with this one by croupier-master"
                 " --recover=old-store"
             )

@@ -1,7 +1,7 @@
-"""Finds out whether the agent could launch a task: looks at its work dir, off the loop.
+"""Checks whether the agent could launch a task: writes to its work dir, off the loop.
 
-Rule: what the core asks for is answered once, and a disk that does not answer is a problem as
-well. Nothing is decided here; `core.on_health` does that.
+Rule: each request of the core gets one answer, and a disk that hangs is a problem too. All
+decisions are in `core.on_health`.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from croupier.agent.work_dir import RESTART, WorkDir
 from croupier.model.clock import Clock
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 
-# A disk that takes longer than this to look at counts as broken.
+# A disk that takes longer than this to answer is a problem.
 ANSWER_S = 30.0
 TRIAL_S = 10.0
-# Written to and removed again in each directory that a launch writes to; with a random end.
+# The prefix of files that a check writes and removes in each directory that a launch writes to.
 TRIAL = ".trial"
-# Directories that a launch writes to, with the modes in which they are made again.
+# The directories that a launch writes to, and their modes.
 _WRITTEN = {"sandboxes": 0o711, "runs": 0o700}
 
 
 class HealthCheck:
-    """Checks the agent when the core asks for it."""
+    """Checks the agent when the core requests it."""
 
     def __init__(
         self,
@@ -49,22 +49,22 @@ class HealthCheck:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Report each check to `report`, in the loop. Nothing happens before `run`."""
+        """Pass each result to `report`, in the loop. Nothing happens before `run`."""
         self._work_dir, self._checkpoint, self._shim = work_dir, checkpoint, shim
         self._report, self._clock, self._rng = report, clock, rng
         self._thread = ThreadPoolExecutor(1, "health")
-        # The first check is made without being asked for.
+        # The first check needs no request.
         self._asked: tuple[float, bool] | None = (clock.now(), False)
-        self._news = asyncio.Event()
+        self._requested = asyncio.Event()
 
     def ask(self, wanted: CheckHealth) -> None:
-        """Plan a check in place of the one that waits, if any does."""
+        """Plan a check in place of the planned one, if there is one."""
         share = self._rng.uniform(0.5, 1.0) if wanted.is_thorough else 1.0
         self._asked = (self._clock.now() + wanted.within_s * share, wanted.is_thorough)
-        self._news.set()
+        self._requested.set()
 
     async def run(self) -> None:
-        """Check for ever, whenever a check is due."""
+        """Check whenever a check is due, for ever."""
         try:
             while True:
                 await self._answer(await self._due())
@@ -72,9 +72,9 @@ class HealthCheck:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
     async def _due(self) -> bool:
-        """Wait until the check that was asked for is due; whether it is a thorough one."""
+        """Wait until the planned check is due; return whether it is a thorough one."""
         while True:
-            self._news.clear()
+            self._requested.clear()
             left_s = None if self._asked is None else self._asked[0] - self._clock.now()
             if self._asked is not None and left_s is not None and left_s <= 0:
                 is_thorough = self._asked[1]
@@ -82,41 +82,41 @@ class HealthCheck:
                 return is_thorough
             try:
                 async with asyncio.timeout(left_s):
-                    await self._news.wait()
+                    await self._requested.wait()
             except TimeoutError:
                 continue
 
     async def _answer(self, is_thorough: bool) -> None:
         loop = asyncio.get_running_loop()
-        looks = [
+        checks = [
             asyncio.ensure_future(self._checkpoint.look()),
-            loop.run_in_executor(self._thread, self._look, is_thorough),
+            loop.run_in_executor(self._thread, self._check, is_thorough),
         ]
-        _, late = await asyncio.wait(looks, timeout=ANSWER_S)
+        _, late = await asyncio.wait(checks, timeout=ANSWER_S)
         if late:
             problem = does_not_answer(self._work_dir.path)
             self._report(HealthChecked((problem,), is_thorough))
-            await asyncio.wait(looks)
+            await asyncio.wait(checks)
         else:
-            found = [problem for look in looks for problem in look.result()]
-            # Of one part the first problem counts; the others come to light once it is mended.
+            found = [problem for check in checks for problem in check.result()]
+            # The first problem of each part counts. The next check finds the others.
             problems = {problem.part: problem for problem in reversed(found)}
             self._report(HealthChecked(tuple(problems.values()), is_thorough))
 
-    def _look(self, is_thorough: bool) -> list[Problem]:
-        """Look at the work dir; blocks."""
+    def _check(self, is_thorough: bool) -> list[Problem]:
+        """Check the work dir; blocks."""
         try:
             if not self._work_dir.is_in_place():
                 message = f"{self._work_dir.path} was removed or replaced. {RESTART}"
                 return [Problem(WORK_DIR, message)]
         except OSError as error:
-            return [_of(error, self._work_dir.path)]
-        found = list(self._look_at_parts(is_thorough))
+            return [_problem_of(error, self._work_dir.path)]
+        found = list(self._check_directories(is_thorough))
         if is_thorough and not found:
             found += self._try_shim()
         return found
 
-    def _look_at_parts(self, is_thorough: bool) -> Iterator[Problem]:
+    def _check_directories(self, is_thorough: bool) -> Iterator[Problem]:
         for part, mode in _WRITTEN.items():
             path = self._work_dir.path / part
             try:
@@ -127,10 +127,10 @@ class HealthCheck:
                     continue
                 _write_trial(path)
             except OSError as error:
-                yield _of(error, path)
+                yield _problem_of(error, path)
 
     def _try_shim(self) -> Iterator[Problem]:
-        """Start the program of the shim; without words it only says what it is."""
+        """Start the shim; without arguments it only prints its version."""
         try:
             subprocess.run(
                 self._shim.argv,
@@ -144,14 +144,14 @@ class HealthCheck:
 
 
 def does_not_answer(path: Path) -> Problem:
-    """The problem of a disk that has taken too long."""
+    """Return the problem of a disk that hangs."""
     return Problem(WORK_DIR, f"{path} does not answer for over {ANSWER_S:g} s")
 
 
 def _write_trial(directory: Path) -> None:
-    """Make, fill and remove a file such as each run has, under a name that no task can know.
+    """Create, write and remove a file of the size of a run file, under a random name.
 
-    What an agent that is killed meanwhile leaves counts as no run and as no sandbox.
+    If the agent is killed meanwhile, the file counts neither as a run nor as a sandbox.
 
     Raises:
         OSError: if that fails, as on a full or read-only disk.
@@ -165,7 +165,7 @@ def _write_trial(directory: Path) -> None:
         unlink_beneath(path)
 
 
-def _of(error: OSError, path: Path) -> Problem:
+def _problem_of(error: OSError, path: Path) -> Problem:
     if error.errno in FULL:
         return Problem(DISK, DISK_FULL)
     return Problem(WORK_DIR, f"cannot write in {path}: {error.strerror}")

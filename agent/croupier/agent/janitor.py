@@ -1,8 +1,7 @@
-"""Removes the sandboxes of tasks that are no more: the later, the emptier the disk is.
+"""Removes the sandboxes of tasks that the agent has forgotten: sooner on a fuller disk.
 
-Rule: what is removed is first moved out of the way, in the loop. So a task that is launched
-under the same name meanwhile never loses its sandbox, and what a task still lives in is not
-touched at all.
+Rule: a sandbox is first moved away, in the loop, and then removed. So a task that is launched
+under the same id meanwhile keeps its sandbox, and the sandbox of a live task is never touched.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 
 from croupier.agent.core.tasks import Key
-from croupier.agent.remove_tree import remove
+from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.clock import Clock
 from croupier.model.errors import InvalidRequest
@@ -22,35 +21,35 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-# On an empty disk; the time shrinks with the share of the disk that is free.
+# How long a sandbox is kept on an empty disk; less in proportion on a fuller one.
 KEEP_S = 7 * 24 * 3600.0
-# Of the disk: with no more free than this, nothing is kept.
+# The free share of the disk below which no sandbox is kept.
 HEADROOM = 0.1
-# However full the disk: whoever reads the output may read to its end.
+# Kept on a full disk too, so that readers of the output can finish.
 LEAST_S = 30.0
-# The oldest go first when there are more, however young they are.
+# With more sandboxes, the oldest are removed regardless of their age.
 MOST_KEPT = 20_000
-LOOK_EVERY_S = 10.0
-# Removed in one go.
+CLEAN_EVERY_S = 10.0
+# The number of sandboxes that one removal takes.
 SLICE = 100
 
 
 def used_share(path: Path) -> float:
-    """How much of the disk that `path` is on is used, or not for us; from 0 to 1.
+    """Return the share of the disk of `path` that the agent cannot use, from 0 to 1.
 
     Raises:
-        OSError: if that cannot be found out.
+        OSError: if the file system fails.
     """
     disk = os.statvfs(path)
     return 1 - disk.f_bavail / disk.f_blocks if disk.f_blocks else 0.0
 
 
 class Janitor:
-    """Knows which sandboxes nobody runs in.
+    """Keeps and removes the sandboxes without a task.
 
     Attributes:
-        removed: how many it has removed so far.
-        allowed_s: for how long a sandbox is kept, as full as the disk was at the last look.
+        removed: the number of sandboxes removed so far.
+        allowed_s: how long a sandbox is kept, by the last check of the disk.
     """
 
     def __init__(
@@ -61,9 +60,9 @@ class Janitor:
         most_kept: int = MOST_KEPT,
         used: Callable[[Path], float] = used_share,
     ) -> None:
-        """Keep each for up to `keep_s` seconds after its task, but never more than `most_kept`.
+        """Keep each for up to `keep_s` seconds after its task, and at most `most_kept`.
 
-        `used` tells how much of the disk is used.
+        `used` returns the used share of the disk.
         """
         self._sandboxes, self._clock, self._used = sandboxes, clock, used
         self._keep_s, self._most_kept = keep_s, most_kept
@@ -75,52 +74,52 @@ class Janitor:
         return len(self._retired)
 
     def retire(self, key: Key) -> None:
-        """The task is no more; it may never have had a sandbox."""
+        """Take over the sandbox of a task that is forgotten; it may never have had one."""
         self._sandboxes.vacate(key)
         self._retired.append((self._clock.now(), key))
 
     def adopt(self, live: Collection[Key] = ()) -> None:
-        """Take over what an earlier life of the agent has left, oldest first. O(sandboxes).
+        """Take over the sandboxes of an earlier life of the agent. O(sandboxes).
 
-        The sandboxes of `live` tasks are left alone until these are retired. The others are
-        as old as the last that was written to them.
+        Those of `live` tasks stay until these are retired. The age of the others counts from the
+        last write to them.
         """
         for key in live:
             self._sandboxes.occupy(key)
         now, wall_s = self._clock.now(), self._clock.wall_ms() / 1000
         found: list[tuple[float, Key]] = []
-        for key, written_s in self._sandboxes.found():
+        for key, written_s in self._sandboxes.existing():
             if not self._sandboxes.is_occupied(key):
                 found.append((now - max(0.0, wall_s - written_s), key))
         found.sort()
         self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
-        """Look every now and then, for ever."""
-        await remove([self._sandboxes.trash])
+        """Clean at intervals, for ever."""
+        await remove_trees([self._sandboxes.trash])
         while True:
             await self.clean()
-            await asyncio.sleep(LOOK_EVERY_S)
+            await asyncio.sleep(CLEAN_EVERY_S)
 
     async def clean(self) -> None:
-        """Remove what was kept for long enough, and what is too much."""
-        await remove(self._sandboxes.take_replaced())
-        # Looked at anew for each slice: room may have been made meanwhile.
+        """Remove the sandboxes that are too old or too many."""
+        await remove_trees(self._sandboxes.take_replaced())
+        # The disk is checked again for each slice: it may have room by now.
         while self._retired and (batch := self._take_slice(self._allow())):
-            self.removed += await remove(batch)
+            self.removed += await remove_trees(batch)
 
     def _allow(self) -> float:
         try:
             free = 1 - self._used(self._sandboxes.root)
         except OSError as error:
-            _log.warning("disk_not_looked_at", error=str(error))
+            _log.warning("disk_unreadable", error=str(error))
             return self.allowed_s
         least_s = min(LEAST_S, self._keep_s)
         self.allowed_s = max(least_s, self._keep_s * (free - HEADROOM))
         return self.allowed_s
 
     def _take_slice(self, allowed_s: float) -> list[Path]:
-        """Move the oldest out of the way; empty once none is old enough."""
+        """Move the oldest sandboxes away; return none once none is old enough."""
         batch: list[Path] = []
         now = self._clock.now()
         for _ in range(min(SLICE, len(self._retired))):
@@ -131,7 +130,7 @@ class Janitor:
         return batch
 
     def _move(self, key: Key) -> list[Path]:
-        """Where the sandbox is now; nothing if it is in use again, or there is none."""
+        """Return the new path of the sandbox; none if it is in use again or missing."""
         if self._sandboxes.is_occupied(key):
             return []
         try:

@@ -12,7 +12,7 @@ from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.launch_errors import cannot_start
 from croupier.agent.supervisor import Supervisor
-from croupier.agent.unix_user import find_account
+from croupier.agent.unix_user import find_user
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
@@ -20,7 +20,7 @@ from croupier.model.task import Command, TaskInfo
 
 MAX_PORT_VARIABLES = 100
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
-# Something is where the sandbox would be: another task has put it there.
+# Another task has put something in the place of the sandbox.
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -48,19 +48,19 @@ class Launcher:
         else an existing one is an error.
         """
         try:
-            account = find_account(task.command.user)
+            user = find_user(task.command.user)
         except InvalidRequest as error:
             return self._fail(key, "user", str(error))
         argv = _argv(task.command)
         opened = False
         try:
-            with self._sandboxes.create(key, account, again=again) as sandbox:
+            with self._sandboxes.create(key, user, again=again) as sandbox:
                 opened = True
                 environment = self._environment(agent_id, key, task, sandbox.path)
-                if account is not None:
-                    environment |= {"USER": account.name, "LOGNAME": account.name}
+                if user is not None:
+                    environment |= {"USER": user.name, "LOGNAME": user.name}
                 environment |= task.command.environment
-                self._supervisor.spawn(key, run, argv, environment, sandbox, account)
+                self._supervisor.spawn(key, run, argv, environment, sandbox, user)
         except OSError as error:
             if not opened:
                 message = f"cannot make the sandbox: {_text(error)}"

@@ -1,4 +1,4 @@
-"""What tasks print, over HTTP: `GET /output/FRAMEWORK/TASK/STREAM?offset=N&follow=1`."""
+"""The output of tasks over HTTP: `GET /output/FRAMEWORK/TASK/STREAM?offset=N&follow=1`."""
 
 from __future__ import annotations
 
@@ -17,29 +17,29 @@ from croupier.model.ids import FrameworkId, TaskId, check_id
 from croupier.process.http.connections import RETRY_AFTER_S
 
 CHUNK_BYTES = 64 * 1024
-# How soon a follower sees what is new, and that its task has ended.
+# The delay until a follower gets new output and sees the end of its task.
 POLL_S = 0.05
 MAX_READERS = 256
-# One address has some of them; so there is room for others.
+# The share of one address, so that others can read too.
 READERS_PER_HOST = 192
 MAX_OFFSET = 2**62
 
 
 class OutputRoutes:
-    """Serves the files stdout and stderr of sandboxes, for as long as these exist."""
+    """Serves the files stdout and stderr of existing sandboxes."""
 
     def __init__(self, sandboxes: Sandboxes, is_live: Callable[[Key], bool]) -> None:
-        """`is_live` says whether a task may still print."""
+        """`is_live` returns whether a task may still print."""
         self._sandboxes, self._is_live = sandboxes, is_live
         self._readers: Counter[str] = Counter()
 
     def routes(self) -> list[web.RouteDef]:
-        """For the agent's HTTP server."""
+        """Return the routes for the agent's HTTP server."""
         return [web.get("/output/{framework_id}/{task_id}/{stream}", self._get)]
 
     async def _get(self, request: web.Request) -> web.StreamResponse:
         try:
-            key, stream = _asked(request)
+            key, stream = _requested(request)
             offset, follow = _offset(request), request.query.get("follow", "0") == "1"
             with self._a_reader(request.remote or ""):
                 fd = await self._open(request, key, stream, follow)
@@ -68,7 +68,7 @@ class OutputRoutes:
                 del self._readers[host]
 
     async def _open(self, request: web.Request, key: Key, stream: Stream, follow: bool) -> int:
-        """A descriptor; one who follows a task waits until it is started."""
+        """Open the output; a follower waits until the task is started."""
         while True:
             waits = follow and self._is_live(key) and _is_connected(request)
             try:
@@ -81,7 +81,7 @@ class OutputRoutes:
     async def _send(
         self, request: web.Request, key: Key, fd: int, offset: int, follow: bool
     ) -> web.StreamResponse:
-        # A task may print what a browser would run.
+        # A task may print text that a browser would run.
         headers = {
             "Content-Type": "application/octet-stream",
             "X-Content-Type-Options": "nosniff",
@@ -92,7 +92,7 @@ class OutputRoutes:
         await response.prepare(request)
         try:
             while _is_connected(request):
-                # Asked before the reading: what is printed until then is still sent.
+                # Checked before reading: all output until then is still sent.
                 more = follow and self._is_live(key)
                 while chunk := os.pread(fd, CHUNK_BYTES, offset):
                     offset += len(chunk)
@@ -102,12 +102,12 @@ class OutputRoutes:
                     break
                 await asyncio.sleep(POLL_S)
         except ConnectionError:
-            # The reader has gone, which is no concern of ours.
+            # The reader has disconnected.
             pass
         return response
 
 
-def _asked(request: web.Request) -> tuple[Key, Stream]:
+def _requested(request: web.Request) -> tuple[Key, Stream]:
     match = request.match_info
     stream = match["stream"]
     if stream not in STREAMS:

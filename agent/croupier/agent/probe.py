@@ -1,4 +1,4 @@
-"""What the machine has, for resources that the operator does not name."""
+"""Finds the resources of the machine that the operator does not name."""
 
 from __future__ import annotations
 
@@ -12,18 +12,17 @@ from croupier.model.resources import Resources
 GIB = 1024**3
 PORTS = (31000, 32000)
 
-# For the system itself; a small machine keeps half.
+# Left to the system; a small machine leaves half.
 SPARED_MEM_BYTES = GIB
 SPARED_DISK_BYTES = 5 * GIB
 
 
 @dataclass(frozen=True, slots=True)
 class GivenResources:
-    """What the operator says the agent has.
+    """The resources that the operator gives the agent.
 
     Attributes:
-        names: the resources that were named, even if with an amount of nothing; all
-            others are probed for.
+        names: the named resources, including those with an amount of 0. All others are probed.
     """
 
     amount: Resources
@@ -34,7 +33,7 @@ class GivenResources:
         """Read `cpus:4;mem:8GB;ports:[31000-32000];gpus:0`.
 
         Raises:
-            InvalidRequest: if it is not that.
+            InvalidRequest: if the text has another form.
         """
         amount = Resources.parse(text)
         names = (part.partition(":")[0].strip() for part in text.split(";"))
@@ -45,13 +44,13 @@ class GivenResources:
 
 
 def probe(given: GivenResources, work_dir: Path) -> Resources:
-    """What the agent has: what is `given`, and for names that are not, what is found.
+    """Return the agent's resources: the `given` ones, and the machine's for names not given.
 
-    Cpus are those this process may run on; a GiB of memory and 5 GiB of the work dir's disk
-    are left to the system, or half where there is less than twice that.
+    Cpus are those that this process may run on. 1 GiB of memory and 5 GiB of the work dir's disk
+    are left to the system, or half if there is less than twice that.
 
     Raises:
-        Unavailable: if the disk cannot be looked at.
+        Unavailable: if the size of the disk cannot be read.
     """
     scalars = {
         "cpus": len(os.sched_getaffinity(0)) * 1000,
@@ -66,12 +65,12 @@ def probe(given: GivenResources, work_dir: Path) -> Resources:
 
 
 def spared(total: int, spare: int) -> int:
-    """`total` less what is left to the system."""
+    """Return `total` less the part that is left to the system."""
     return total - spare if total >= 2 * spare else total // 2
 
 
 def read_boot_id() -> str:
-    """Changes when the machine restarts; empty where the kernel does not tell."""
+    """Return the id of the machine's present boot; empty if the kernel does not have one."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:
@@ -86,10 +85,10 @@ def _disk_bytes(path: Path) -> int:
     try:
         disk = os.statvfs(path)
     except OSError as error:
-        raise Unavailable(f"cannot look at the disk of {path}: {error.strerror}") from error
+        raise Unavailable(f"cannot read the disk size of {path}: {error.strerror}") from error
     return disk.f_blocks * disk.f_frsize
 
 
 def _milli_mib(size: int) -> int:
-    """Whole MiB, in thousandths."""
+    """Return whole MiB, in thousandths."""
     return size // 1024**2 * 1000

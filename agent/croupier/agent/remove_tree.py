@@ -1,7 +1,7 @@
-"""Removes what tasks have left, however they have left it.
+"""Removes directory trees that tasks have left.
 
-Done by `rm`, and not in Python: what a task makes may be nested deeper than a recursion or a
-path may go, hold millions of files, or be directories that their own user may not write to.
+`rm` does this, not Python: a task's files may be nested deeper than a recursion or a path may go,
+number millions, or be in directories without write permission.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-# What takes longer goes on at the next start.
+# A removal that takes longer continues at the next start.
 LIMIT_S = 600.0
-# Of what a command has to say, which may be a line for each of a million files.
+# Kept of the errors of a command, which may print a line for each of a million files.
 LAST_BYTES = 4096
 _KILLED_S = 1.0
 
 
-async def remove(paths: Sequence[Path]) -> int:
-    """Remove files and directories with all that is in them; how many are gone.
+async def remove_trees(paths: Sequence[Path]) -> int:
+    """Remove files and directories of one directory; return how many were removed.
 
-    All are of one directory. No link is followed, not even in place of that directory. What
-    cannot be removed is logged, and stays; so does what is left when this is cancelled.
+    No link is followed, not even in place of that directory. Files that cannot be removed are
+    logged and stay, as do those that are left when this is cancelled.
     """
     present = [path for path in paths if _is_there(path)]
     if not present:
@@ -49,28 +49,28 @@ async def remove(paths: Sequence[Path]) -> int:
 
 
 async def _remove(paths: Sequence[Path], parent: str) -> str:
-    """What was complained of last, if of anything; `parent` is where the paths are."""
+    """Return the last error, if any; the paths are in `parent`."""
     await _run(parent, "rm", "-rf", "--", *(path.name for path in paths))
     left = [path.name for path in paths if _is_there(path)]
     if not left:
         return ""
-    # Directories that may not be written to are emptied by their owner all the same.
+    # The owner may empty directories without write permission by changing it.
     await _run(parent, "chmod", "-R", "u+rwX", "--", *left)
     return await _run(parent, "rm", "-rf", "--", *left)
 
 
 async def _run(cwd: str, *words: str) -> str:
-    """The last line of what the command complained of; killed if this is cancelled."""
-    # Whatever the agent's own PATH is; and words that do not depend on who started it.
+    """Run a command, killed if this is cancelled; return the last line of its errors."""
+    # Independent of the agent's PATH and language.
     environment = {"PATH": os.defpath, "LC_ALL": "C"}
     process = await asyncio.create_subprocess_exec(
         *words, cwd=cwd, env=environment, stdin=DEVNULL, stdout=DEVNULL, stderr=PIPE
     )
     assert process.stderr is not None
-    said = b""
+    errors = b""
     try:
         while chunk := await process.stderr.read(LAST_BYTES):
-            said = (said + chunk)[-LAST_BYTES:]
+            errors = (errors + chunk)[-LAST_BYTES:]
         await process.wait()
     finally:
         if process.returncode is None:
@@ -78,7 +78,7 @@ async def _run(cwd: str, *words: str) -> str:
             with suppress(TimeoutError):
                 async with asyncio.timeout(_KILLED_S):
                     await process.wait()
-    lines = said.decode(errors="replace").splitlines()
+    lines = errors.decode(errors="replace").splitlines()
     return lines[-1][:500] if lines else ""
 
 

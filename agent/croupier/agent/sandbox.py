@@ -1,9 +1,9 @@
-"""Sandboxes: a directory per task, WORK_DIR/sandboxes/FRAMEWORK/TASK, with its output.
+"""Sandboxes: a directory for each task, WORK_DIR/sandboxes/FRAMEWORK/TASK, with its output.
 
-Rule: nothing in a sandbox is trusted, nor is any name that leads to it. Its owner may replace
-stdout by a link or a pipe, or the sandbox itself where the task runs as the agent's user. So
-each run has a directory and files that were made for it, every component is opened by
-descriptor, and the agent opens regular files only and follows no link.
+Rule: the agent trusts neither a sandbox nor its path. A task may replace stdout by a link or a
+pipe; if it runs as the agent's user, also the sandbox itself. So each run gets a new directory and
+new files, every component is opened by descriptor, and the agent opens only regular files and
+follows no link.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from typing import Literal, get_args
 
 from croupier.agent.core.tasks import Key
 from croupier.agent.directories import directory, open_directory, open_regular
-from croupier.agent.unix_user import Account
+from croupier.agent.unix_user import UnixUser
 from croupier.model.errors import InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId, check_id
 
 Stream = Literal["stdout", "stderr"]
 STREAMS: tuple[Stream, ...] = get_args(Stream)
 
-# Without O_NONBLOCK, which the task would inherit: with O_EXCL no pipe can be opened.
+# Not O_NONBLOCK, which the task would inherit. O_EXCL makes sure that no pipe is opened.
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
 class Sandbox:
-    """An open sandbox; the descriptors are for the task's process."""
+    """An open sandbox, with descriptors for the task's process."""
 
     path: str
     stdout: int
@@ -39,17 +39,17 @@ class Sandbox:
 
 
 class Sandboxes:
-    """All sandboxes under one directory."""
+    """The sandboxes under one directory."""
 
     def __init__(self, root: Path) -> None:
-        """Keep them under `root`, and move what is to be removed beside it."""
+        """Keep sandboxes in `root`, and those to be removed in a directory beside it."""
         self.root = root
         self.trash = root.with_name("removed")
         self._occupied: set[Key] = set()
         self._replaced: list[Path] = []
 
     def path_of(self, key: Key) -> str:
-        """Where a task's sandbox is, or would be.
+        """Return the path of a task's sandbox, which may not exist.
 
         Raises:
             InvalidRequest: if an id could lead out of the work dir.
@@ -58,19 +58,19 @@ class Sandboxes:
         return f"{self.root}/{framework_id}/{task_id}"
 
     def occupy(self, key: Key) -> None:
-        """A task lives there."""
+        """Mark a sandbox as in use by a task."""
         self._occupied.add(key)
 
     def vacate(self, key: Key) -> None:
-        """The task is no more."""
+        """Mark a sandbox as no longer in use."""
         self._occupied.discard(key)
 
     def is_occupied(self, key: Key) -> bool:
-        """Whether a task lives there, or what became of it is not settled."""
+        """Return whether a task that the agent has not forgotten uses the sandbox."""
         return key in self._occupied
 
     def has(self, key: Key) -> bool:
-        """Whether something is in the place of the task's sandbox, as far as one can see."""
+        """Return whether the task's sandbox exists; False if that cannot be read."""
         try:
             framework_id, task_id = _checked(key)
             with directory(self.root) as root, directory(framework_id, root) as framework:
@@ -81,15 +81,14 @@ class Sandboxes:
 
     @contextmanager
     def create(
-        self, key: Key, owner: Account | None = None, *, again: bool = False
+        self, key: Key, owner: UnixUser | None = None, *, again: bool = False
     ) -> Iterator[Sandbox]:
-        """Make a task's sandbox, with its output empty and open for as long as the context.
+        """Create a task's sandbox with empty output files, open within the context.
 
-        The task occupies it from now on. If it is made `again`, one that is there already is
-        moved away.
+        The task occupies it from now on. With `again`, an existing one is moved away.
 
         Raises:
-            OSError: if it cannot be made.
+            OSError: if it cannot be created.
         """
         path = self.path_of(key)
         self.occupy(key)
@@ -106,11 +105,11 @@ class Sandboxes:
                 os.close(fd)
 
     def open_output(self, key: Key, stream: Stream) -> int:
-        """A descriptor to read a task's output from; must be closed.
+        """Open a task's output for reading; return a descriptor.
 
         Raises:
             InvalidRequest: if an id is illegal.
-            NotFound: if there is no such sandbox (any more), or no regular file in it.
+            NotFound: if there is no such sandbox, or no regular file in it.
         """
         framework_id, task_id = _checked(key)
         try:
@@ -127,8 +126,8 @@ class Sandboxes:
             raise NotFound(f"{stream} of task {task_id} is not a file of its own")
         return fd
 
-    def found(self) -> Iterator[tuple[Key, float]]:
-        """Each sandbox that is there, and when it was last written to, in seconds since 1970."""
+    def existing(self) -> Iterator[tuple[Key, float]]:
+        """Yield each existing sandbox with the time of its last write, in seconds since 1970."""
         with directory(self.root, to_list=True) as root:
             for framework_id in _directories(root):
                 with suppress(OSError), directory(framework_id, root, to_list=True) as framework:
@@ -137,7 +136,7 @@ class Sandboxes:
                         yield key, _last_written(task_id, framework)
 
     def move_out(self, key: Key) -> Path | None:
-        """Move what is in the sandbox's place into the trash; where it is now, None: nothing was.
+        """Move a sandbox into the trash; return its new path, or None if there was none.
 
         Raises:
             InvalidRequest: if an id is illegal.
@@ -145,28 +144,28 @@ class Sandboxes:
         """
         framework_id, task_id = _checked(key)
         name = secrets.token_hex(8)
-        # What an earlier life could not remove may be there still.
+        # It may still hold sandboxes that an earlier life could not remove.
         self.trash.mkdir(mode=0o700, exist_ok=True)
         try:
             with directory(self.root) as root:
                 with directory(framework_id, root) as framework, directory(self.trash) as trash:
                     os.rename(task_id, name, src_dir_fd=framework, dst_dir_fd=trash)
                 with suppress(OSError):
-                    # It stays where the framework has other sandboxes.
+                    # Fails if the framework has other sandboxes.
                     os.rmdir(framework_id, dir_fd=root)
         except FileNotFoundError:
             return None
         return self.trash / name
 
     def take_replaced(self) -> list[Path]:
-        """What had to make way for new sandboxes since the last call; it is to be removed."""
+        """Return the sandboxes that new ones have replaced since the last call."""
         replaced, self._replaced = self._replaced, []
         return replaced
 
     def _make(self, key: Key, *, again: bool) -> int:
-        """Make the directory of one run, which was not there before; a descriptor of it."""
+        """Create the directory of one run; return a descriptor."""
         framework_id, _ = key
-        # The framework's directory may be missing, and is removed with its last sandbox.
+        # The framework's directory is removed with its last sandbox.
         for _ in range(3):
             try:
                 return self._make_in_place(key)
@@ -196,13 +195,13 @@ def _checked(key: Key) -> Key:
 
 
 def _directories(fd: int) -> list[str]:
-    """The names of the directories in a directory; links to some are none."""
+    """Return the names of the directories in a directory, without links."""
     with os.scandir(fd) as entries:
         return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]
 
 
 def _last_written(task_id: str, framework: int) -> float:
-    """When, in seconds since 1970, something was written there, as far as one can see."""
+    """Return the time of the last write to a sandbox, in seconds since 1970; 0 if unknown."""
     times = [0.0]
     for name in (task_id, *(f"{task_id}/{stream}" for stream in STREAMS)):
         with suppress(OSError):

@@ -1,4 +1,4 @@
-"""The account that a task runs under, where that is not the agent's own."""
+"""The user that a task runs as, if not the agent's own."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ MAX_GROUPS = 65536
 
 
 @dataclass(frozen=True, slots=True)
-class Account:
-    """A user of this machine, with all groups that it is in."""
+class UnixUser:
+    """A user of this machine, with all its groups."""
 
     name: str
     uid: int
@@ -21,15 +21,15 @@ class Account:
     groups: tuple[int, ...]
 
     def __str__(self) -> str:
-        """As the shim reads it: UID:GID:GROUP,GROUP..."""
+        """Return UID:GID:GROUP,GROUP... for the shim."""
         return f"{self.uid}:{self.gid}:{','.join(map(str, self.groups))}"
 
 
-def find_account(user: str) -> Account | None:
-    """The account to become; None if the agent's own will do.
+def find_user(user: str) -> UnixUser | None:
+    """Return the user to run a task as; None for the agent's own.
 
     Raises:
-        InvalidRequest: if there is no such user, or the agent may not become somebody else.
+        InvalidRequest: if there is no such user, or the agent may not become another user.
     """
     if not user:
         return None
@@ -42,4 +42,4 @@ def find_account(user: str) -> Account | None:
     if os.geteuid() != 0:
         raise InvalidRequest(f"cannot run as {user!r}: the agent does not run as root")
     groups = os.getgrouplist(entry.pw_name, entry.pw_gid)[:MAX_GROUPS]
-    return Account(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(groups))
+    return UnixUser(entry.pw_name, entry.pw_uid, entry.pw_gid, tuple(groups))

@@ -1,4 +1,4 @@
-"""What an agent reports and is ordered to do, on the wire."""
+"""Reports and orders of the agent protocol, to and from the wire."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
 
-# A REGISTER above this leaves out commands, names and labels, which may be 128 KB for each task and
-# decide nothing. If it is still above this, its tasks come in pages.
+# A larger REGISTER leaves out commands, names and labels, which may have 128 KB for each task and
+# affect no decision. If it is still larger, its tasks come in pages.
 SLIM_BYTES = 1024 * 1024
 PAGE_BYTES = 256 * 1024
 
-# A launch that was refused, and why.
+# A refused launch, and the reason.
 Refused = tuple[Key, str]
 
 _REASONS = {int(reason): reason for reason in Reason}
@@ -34,7 +34,7 @@ _REASONS = {int(reason): reason for reason in Reason}
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What REGISTER says of the agent, whatever it runs."""
+    """The part of REGISTER that does not depend on the state."""
 
     hostname: str
     attributes: Attributes
@@ -44,7 +44,7 @@ class Identity:
 
 
 def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
-    """REGISTER: everything the agent knows; pages of its tasks come first if they are many.
+    """Return REGISTER with everything that the agent knows. Pages of its tasks come before it.
 
     O(tasks).
     """
@@ -76,7 +76,7 @@ def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
 
 
 def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:
-    """Reports of some of the tasks each."""
+    """Return reports with a part of the tasks each."""
     pages: list[pb.Report] = []
     size = PAGE_BYTES
     for task in tasks:
@@ -89,18 +89,18 @@ def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:
 
 
 def updates_to_wire(statuses: Iterable[TaskStatus]) -> pb.Report:
-    """The report of status updates."""
+    """Return the report of status updates."""
     updates = pb.StatusUpdates(statuses=[status_to_wire(status) for status in statuses])
     return pb.Report(updates=updates)
 
 
 def heartbeat_to_wire() -> pb.Report:
-    """The report that the agent is there."""
+    """Return the report of a heartbeat."""
     return pb.Report(heartbeat=framework_pb2.Heartbeat())
 
 
 def health_to_wire(problems: Iterable[Problem], refused: Iterable[Refused] = ()) -> pb.Report:
-    """The report of what keeps the agent from launching tasks, and what it refused for that."""
+    """Return the report of the agent's problems, and of the launches that it refused for them."""
     health = pb.AgentHealth(problems=_problems(problems))
     for (framework_id, task_id), message in refused:
         health.refused.add(framework_id=framework_id, task_id=task_id, message=message)
@@ -108,16 +108,16 @@ def health_to_wire(problems: Iterable[Problem], refused: Iterable[Refused] = ())
 
 
 def goodbye_to_wire(message: str) -> pb.Report:
-    """The report that the agent leaves for good."""
+    """Return the report that the agent leaves the cluster."""
     return pb.Report(goodbye=pb.Goodbye(message=message))
 
 
 def order_from_wire(order: pb.Order) -> Event:
-    """The event for an order on tasks.
+    """Return the event for an order on tasks.
 
     Raises:
         InvalidRequest: if it is malformed.
-        ProtocolViolation: if it is of a kind that this agent does not know.
+        ProtocolViolation: if this agent does not know orders of its kind.
     """
     match order.WhichOneof("order"):
         case "launch":

@@ -1,4 +1,4 @@
-"""The directory that is an agent's own: its lock, its records, its runs, its sandboxes."""
+"""The work dir of an agent: its lock, records, run files and sandboxes."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pathlib import Path
 
 from croupier.model.errors import Conflict, Unavailable
 
-# An agent that was told to end may take a moment to do so.
+# The time that a stopping agent may take to release the lock.
 LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
-# In which the agent makes and removes files.
+# Directories in which the agent makes and removes files.
 PARTS = ("sandboxes", "runs", "removed")
-# Is there from an agent's first start on.
+# Exists from an agent's first start on.
 LOCK = "lock"
-# What an operator can do about a work dir that was removed under its agent.
+# Advice to the operator of an agent whose work dir was removed.
 RESTART = (
-    "Tasks run on, but the agent forgets them when it ends: drain it, then start it again; or put"
-    " back what was there"
+    "Tasks run on, but the agent forgets them when it ends: drain it, then start it again; or"
+    " restore the work dir"
 )
 
 
 class WorkDir:
-    """A work dir that this process holds the lock of, until `close`."""
+    """A work dir that this process has locked until `close`."""
 
     def __init__(self, path: Path, lock_fd: int) -> None:
-        """Use `open` instead."""
+        """Call `open` instead."""
         self.path, self.lock_fd = path, lock_fd
 
     @classmethod
     async def open(cls, path: Path) -> WorkDir:
-        """Make the directory if need be, and lock it.
+        """Make the directory if it is missing, and lock it.
 
         Raises:
             Unavailable: if it cannot be made or written to.
@@ -49,19 +49,19 @@ class WorkDir:
 
     @property
     def sandboxes(self) -> Path:
-        """Where the sandboxes are."""
+        """The directory of the sandboxes."""
         return self.path / "sandboxes"
 
     @property
     def runs(self) -> Path:
-        """Where the shims write down what becomes of the tasks' processes."""
+        """The directory of the run files, in which shims record starts and ends."""
         return self.path / "runs"
 
     def is_in_place(self) -> bool:
         """Return whether the lock is still where it was opened.
 
         Raises:
-            OSError: if that cannot be found out.
+            OSError: if the file system fails.
         """
         try:
             return os.path.samestat(os.lstat(self.path / LOCK), os.fstat(self.lock_fd))
@@ -69,12 +69,12 @@ class WorkDir:
             return False
 
     def close(self) -> None:
-        """Let another agent use the directory."""
+        """Release the lock."""
         os.close(self.lock_fd)
 
 
 def _prepare(path: Path) -> tuple[Path, int]:
-    """Make what is missing; the absolute path, and a descriptor of the lock file."""
+    """Make missing parts; return the absolute path and a descriptor of the lock file."""
     path = path.expanduser().resolve()
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -91,16 +91,16 @@ def _prepare(path: Path) -> tuple[Path, int]:
 
 
 def _refuse_links(path: Path) -> None:
-    """The agent removes what it no longer needs: it must not do so in somebody else's place.
+    """Check that no part of the work dir is a link: the agent would remove files elsewhere.
 
     Raises:
-        Unavailable: if a part of the work dir is elsewhere.
+        Unavailable: if one is.
     """
     for part in PARTS:
         if (path / part).is_symlink():
             raise Unavailable(
-                f"cannot use the work dir {path}: {part} is a link, and what is there may be"
-                " somebody else's; give --work-dir the place itself"
+                f"cannot use the work dir {path}: {part} is a link, and the agent would remove"
+                " files elsewhere; give --work-dir the directory itself"
             )
 
 

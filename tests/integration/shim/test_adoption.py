@@ -18,6 +18,7 @@ from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Vanished
 from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
+from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
@@ -25,7 +26,7 @@ from tests.harness.supervisor_fixture import Ward, key
 from tests.integration.shim.conftest import Doomed
 
 NEVER = Vanished(key("t0"), "it was never started", never_started=True)
-KILLED = Vanished(key("t0"), "what watched over it was killed")
+KILLED = Vanished(key("t0"), "its shim was killed")
 
 
 def damaged(ward: Ward) -> Vanished:
@@ -212,7 +213,7 @@ async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
     stat = Path(f"/proc/{first.only_shim()}/stat")
     await eventually(lambda: b") T " in stat.read_bytes(), what="it is stopped")
     assert second.adopt("t0") == NEVER
-    message = "what was to watch over it was killed"
+    message = "its shim was killed"
     cause = "the shim of a task was killed before it started it"
     assert await first.ended("t0") == LaunchFailed(key("t0"), message, cause=cause)
     assert not (ward.home("t0") / "ran").exists()
@@ -222,7 +223,7 @@ async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
 async def test_a_pid_that_is_anothers_now_is_let_alone(
     ward: Ward, stranger: subprocess.Popen[bytes]
 ) -> None:
-    began = run_file.started(stranger.pid)
+    began = run_file.start_of(stranger.pid)
     assert began is not None
     for start in (began, began - 1):
         process = f"{stranger.pid} {start}\n"
@@ -234,7 +235,7 @@ async def test_a_pid_that_is_anothers_now_is_let_alone(
 async def test_a_pid_of_another_start_is_not_adopted_though_the_lock_is_held(
     ward: Ward, stranger: subprocess.Popen[bytes], impatient: None
 ) -> None:
-    began = run_file.started(stranger.pid)
+    began = run_file.start_of(stranger.pid)
     assert began is not None
     process = f"{stranger.pid} {began - 1}\n"
     path = write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
@@ -267,7 +268,7 @@ async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> Non
     assert isinstance(adopted, Adopted)
     (ward.runs / "over").write_bytes(b"")
     await eventually(lambda: not is_running(ward.shim_of("t3")))
-    assert ward.supervisor.forget_strays({"t1"}) == 2
+    assert end_orphans(ward.runs, {"t1"}) == 2
     assert [path.name for path in ward.runs.iterdir()] == ["t1"]
     assert [is_running(pid) for pid in left] == [False, True, False, False]
     assert is_running(adopted.pid)
@@ -277,7 +278,7 @@ async def test_a_stray_takes_what_sheds_every_mark_along(ward: Ward, doomed: Doo
     doomed(1, "env -i setsid sleep 61 >/dev/null 2>&1 & echo $! > bare; wait")
     bare = await ward.pid_in("t0", "bare")
     os.kill(ward.shim_of("t0"), SIGSTOP)
-    assert ward.supervisor.forget_strays(()) == 1
+    assert end_orphans(ward.runs, ()) == 1
     assert not is_running(bare)
     assert not list(ward.runs.iterdir())
 

@@ -94,7 +94,7 @@ async def test_who_dies_in_the_middle_of_a_sweep_does_not_hide_its_children(ward
 class TestATaskThatStopsItsShim:
     @pytest.fixture(autouse=True)
     def quick(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(supervisor, "LOOK_S", 0.1)
+        monkeypatch.setattr(supervisor, "CHECK_S", 0.1)
         monkeypatch.setattr(shim_process, "KILL_S", 0.5)
 
     async def test_is_known_to_run_and_can_be_ended(self, ward: Ward) -> None:

@@ -12,7 +12,7 @@ from signal import SIGKILL, SIGTERM
 import pytest
 
 from croupier.agent.core.events import Exited, LaunchFailed, Started
-from croupier.agent.unix_user import find_account
+from croupier.agent.unix_user import find_user
 from tests.harness.processes import descriptors
 from tests.harness.supervisor_fixture import PATH, Ward, key
 
@@ -131,7 +131,7 @@ async def test_a_want_of_descriptors_leaves_nothing_behind(
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as patched:
-        patched.setattr("croupier.agent.shim.start.high", none_left)
+        patched.setattr("croupier.agent.shim.start.move_up", none_left)
         with pytest.raises(OSError, match="Too many open files"):
             ward.spawn("t1", "true")
     assert not list(ward.runs.iterdir())
@@ -152,7 +152,7 @@ async def test_variables_have_no_effect_on_the_shim(ward: Ward) -> None:
 
 @AS_ROOT
 async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
-    account = find_account("nobody")
+    account = find_user("nobody")
     assert account is not None
     line = "id -u; id -G; touch mine; grep -h ^Cap[EP] /proc/self/status; umask"
     ward.spawn("t1", "/bin/sh", "-c", line, account=account)
@@ -169,7 +169,7 @@ async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
 async def test_the_kernel_ends_it_before_the_agent_when_memory_is_short(
     ward: Ward, user: str
 ) -> None:
-    ward.spawn("t1", "sleep", "60", account=find_account(user))
+    ward.spawn("t1", "sleep", "60", account=find_user(user))
     pid = await ward.started("t1")
     own = _oom_score_adj(os.getpid())
     assert _oom_score_adj(pid) == max(500, own)
@@ -181,14 +181,14 @@ async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path)
     program = tmp_path / "mine"
     program.write_text("#!/bin/sh\n")
     program.chmod(stat.S_IRWXU)
-    ward.spawn("t1", str(program), account=find_account("nobody"))
+    ward.spawn("t1", str(program), account=find_user("nobody"))
     message = f"cannot run '{program}': permission denied: it is not executable"
     assert await ward.ended("t1") == LaunchFailed(key("t1"), message, 126)
 
 
 @AS_ROOT
 async def test_another_users_task_dies_with_its_shim(ward: Ward) -> None:
-    ward.spawn("t1", "sleep", "60", account=find_account("nobody"))
+    ward.spawn("t1", "sleep", "60", account=find_user("nobody"))
     await ward.started("t1")
     os.kill(ward.shim_of("t1"), SIGKILL)
     assert await ward.ended("t1") == Exited(key("t1"), unknown=True)

@@ -59,7 +59,7 @@ def test_news_are_a_newer_master_and_a_newer_commit() -> None:
 @pytest.mark.parametrize(
     ("message", "error", "why"),
     [
-        (said(4, 30), Unavailable, "of epoch 4"),
+        (said(4, 30), Unavailable, "has epoch 4"),
         (said(6, 12, first=11), Unavailable, "old copy"),
         (said(5, 30, term="u"), Unavailable, "old copy"),
         (said(6), Unavailable, "older release"),

@@ -19,7 +19,7 @@ from croupier.agent.core.effects import CheckHealth
 from croupier.agent.core.events import HealthChecked
 from croupier.agent.health_check import TRIAL, HealthCheck
 from croupier.agent.shim.build import Shim
-from croupier.agent.shim.orphan_runs import end_strays
+from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.agent.shim.run_file import SIZE
 from croupier.agent.work_dir import WorkDir
 from croupier.process.clock import SystemClock
@@ -90,7 +90,7 @@ async def test_what_a_task_puts_in_the_place_of_the_trial_stops_no_check(
 def test_what_an_agent_that_was_killed_leaves_of_a_trial_is_no_run(tmp_path: Path) -> None:
     (tmp_path / TRIAL).write_bytes(b" " * SIZE)
     assert not unknown_runs(tmp_path, [])
-    assert end_strays(tmp_path, set()) == 0
+    assert end_orphans(tmp_path, set()) == 0
     assert not list(tmp_path.iterdir())
 
 

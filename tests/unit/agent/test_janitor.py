@@ -11,7 +11,7 @@ import pytest
 from croupier.agent import janitor as janitor_module
 from croupier.agent.core.tasks import Key
 from croupier.agent.janitor import HEADROOM, LEAST_S, Janitor, used_share
-from croupier.agent.remove_tree import remove
+from croupier.agent.remove_tree import remove_trees
 from croupier.agent.sandbox import Sandboxes
 from croupier.model.ids import FrameworkId, TaskId
 
@@ -213,9 +213,9 @@ async def test_one_that_is_launched_during_the_removal_does_not_either(
 
     async def launch_meanwhile(paths: Sequence[Path]) -> int:
         (sandbox(sandboxes, "t1") / "mine").touch()
-        return await remove(paths)
+        return await remove_trees(paths)
 
-    monkeypatch.setattr(janitor_module, "remove", launch_meanwhile)
+    monkeypatch.setattr(janitor_module, "remove_trees", launch_meanwhile)
     await janitor.clean()
     assert (sandboxes.root / "F1" / "t1" / "mine").exists()
 

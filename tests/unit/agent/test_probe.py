@@ -47,5 +47,5 @@ def test_what_is_given_must_be_resources() -> None:
 
 
 def test_a_disk_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(Unavailable, match="cannot look at the disk"):
+    with pytest.raises(Unavailable, match="cannot read the disk size"):
         probe(NONE, tmp_path / "none")

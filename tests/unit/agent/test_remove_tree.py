@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from structlog.testing import capture_logs
 
-from croupier.agent.remove_tree import remove
+from croupier.agent.remove_tree import remove_trees
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 
@@ -29,7 +29,7 @@ def nest(path: Path) -> None:
 async def test_directories_nested_ever_so_deep(tmp_path: Path) -> None:
     nest(tmp_path / "deep")
     (tmp_path / "plain").mkdir()
-    assert await remove([tmp_path / "deep", tmp_path / "plain"]) == 2
+    assert await remove_trees([tmp_path / "deep", tmp_path / "plain"]) == 2
     assert not list(tmp_path.iterdir())
 
 
@@ -39,32 +39,32 @@ async def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     (tmp_path / "left").mkdir()
     (tmp_path / "left/link").symlink_to(tmp_path / "kept")
     (tmp_path / "link").symlink_to(tmp_path / "kept")
-    assert await remove([tmp_path / "left", tmp_path / "link"]) == 2
+    assert await remove_trees([tmp_path / "left", tmp_path / "link"]) == 2
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "kept", tmp_path / "kept/file"]
 
 
 async def test_nothing_is_no_rubbish(tmp_path: Path) -> None:
     with capture_logs() as logs:
-        assert await remove([tmp_path / "never was"]) == 0
-        assert await remove([]) == 0
+        assert await remove_trees([tmp_path / "never was"]) == 0
+        assert await remove_trees([]) == 0
     assert not logs
 
 
 async def test_names_that_look_like_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("-v").mkdir()
-    assert await remove([Path("-v")]) == 1
+    assert await remove_trees([Path("-v")]) == 1
 
 
 REMOVE = """
 import asyncio, os, sys
 from pathlib import Path
-from croupier.agent.remove_tree import remove
+from croupier.agent.remove_tree import remove_trees
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
-print(asyncio.run(remove([Path(sys.argv[1])])))
+print(asyncio.run(remove_trees([Path(sys.argv[1])])))
 """
 
 
@@ -88,7 +88,7 @@ async def test_directories_that_their_user_may_not_write_to(tmp_path: Path) -> N
         assert (done.stdout, done.stderr) == ("1\n", "")
         assert not left.exists()
     finally:
-        assert await remove([place]) == 1
+        assert await remove_trees([place]) == 1
 
 
 @pytest.fixture
@@ -111,7 +111,7 @@ async def test_an_agent_that_ends_does_not_wait_for_it(
 ) -> None:
     (tmp_path / "left").mkdir()
     pid = rm("exec sleep 60")
-    removing = asyncio.create_task(remove([tmp_path / "left"]))
+    removing = asyncio.create_task(remove_trees([tmp_path / "left"]))
     await eventually(pid.exists)
     removing.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -126,5 +126,5 @@ async def test_of_many_complaints_the_last_is_told(
     (tmp_path / "left").mkdir()
     rm("yes 'rm: it is in use' | head -n 100000 >&2; echo 'rm: it is stuck' >&2; exit 1")
     with capture_logs() as logs:
-        assert await remove([tmp_path / "left"]) == 0
+        assert await remove_trees([tmp_path / "left"]) == 0
     assert [log["error"] for log in logs] == ["rm: it is stuck"]

@@ -91,7 +91,7 @@ def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect
         cause = Cause(reason=Reason.AGENT_REBOOTED, message="the machine was rebooted")
         yield from end_task(state, task, TaskState.GONE, now, cause)
     elif event.never_started and state.incomplete:
-        message = "the agent has lost records; how the task ended is not known"
+        message = "the agent has lost records; how the task ended is unknown"
         cause = Cause(reason=Reason.EXECUTOR_TERMINATED, message=message)
         yield from end_task(state, task, TaskState.GONE, now, cause)
     elif not event.never_started or task.state is not TaskState.STARTING:

@@ -263,7 +263,7 @@ def _unhealthy(state: AgentState) -> str:
 
 def _how_it_ended(event: Exited) -> str:
     if event.unknown:
-        return "what watched over the task was killed; how the task ended is not known"
+        return "the shim of the task was killed; how the task ended is unknown"
     if event.signal is None:
         return f"exited with code {event.exit_code}"
     known = {number.value: number.name for number in Signals}

@@ -1,7 +1,7 @@
-"""The shim's program: compiled once where there is a C compiler, else interpreted.
+"""Builds the shim: compiled once if there is a C compiler, else interpreted.
 
-Both keep the same protocol (shim.c tells it). The compiled one starts in well under a
-millisecond and holds about 70 KB; the interpreted one takes about 10 ms and 3 MB for each task.
+Both follow the protocol in shim.c. The compiled shim starts in well under a millisecond and takes
+about 70 KB; the interpreted one takes about 10 ms and 3 MB for each task.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from croupier.process.logging import get_logger
 _log = get_logger("croupier.agent")
 
 COMPILERS = ("cc", "gcc", "clang", "tcc")
-# For all attempts together.
+# The limit of all attempts together.
 COMPILE_S = 20.0
 _CHECK_S = 5.0
-_SAYS = b"croupier-shim 1\n"
+_VERSION = b"croupier-shim 1\n"
 _SOURCE = Path(__file__).with_name("shim.c")
 _FALLBACK = Path(__file__).with_name("fallback.py")
-# A static program needs no linking at each start; not every machine has the library for it.
+# A static program starts faster, but not every machine has a static C library.
 _FLAGS = (("-O2", "-s", "-static"), ("-O2", "-s"), ())
 
 
@@ -40,8 +40,8 @@ class Shim:
     """A program that watches over one task.
 
     Attributes:
-        kind: whether it was compiled or is interpreted.
-        argv: the words to start it with, before its own.
+        kind: compiled or interpreted.
+        argv: its command line, before the arguments of the run.
     """
 
     kind: Literal["c", "python"]
@@ -49,15 +49,15 @@ class Shim:
 
 
 def interpreted_shim() -> Shim:
-    """The one that needs no compiler."""
+    """Return the shim that needs no compiler."""
     return Shim("python", (sys.executable, "-S", "-E", "-I", str(_FALLBACK)))
 
 
 def prepare_shim(directory: Path) -> Shim:
-    """The best shim that this machine can have; blocks while it is compiled, 20 s at most.
+    """Return the compiled shim, or the interpreted one if compiling fails.
 
-    That is done once for each version of the source: it is kept in `directory`, and older
-    ones are removed.
+    Blocks while it compiles, 20 s at most. This happens once for each version of the source: the
+    program is kept in `directory`, and older ones are removed.
     """
     source = _SOURCE.read_bytes()
     name = hashlib.sha256(source + platform.machine().encode()).hexdigest()[:16]
@@ -74,7 +74,7 @@ def prepare_shim(directory: Path) -> Shim:
 
 
 def _compile(path: Path) -> str:
-    """Make the program at `path`, whole or not at all; if that fails, why."""
+    """Compile the program to `path`, whole or not at all; return an error or nothing."""
     compilers = [found for name in COMPILERS if (found := shutil.which(name))]
     why = "no C compiler was found"
     deadline = time.monotonic() + COMPILE_S
@@ -89,7 +89,7 @@ def _compile(path: Path) -> str:
                         made.rename(path)
                         _log.info("shim_compiled", compiler=compiler, flags=list(flags))
                         return ""
-                    why = why or f"what {compiler} makes cannot be run in {path.parent}"
+                    why = why or f"the shim of {compiler} cannot be run in {path.parent}"
             except OSError as error:
                 why = str(error)
             if time.monotonic() >= deadline:
@@ -98,26 +98,26 @@ def _compile(path: Path) -> str:
 
 
 def _run(words: list[str], deadline: float) -> str:
-    """Run a compiler; empty if it succeeds, else the end of what it says."""
-    # A file and not a pipe: what a compiler starts may hold it open when it is killed.
-    with tempfile.TemporaryFile() as said:
+    """Run a compiler; return nothing if it succeeds, else the end of its output."""
+    # A file, not a pipe: a child of the compiler may hold it open after the compiler is killed.
+    with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=said, stderr=said, start_new_session=True
+            words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
         )
         try:
             code = process.wait(max(0.0, deadline - time.monotonic()))
         except subprocess.TimeoutExpired:
-            # It is not reaped yet, so the group is its own.
+            # The compiler is not reaped yet, so its group still is its own.
             os.killpg(process.pid, signal.SIGKILL)
             process.wait()
             return f"{words[0]} takes too long"
-        said.seek(0)
-        text = said.read().decode(errors="replace").strip()[-500:]
+        output.seek(0)
+        text = output.read().decode(errors="replace").strip()[-500:]
     return (text or f"{words[0]} failed") if code else ""
 
 
 def _is_ours(path: Path) -> bool:
-    """Whether nobody else can have put it there or changed it."""
+    """Return whether only this user can have written the file."""
     try:
         found = path.lstat()
     except OSError:
@@ -127,7 +127,7 @@ def _is_ours(path: Path) -> bool:
 
 
 def _works(path: Path) -> bool:
-    """Whether it can be executed there and says what it should."""
+    """Return whether the program can be executed and prints its version."""
     try:
         done = subprocess.run(
             [str(path)],
@@ -138,4 +138,4 @@ def _works(path: Path) -> bool:
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.stdout == _SAYS
+    return done.stdout == _VERSION

@@ -1,10 +1,9 @@
 """The shim for machines without a C compiler: the same protocol, slower and larger.
 
-    python -S -E -I fallback.py DIRECTORY ACCOUNT PROGRAM [ARGUMENT...]
+    python -S -E -I fallback.py DIRECTORY USER PROGRAM [ARGUMENT...]
 
-See shim.c beside this for what it is given, what it writes and why; each function here has
-its counterpart there. It is a program of its own and imports little, for it starts with
-each task.
+shim.c describes the protocol, and has a counterpart of each function here. This is a program of
+its own that starts with each task, so it imports little.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "croupier-shim 1"
 PREFIX = b"T."
-RUN_FILE, NEWS, FIRST_UNKNOWN = 3, 4, 5
+RUN_FILE, PIPE, FIRST_UNKNOWN = 3, 4, 5
 SHIM_LINE, TASK_LINE, END_LINE = 64, 128, 192
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36
 OOM_SCORE_ADJ = 500
@@ -32,7 +31,7 @@ _AWAITED = {signal.SIGCHLD, signal.SIGTERM, signal.SIGUSR1}
 
 
 class Failed(Exception):
-    """The step at which the task could not be started, and the error's number."""
+    """The step of the start that failed, and the error number."""
 
     def __init__(self, step: str, number: int) -> None:
         super().__init__(step, number)
@@ -40,7 +39,7 @@ class Failed(Exception):
 
 
 def attempt(call: Callable[..., object], *arguments: object) -> None:
-    """Make a system call where there is nobody to tell if it fails."""
+    """Make a system call and ignore its failure."""
     try:
         call(*arguments)
     except OSError:
@@ -52,13 +51,13 @@ def write_line(at: int, text: str) -> None:
     attempt(os.pwrite, RUN_FILE, text.encode(), at)
 
 
-def tell(text: str) -> None:
-    """Send news to the agent, if it is still there."""
-    attempt(os.write, NEWS, f"{os.getpid()} {text}".encode())
+def report(text: str) -> None:
+    """Send a line to the agent, if it still lives."""
+    attempt(os.write, PIPE, f"{os.getpid()} {text}".encode())
 
 
 def stat_field(pid: int, number: int) -> int:
-    """A field of /proc/PID/stat, numbered as in proc(5); 0 if there is no such process."""
+    """Return a field of /proc/PID/stat, numbered as in proc(5); 0 if the process is gone."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - spares the import
             return int(file.read().rpartition(b")")[2].split()[number - 3])
@@ -66,7 +65,7 @@ def stat_field(pid: int, number: int) -> int:
         return 0
 
 
-def read_account(text: str) -> tuple[int, int, list[int]] | None:
+def read_user(text: str) -> tuple[int, int, list[int]] | None:
     """Read UID:GID[:GROUP,GROUP...]."""
     if text == "-":
         return None
@@ -75,12 +74,12 @@ def read_account(text: str) -> tuple[int, int, list[int]] | None:
 
 
 def prctl(option: int, value: int) -> None:
-    """The system call of that name, which Python has none for."""
+    """Call prctl, which Python does not offer."""
     ctypes.CDLL(None).prctl(option, value, 0, 0, 0)
 
 
 def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
-    """Turn into the program; the error's number if that fails."""
+    """Execute the program; return the error number if that fails."""
     program = argv[0]
     directories = [b""]
     if b"/" not in program:
@@ -99,7 +98,7 @@ def execute(argv: list[bytes], environment: dict[bytes, bytes]) -> int:
 
 
 def raise_oom_score() -> None:
-    """In the child: have the kernel choose the task, and not the agent, when memory is short."""
+    """Make the kernel kill the task before the agent when memory is short (in the child)."""
     try:
         fd = os.open("/proc/self/oom_score_adj", os.O_RDWR | os.O_CLOEXEC)
     except OSError:
@@ -112,19 +111,19 @@ def raise_oom_score() -> None:
 def become(
     shim: int,
     directory: str,
-    account: tuple[int, int, list[int]] | None,
+    user: tuple[int, int, list[int]] | None,
     argv: list[bytes],
     environment: dict[bytes, bytes],
 ) -> Failed:
-    """In the child: become the task; what is returned says why that failed."""
+    """Become the task; return why that failed (in the child)."""
     step = "sandbox"
     try:
         os.setsid()
         os.chdir(directory)
         raise_oom_score()
         step = "user"
-        if account is not None:
-            uid, gid, groups = account
+        if user is not None:
+            uid, gid, groups = user
             os.setgroups(groups)
             os.setgid(gid)
             os.setuid(uid)
@@ -137,20 +136,20 @@ def become(
     return Failed("exec", execute(argv, environment))
 
 
-def start(directory: str, account: str, words: list[str]) -> int:
-    """Start the task; its pid.
+def start(directory: str, user: str, words: list[str]) -> int:
+    """Start the task; return its pid.
 
     Raises:
         Failed: if it cannot be started.
     """
     argv = [os.fsencode(word) for word in words]
-    # Python may have added a variable of its own, for its locale.
+    # Without the prefix: Python may have added a variable for its locale.
     environment = {
         name.removeprefix(PREFIX): value
         for name, value in os.environb.items()
         if name.startswith(PREFIX)
     }
-    other = read_account(account)
+    other = read_user(user)
     shim = os.getpid()
     prctl(PR_SET_CHILD_SUBREAPER, 1)
     reading, writing = os.pipe()
@@ -165,17 +164,17 @@ def start(directory: str, account: str, words: list[str]) -> int:
         finally:
             os._exit(1)
     os.close(writing)
-    # The writing end is closed when the child turns into the program.
-    said = os.read(reading, 64).decode()
+    # The exec of the program closes the writing end.
+    failure = os.read(reading, 64).decode()
     os.close(reading)
-    if said:
-        step, number = said.split()
+    if failure:
+        step, number = failure.split()
         raise Failed(step, int(number))
     return task
 
 
 def find_children() -> list[int]:
-    """This process's children."""
+    """Return the pids of this process's children."""
     try:
         with open("/proc/thread-self/children", "rb") as file:  # noqa: PTH123 - as above
             return [int(pid) for pid in file.read().split()]
@@ -185,9 +184,9 @@ def find_children() -> list[int]:
 
 
 def end_children(spared: int) -> int:
-    """SIGKILL every child but `spared`, reap those that have ended; how many these were.
+    """Kill every child but `spared` and reap those that have ended; return how many.
 
-    Who was reaped may have ended after the look: its own children are then ours, and unseen.
+    A child may end after the scan. This process then gets its children, which the scan missed.
     """
     ended = 0
     for pid in find_children():
@@ -198,7 +197,7 @@ def end_children(spared: int) -> int:
                 os.kill(pid, signal.SIGKILL)
             ended += 1
         except OSError:
-            # What has become somebody else, as by sudo, is not ours to end.
+            # The shim may not kill a process of another user, as after sudo.
             continue
     return ended
 
@@ -209,7 +208,7 @@ def end_group(task: int, number: int) -> None:
 
 
 def sweep(task: int) -> None:
-    """The first process has ended, but is not reaped: end all that descends from it."""
+    """Kill all that descends from the task, whose first process has ended and is not reaped."""
     deadline = time.monotonic() + SWEEP_S
     end_group(task, signal.SIGKILL)
     while end_children(task) and time.monotonic() < deadline:
@@ -217,12 +216,12 @@ def sweep(task: int) -> None:
 
 
 def wait_for_end(task: int) -> str:
-    """Wait until the first process has ended, and say how. It is not reaped; orphans are."""
+    """Wait for the end of the first process; return how it ended. Reap orphans, but not it."""
     while True:
         while end := os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             if end.si_pid == task:
-                how = "exit" if end.si_code == os.CLD_EXITED else "signal"
-                return f"{how} {end.si_status}\n"
+                kind = "exit" if end.si_code == os.CLD_EXITED else "signal"
+                return f"{kind} {end.si_status}\n"
             os.waitpid(end.si_pid, 0)
         number = signal.sigwait(_AWAITED)
         if number == signal.SIGTERM:
@@ -233,10 +232,10 @@ def wait_for_end(task: int) -> str:
 
 
 def is_agent_gone() -> bool:
-    """Whether nobody reads the news any more."""
-    news = poll()
-    news.register(NEWS, 0)
-    return bool(news.poll(0))
+    """Return whether the agent has closed the pipe."""
+    pipe = poll()
+    pipe.register(PIPE, 0)
+    return bool(pipe.poll(0))
 
 
 def main() -> int:
@@ -249,7 +248,7 @@ def main() -> int:
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
     os.set_inheritable(RUN_FILE, False)
-    os.set_inheritable(NEWS, False)
+    os.set_inheritable(PIPE, False)
     os.closerange(FIRST_UNKNOWN, 65536)
     own = os.getpid()
     write_line(SHIM_LINE, f"shim {own} {stat_field(own, 22)}\n")
@@ -258,11 +257,11 @@ def main() -> int:
     except Failed as failed:
         line = f"error {failed.step} {failed.number}\n"
         write_line(TASK_LINE, line)
-        tell(line)
+        report(line)
         return 0
     line = f"task {task} {stat_field(task, 22)}\n"
     write_line(TASK_LINE, line)
-    tell(line)
+    report(line)
     end = wait_for_end(task)
     sweep(task)
     write_line(END_LINE, end)

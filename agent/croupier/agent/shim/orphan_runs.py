@@ -1,11 +1,11 @@
-"""Runs that nobody knows any more: ended, and their files removed.
+"""Orphan runs, which no record names: they are ended, and their run files removed.
 
 Rules:
-- A shim that lives is asked to end its task, for it alone finds all that descends from it;
-  only what does not heed that is killed.
-- Only run files are removed: whatever else is in the directory is somebody else's.
-- A task is recorded before it is started and forgotten after its end. So a shim that lives and
-  that no record names proves that records are lost.
+- A live shim is asked to end its task, since it alone finds all that descends from it. Only
+  processes that are left then are killed.
+- Only run files are removed: anything else in the directory is not the agent's.
+- A task is recorded before it starts and forgotten after its end. So a live orphan proves that
+  records are lost.
 """
 
 from __future__ import annotations
@@ -19,64 +19,65 @@ from pathlib import Path
 
 from croupier.agent.directories import directory, unlink_beneath
 from croupier.agent.shim import run_file
-from croupier.agent.shim.orphan_sweep import Remains, sweep
+from croupier.agent.shim.orphan_sweep import RunMarks, sweep
 from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-# A shim gives itself 10 s for what cannot be killed.
+# A shim tries for 10 s to kill its processes.
 END_S = 12.0
 _POLL_S = 0.005
 
 
-def find_living(runs: Path, known: Collection[str]) -> list[Path]:
-    """The files of runs in the directory that live and are not `known`.
+def find_live_orphans(runs: Path, known: Collection[str]) -> list[Path]:
+    """Return the run files of live runs in the directory that are not `known`.
 
-    A shim that could not start its task is about to end, and counts as none.
+    A shim that could not start its task is about to end, and does not count.
 
     Raises:
         OSError: if the directory cannot be read.
     """
     return [
         path
-        for path in _strays(runs, known)
+        for path in _orphans(runs, known)
         if run_file.is_locked(path) and _read(path).error is None
     ]
 
 
-def end_strays(runs: Path, known: Collection[str]) -> int:
-    """End and remove the runs in the directory that are not `known`; how many lived.
+def end_orphans(runs: Path, known: Collection[str]) -> int:
+    """End and remove the runs in the directory that are not `known`; return how many lived.
 
-    Blocks until they have ended; for up to about 20 s where something cannot be killed.
+    Such runs are left by an agent that was killed before it forgot them, or that lost records.
+    Blocks until they have ended, for up to about 20 s if a process cannot be killed.
 
     Raises:
         OSError: if the directory cannot be read or written to.
     """
-    strays = _strays(runs, known)
-    if not strays:
+    orphans = _orphans(runs, known)
+    if not orphans:
         return 0
-    ended = sum(map(_ask_to_end, strays))
+    ended = sum(map(_ask_to_end, orphans))
     deadline = time.monotonic() + END_S
-    while any(map(_is_alive, strays)) and time.monotonic() < deadline:
+    while any(map(_is_alive, orphans)) and time.monotonic() < deadline:
         time.sleep(_POLL_S)
-    # What did not heed it, and what shims have left that were killed before.
-    sweep(Remains([str(path) for path in strays]))
-    for path in strays:
+    # Kill shims that did not end, and processes that shims left when they were killed.
+    sweep(RunMarks([str(path) for path in orphans]))
+    for path in orphans:
         if run_file.is_locked(path):
-            _log.error("stray_does_not_end", run=path.name)
+            _log.error("orphan_run_does_not_end", run=path.name)
         else:
             unlink_beneath(path)
     return ended
 
 
-def _strays(runs: Path, known: Collection[str]) -> list[Path]:
+def _orphans(runs: Path, known: Collection[str]) -> list[Path]:
     with directory(runs, to_list=True) as fd, os.scandir(fd) as entries:
         names = sorted({entry.name for entry in entries}.difference(known))
-    return [path for path in map(runs.joinpath, names) if run_file.is_ours(path)]
+    return [path for path in map(runs.joinpath, names) if run_file.is_run_file(path)]
 
 
 def _ask_to_end(path: Path) -> bool:
-    """Tell the shim, if one lives, to end its task; whether one lives."""
+    """Ask the shim to end its task; return whether one lives."""
     shim = _read(path).shim
     if not run_file.is_locked(path):
         return False
@@ -84,7 +85,7 @@ def _ask_to_end(path: Path) -> bool:
         with suppress(ProcessLookupError):
             pidfd = os.pidfd_open(shim.pid)
             try:
-                if shim.is_of_that_start():
+                if shim.is_alive():
                     signal.pidfd_send_signal(pidfd, signal.SIGUSR1)
                     signal.pidfd_send_signal(pidfd, signal.SIGCONT)
             finally:
@@ -93,7 +94,7 @@ def _ask_to_end(path: Path) -> bool:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether a shim holds the file that can be expected to let it go."""
+    """Return whether a shim holds the lock and can be expected to release it."""
     return run_file.is_locked(path) and _read(path).shim is not None
 
 

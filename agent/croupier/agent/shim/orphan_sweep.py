@@ -1,15 +1,15 @@
-"""What is left of a task whose shim was killed: found by what it carries, and killed.
+"""Finds and kills what is left of a task whose shim was killed.
 
-A shim that lives finds whatever descends from its task, for it is a subreaper. Once it is
-killed the kernel kills the task's first process, and the rest is known in three ways:
+A live shim is a subreaper: it finds all that descends from its task. Once it is killed, the kernel
+kills the task's first process, and the agent knows the others by three marks:
 
-- each task gets a variable that names its run file, and what it starts inherits it, even
-  what makes itself a daemon; `env -i` sheds it;
-- its output goes to its sandbox, until it is sent elsewhere;
-- it is of a session that a process with either of these is of. Sessions are taken for the
-  task's only while one of those is there: their numbers are given away again.
+- Each task gets a variable that names its run file. Its children inherit it, daemons too, unless
+  they drop it, as `env -i` does.
+- A process writes its output to the task's sandbox, unless it is redirected.
+- A process is in the session of a process with one of these marks. A session counts only while
+  such a process exists, because the kernel reuses session numbers.
 
-What sheds all three, and outlives its shim, gets away.
+A process that drops all three marks and outlives its shim escapes.
 """
 
 from __future__ import annotations
@@ -23,58 +23,58 @@ from dataclasses import dataclass
 from croupier.agent.sandbox import STREAMS
 
 VARIABLE = "CROUPIER_TASK_RUN"
-# What carries a task's environment to a shim without any effect on the shim.
+# Variables with this prefix carry a task's environment to its shim, without effect on the shim.
 PREFIX = "T."
 
-# A process may be forked behind a look's back, so only two in a row that find nothing count.
-_LOOK_AGAIN_S = 0.02
+# A process may fork during a scan, so the sweep ends after two scans in a row that find nothing.
+_SCAN_AGAIN_S = 0.02
 LIMIT_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class Remains:
-    """How to know the processes of runs.
+class RunMarks:
+    """The marks of the processes of runs.
 
     Attributes:
-        marks: the absolute paths of the run files, which VARIABLE holds.
+        run_files: the absolute paths of the run files, which VARIABLE holds.
         sandboxes: the absolute paths of the tasks' sandboxes.
-        sessions: led by the tasks just now, so that their numbers cannot be another's.
+        sessions: sessions that the tasks led until now, so that they are not reused yet.
     """
 
-    marks: Collection[str]
+    run_files: Collection[str]
     sandboxes: Collection[str] = ()
     sessions: Collection[int] = ()
 
 
-def sweep(remains: Remains, limit_s: float = LIMIT_S) -> int:
-    """SIGKILL the runs' processes and shims until there are none; how many signals it took.
+def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
+    """Kill the runs' processes and shims until there are none; return the number of signals.
 
-    Takes a look at each process of the machine, and 40 ms more if any is found; at most about
+    Takes a scan of all processes of the machine, and 40 ms more if one is found; at most about
     `limit_s`.
     """
     deadline = time.monotonic() + limit_s
     spared = {os.getsid(0)}
-    found = set(remains.sessions) - spared
+    found = set(marks.sessions) - spared
     sent = 0
-    empty_looks = 0 if found else 1
-    while empty_looks < 2 and time.monotonic() < deadline:
-        victims = _look(remains, found, spared)
+    empty_scans = 0 if found else 1
+    while empty_scans < 2 and time.monotonic() < deadline:
+        victims = _scan(marks, found, spared)
         for pid in victims:
             sent += _kill(pid)
-        empty_looks = 0 if victims else empty_looks + 1
-        if victims or empty_looks < 2:
-            time.sleep(_LOOK_AGAIN_S)
+        empty_scans = 0 if victims else empty_scans + 1
+        if victims or empty_scans < 2:
+            time.sleep(_SCAN_AGAIN_S)
     return sent
 
 
-def _look(remains: Remains, found: set[int], spared: set[int]) -> list[int]:
-    """The processes to end now; adds the sessions of those that are marked to `found`."""
-    marks = {
-        f"{prefix}{VARIABLE}={mark}".encode(errors="surrogateescape")
-        for mark in remains.marks
+def _scan(marks: RunMarks, found: set[int], spared: set[int]) -> list[int]:
+    """Return the processes to kill, and add the sessions of the marked ones to `found`."""
+    variables = {
+        f"{prefix}{VARIABLE}={path}".encode(errors="surrogateescape")
+        for path in marks.run_files
         for prefix in ("", PREFIX)
     }
-    output = {f"{path}/{stream}" for path in remains.sandboxes for stream in STREAMS}
+    output = {f"{path}/{stream}" for path in marks.sandboxes for stream in STREAMS}
     session_of: dict[int, int] = {}
     marked: set[int] = set()
     with os.scandir("/proc") as entries:
@@ -84,8 +84,8 @@ def _look(remains: Remains, found: set[int], spared: set[int]) -> list[int]:
         if session is None or session in spared:
             continue
         session_of[int(name)] = session
-        variables = _read(f"/proc/{name}/environ").split(b"\0")
-        if not marks.isdisjoint(variables) or (output and _prints_to(name, output)):
+        environment = _read(f"/proc/{name}/environ").split(b"\0")
+        if not variables.isdisjoint(environment) or (output and _prints_to(name, output)):
             marked.add(int(name))
             found.add(session)
     return [pid for pid, session in session_of.items() if pid in marked or session in found]
@@ -103,7 +103,7 @@ def _prints_to(pid: str, output: set[str]) -> bool:
 
 
 def _session(pid: str) -> int | None:
-    """The session of a process; None if it has ended."""
+    """Return the session of a process; None if it has ended."""
     fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
     if len(fields) < 4 or fields[0] in (b"Z", b"X"):
         return None
@@ -115,7 +115,7 @@ def _read(path: str) -> bytes:
         with open(path, "rb", buffering=0) as file:  # noqa: PTH123 - for each process
             return file.readall() or b""
     except OSError:
-        # It has ended, or is not ours to read: then its session tells.
+        # It has ended, or the agent may not read it: then only its session is known.
         return b""
 
 

@@ -1,10 +1,10 @@
-"""The file of a run: who watches over the task, who runs it, and how it ended.
+"""The run file: the pids of a run's shim and task, and how the task ended.
 
-Rule: it has its full size before anything is started, and each of its lines is written once,
-in place and in one go. So a full disk shows before the start and never loses an end, and a
-line that is not whole is not there.
+Rule: the file has its full size before a process is started, and each line is written once, in
+place and in one write. So a full disk fails the start and never loses an end, and a line is either
+whole or absent.
 
-Four lines of 64 bytes, padded with blanks; the agent writes the first, the shim the others:
+It has four lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others:
 
     croupier-run 1
     shim PID START
@@ -27,7 +27,7 @@ LINE = 64
 HEADING = b"croupier-run 1\n"
 SIZE = 4 * LINE
 _BLANK = HEADING.ljust(LINE) + b" " * (SIZE - LINE)
-# Of an open: a link, no regular file, a socket, or nothing is there.
+# Errors of open: there is a link, no regular file, a socket, or nothing.
 _NO_FILE = (errno.ELOOP, errno.EINVAL, errno.ENXIO, errno.ENOENT)
 _PROCESS = re.compile(rb"(shim|task) ([1-9][0-9]{0,9}) ([0-9]{1,20})\n")
 _ERROR = re.compile(rb"error (user|sandbox|exec) ([0-9]{1,4})\n")
@@ -39,21 +39,21 @@ class Process:
     """A process of this machine.
 
     Attributes:
-        started: in the kernel's ticks since the machine's start; 0 if that is not known.
+        started: the start in the kernel's ticks since boot; 0 if unknown.
     """
 
     pid: int
     started: int
 
-    def is_of_that_start(self) -> bool:
-        """Whether the process that has the number now is the one that was meant."""
-        now = started(self.pid)
+    def is_alive(self) -> bool:
+        """Return whether the process lives: another one may have its pid now."""
+        now = start_of(self.pid)
         return now is not None and self.started in (0, now)
 
 
 @dataclass(frozen=True, slots=True)
 class StartError:
-    """Why there is no task: the step that failed, and the system's error number."""
+    """The step of a start that failed, and the error number."""
 
     step: str
     number: int
@@ -61,7 +61,7 @@ class StartError:
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How the task's first process ended; one of the two is set."""
+    """How the task's first process ended: an exit code or a signal."""
 
     exit_code: int | None = None
     signal: int | None = None
@@ -69,10 +69,10 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
-    """What a run file says; what is not there, or not whole, is None.
+    """The content of a run file; absent and damaged lines are None.
 
     Attributes:
-        is_whole: the agent finished making the file, and what is there can be read.
+        is_whole: whether the file was created completely, and no line is damaged.
     """
 
     is_whole: bool = False
@@ -83,10 +83,10 @@ class RunRecord:
 
 
 def create(path: Path) -> int:
-    """Make a run file with all its room; a descriptor of it.
+    """Create a run file in its full size; return a descriptor.
 
     Raises:
-        OSError: if it is there already, or the disk is full.
+        OSError: if it exists already, or the disk is full.
     """
     fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
@@ -100,16 +100,16 @@ def create(path: Path) -> int:
 
 
 def open_to_read(path: Path) -> int:
-    """A descriptor of a run file.
+    """Open a run file; return a descriptor.
 
     Raises:
-        OSError: if there is none, or no regular file is in its place.
+        OSError: if there is no regular file.
     """
     return open_beneath(path, os.O_RDONLY)
 
 
 def read(fd: int) -> RunRecord:
-    """What the file says now.
+    """Read a run file.
 
     Raises:
         OSError: if it cannot be read.
@@ -118,7 +118,7 @@ def read(fd: int) -> RunRecord:
 
 
 def try_lock(fd: int) -> bool:
-    """Whether nobody holds the file's lock; then `fd` does."""
+    """Lock the file unless another descriptor holds the lock; return whether `fd` holds it."""
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -127,7 +127,7 @@ def try_lock(fd: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether somebody holds the file's lock: its shim lives.
+    """Return whether the file is locked: its shim lives.
 
     Raises:
         OSError: if there is no such file, or it is a link.
@@ -139,11 +139,11 @@ def is_locked(path: Path) -> bool:
         os.close(fd)
 
 
-def is_ours(path: Path) -> bool:
-    """Whether it is a run file, or one that was never finished: it may be removed.
+def is_run_file(path: Path) -> bool:
+    """Return whether this is a run file, perhaps an unfinished one.
 
     Raises:
-        OSError: if that cannot be found out.
+        OSError: if it cannot be read.
     """
     try:
         fd = open_to_read(path)
@@ -157,12 +157,12 @@ def is_ours(path: Path) -> bool:
         os.close(fd)
     if content.startswith(HEADING):
         return True
-    # Room that was taken when the machine lost its power.
+    # The machine may have lost power after the file got its size.
     return len(content) <= SIZE and not content.strip(b" \0")
 
 
 def parse(content: bytes) -> RunRecord:
-    """Make sense of what was read."""
+    """Parse the content of a run file."""
     if len(content) != SIZE or not content.startswith(HEADING):
         return RunRecord()
     lines = [content[at : at + LINE] for at in range(LINE, SIZE, LINE)]
@@ -181,13 +181,13 @@ def parse(content: bytes) -> RunRecord:
 
 
 def parse_start(line: bytes) -> Process | StartError | None:
-    """Make sense of the line that says how the start went."""
+    """Parse the line on the start."""
     match = _ERROR.match(line)
     return StartError(match[1].decode(), int(match[2])) if match else _process(b"task", line)
 
 
-def started(pid: int) -> int | None:
-    """When the process began, in ticks since the machine's start; None if there is none."""
+def start_of(pid: int) -> int | None:
+    """Return when the process started, in ticks since boot; None if it does not live."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:  # noqa: PTH123 - at each adoption
             fields = file.read().rpartition(b")")[2].split()

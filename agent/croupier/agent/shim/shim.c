@@ -1,28 +1,28 @@
-/* Watches over one task: starts it, ends what it leaves behind, and writes down how it ended.
+/* The shim: starts one task, kills what it leaves behind, and records how it ended.
 
-       shim DIRECTORY ACCOUNT PROGRAM [ARGUMENT...]
+       shim DIRECTORY USER PROGRAM [ARGUMENT...]
 
-   ACCOUNT is UID:GID[:GROUP,GROUP...], or - for the agent's own. The agent gives it
+   USER is UID:GID[:GROUP,GROUP...], or - for the agent's own. The agent passes these descriptors:
      0, 1, 2  the task's input and output, and the only descriptors that the task gets,
-     3        the run file, locked; the lock is held for as long as this process lives,
-     4        the writing end of a pipe that the agent reads news of all its shims from,
-   a session of its own, every signal blocked and at its default, and each variable of the
-   task's environment under the prefix "T.", so that none has an effect on this process.
+     3        the run file, locked; the lock is held while this process lives,
+     4        the writing end of a pipe on which all shims report to the agent,
+   and starts the shim in a session of its own, with all signals blocked and at their defaults.
+   Each variable of the task's environment has the prefix "T.", so that it has no effect here.
 
-   The run file has four lines of 64 bytes, each written in place and at once (run_file.py
-   reads them): the agent's heading, then the lines that are written here:
+   The run file has four lines of 64 bytes, each written in place by one write (run_file.py
+   reads them). The agent writes the heading, the shim the others:
 
-       shim PID START           when this process began
+       shim PID START           the start time of this process
        task PID START           once the program runs, or
-       error STEP ERRNO         if it cannot be run: STEP is user, sandbox or exec
+       error STEP ERRNO         if it cannot run: STEP is user, sandbox or exec
        exit CODE | signal N     once nothing of the task is left
 
-   The second of them goes to the pipe too, after this process's pid. SIGTERM is passed on
-   to the task's process group; SIGUSR1 ends everything. Whatever descends from the task is
-   found at its end, for this process is a subreaper: it becomes the parent of what loses
-   its own. If this process is killed, the kernel kills the task's first process.
+   The second of them also goes to the pipe, after this process's pid. The shim passes SIGTERM to
+   the task's process group, and kills everything on SIGUSR1. It is a subreaper, so it becomes the
+   parent of orphans, and finds all that descends from the task at the end. If the shim is killed,
+   the kernel kills the task's first process.
 
-   Rule: a process is reaped here and nowhere else, so no signal can hit a stranger. */
+   Rule: only this process reaps its descendants, so no signal can hit an unrelated process. */
 
 #define _GNU_SOURCE
 #include <ctype.h>
@@ -45,10 +45,10 @@
 #define PROTOCOL "croupier-shim 1"
 #define PREFIX_LENGTH 2 /* of "T." */
 #define MAX_GROUPS 65536
-#define OOM_SCORE_ADJ 500 /* of the task: the kernel ends it before the agent */
-#define SWEEP_S 10 /* what cannot be killed within that is stuck in the kernel */
+#define OOM_SCORE_ADJ 500 /* of the task: the kernel kills it before the agent */
+#define SWEEP_S 10 /* a process that takes longer is stuck in the kernel */
 
-enum { RUN_FILE = 3, NEWS = 4, FIRST_UNKNOWN = 5 };
+enum { RUN_FILE = 3, PIPE = 4, FIRST_UNKNOWN = 5 };
 enum { LINE = 64, SHIM_LINE = 64, TASK_LINE = 128, END_LINE = 192 };
 
 extern char **environ;
@@ -58,9 +58,9 @@ static struct {
     gid_t gid;
     size_t count;
     gid_t groups[MAX_GROUPS];
-} account;
+} user;
 
-/* Written by the child, which shares this memory until it has turned into the program. */
+/* Written by the child, which shares this memory until its exec. */
 static const char *volatile failed_step;
 static volatile int failed_errno;
 
@@ -70,11 +70,11 @@ static void write_line(off_t at, const char *text) {
     }
 }
 
-static void tell(const char *text) {
-    char news[LINE * 2];
-    int length = snprintf(news, sizeof news, "%d %s", (int)getpid(), text);
-    /* An agent that is slow to read is waited for; one that is gone need not know. */
-    while (write(NEWS, news, (size_t)length) < 0 && errno == EINTR) {
+static void report(const char *text) {
+    char line[LINE * 2];
+    int length = snprintf(line, sizeof line, "%d %s", (int)getpid(), text);
+    /* Waits for an agent that is slow to read; fails if the agent has ended. */
+    while (write(PIPE, line, (size_t)length) < 0 && errno == EINTR) {
     }
 }
 
@@ -107,16 +107,16 @@ static void write_process(off_t at, const char *name, pid_t pid, char *text) {
     write_line(at, text);
 }
 
-/* Read UID:GID[:GROUP,GROUP...]; whether there is an account to become. */
-static int read_account(const char *text) {
+/* Reads UID:GID[:GROUP,GROUP...]; returns whether to become another user. */
+static int read_user(const char *text) {
     if (strcmp(text, "-") == 0) {
         return 0;
     }
     char *at;
-    account.uid = (uid_t)strtoul(text, &at, 10);
-    account.gid = (gid_t)strtoul(*at ? at + 1 : at, &at, 10);
-    while (*at && account.count < MAX_GROUPS) {
-        account.groups[account.count++] = (gid_t)strtoul(at + 1, &at, 10);
+    user.uid = (uid_t)strtoul(text, &at, 10);
+    user.gid = (gid_t)strtoul(*at ? at + 1 : at, &at, 10);
+    while (*at && user.count < MAX_GROUPS) {
+        user.groups[user.count++] = (gid_t)strtoul(at + 1, &at, 10);
     }
     return 1;
 }
@@ -147,7 +147,7 @@ static const char *search_path(void) {
     return "/bin:/usr/bin";
 }
 
-/* As execvpe, but what is no program is an error and not given to a shell. */
+/* As execvpe, but without a shell for files that are no programs. */
 static void execute(char **argv) {
     if (strchr(argv[0], '/') != NULL) {
         execve(argv[0], argv, environ);
@@ -170,7 +170,7 @@ static void execute(char **argv) {
     errno = first_errno != 0 ? first_errno : ENOENT;
 }
 
-/* In the child: have the kernel choose the task, and not the agent, when memory is short.
+/* In the child: makes the kernel kill the task before the agent when memory is short.
  * Any process may raise its score; only root may lower a score that root has set. */
 static void raise_oom_score(void) {
     char text[16] = "";
@@ -180,25 +180,25 @@ static void raise_oom_score(void) {
     }
     if (read(fd, text, sizeof text - 1) > 0 && atoi(text) < OOM_SCORE_ADJ) {
         int length = snprintf(text, sizeof text, "%d", OOM_SCORE_ADJ);
-        /* A kernel that refuses leaves things as they were. */
+        /* If the kernel refuses, the score stays. */
         (void)!pwrite(fd, text, (size_t)length, 0);
     }
     close(fd);
 }
 
-/* In the child: become the task. It must not touch this process's memory beyond `fail`. */
-static void become(pid_t shim, const char *directory, int other_account, char **argv) {
+/* In the child: becomes the task. It must not write to this process's memory but by `fail`. */
+static void become(pid_t shim, const char *directory, int other_user, char **argv) {
     sigset_t none;
     setsid();
     if (chdir(directory) != 0) {
         fail("sandbox");
     }
-    raise_oom_score(); /* before setuid, which takes the file away */
-    if (other_account && (setgroups(account.count, account.groups) != 0 ||
-                          setgid(account.gid) != 0 || setuid(account.uid) != 0)) {
+    raise_oom_score(); /* before setuid, which takes away the right */
+    if (other_user && (setgroups(user.count, user.groups) != 0 ||
+                          setgid(user.gid) != 0 || setuid(user.uid) != 0)) {
         fail("user");
     }
-    /* After setuid, which takes it away. */
+    /* After setuid, which resets it. */
     prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0);
     if (getppid() != shim) {
         _exit(1);
@@ -213,7 +213,7 @@ static int is_child(const char *pid) {
     return stat_field(pid, 4) == (unsigned long long)getpid();
 }
 
-/* The children, in `found`; how many there are at least. */
+/* Writes the children to `found`; returns how many. */
 static size_t find_children(pid_t *found, size_t size) {
     size_t count = 0;
     FILE *list = fopen("/proc/thread-self/children", "re");
@@ -239,8 +239,8 @@ static size_t find_children(pid_t *found, size_t size) {
     return count;
 }
 
-/* SIGKILL every child but `spared`, reap those that have ended; how many these were.
- * Who was reaped may have ended after the look: its own children are then ours, and unseen. */
+/* Kills every child but `spared` and reaps those that have ended; returns how many.
+ * A child may end after the scan. This process then gets its children, which the scan missed. */
 static int end_children(pid_t spared) {
     static pid_t found[1024];
     int ended = 0;
@@ -250,7 +250,7 @@ static int end_children(pid_t spared) {
             continue;
         }
         pid_t reaped = waitpid(found[i], NULL, WNOHANG);
-        /* What has become somebody else, as by sudo, is not ours to end. */
+        /* The shim may not kill a process of another user, as after sudo. */
         if (reaped == found[i] || (reaped == 0 && kill(found[i], SIGKILL) == 0)) {
             ended++;
         }
@@ -258,7 +258,7 @@ static int end_children(pid_t spared) {
     return ended;
 }
 
-/* The first process has ended, but is not reaped: end all that descends from it. */
+/* Kills all that descends from the task, whose first process has ended and is not reaped. */
 static void sweep(pid_t task) {
     sigset_t child;
     struct timespec now, pause = {0, 2 * 1000 * 1000};
@@ -273,7 +273,7 @@ static void sweep(pid_t task) {
     }
 }
 
-/* Wait until the first process has ended, and say how. It is not reaped; orphans are. */
+/* Waits for the end of the first process. Reaps orphans, but not it. */
 static void wait_for_end(pid_t task, siginfo_t *end) {
     sigset_t awaited;
     sigemptyset(&awaited);
@@ -300,8 +300,8 @@ static void wait_for_end(pid_t task, siginfo_t *end) {
 }
 
 static int is_agent_gone(void) {
-    struct pollfd news = {NEWS, 0, 0};
-    return poll(&news, 1, 0) != 0;
+    struct pollfd pipe = {PIPE, 0, 0};
+    return poll(&pipe, 1, 0) != 0;
 }
 
 int main(int argc, char **argv) {
@@ -315,18 +315,18 @@ int main(int argc, char **argv) {
     sigfillset(&all);
     sigprocmask(SIG_SETMASK, &all, NULL);
     fcntl(RUN_FILE, F_SETFD, FD_CLOEXEC);
-    fcntl(NEWS, F_SETFD, FD_CLOEXEC);
+    fcntl(PIPE, F_SETFD, FD_CLOEXEC);
     close_unknown();
     prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0);
     for (char **entry = environ; *entry != NULL; entry++) {
         *entry += PREFIX_LENGTH;
     }
     pid_t self = getpid();
-    int other_account = read_account(argv[2]);
+    int other_user = read_user(argv[2]);
     write_process(SHIM_LINE, "shim", self, text);
     pid_t task = vfork();
     if (task == 0) {
-        become(self, argv[1], other_account, argv + 3);
+        become(self, argv[1], other_user, argv + 3);
     }
     if (task < 0) {
         failed_errno = errno;
@@ -335,17 +335,17 @@ int main(int argc, char **argv) {
     if (failed_step != NULL) {
         snprintf(text, sizeof text, "error %s %d\n", failed_step, failed_errno);
         write_line(TASK_LINE, text);
-        tell(text);
+        report(text);
         return 0;
     }
     write_process(TASK_LINE, "task", task, text);
-    tell(text);
+    report(text);
     wait_for_end(task, &end);
     sweep(task);
     snprintf(text, sizeof text, end.si_code == CLD_EXITED ? "exit %d\n" : "signal %d\n",
              end.si_status);
     write_line(END_LINE, text);
-    /* An agent that lives makes the end durable by itself. */
+    /* A live agent makes the end durable itself. */
     if (is_agent_gone()) {
         fdatasync(RUN_FILE);
     }

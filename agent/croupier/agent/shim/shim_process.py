@@ -1,4 +1,4 @@
-"""A shim that the supervisor watches, and the signals that it is sent."""
+"""A shim that the supervisor watches, and the signals to it."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ from contextlib import suppress
 from dataclasses import dataclass
 from signal import SIGCONT, SIGUSR1, Signals, pidfd_send_signal
 
-# A shim gives itself 10 s to end everything; after this it is killed, and the rest swept up.
+# A shim takes up to 10 s to end everything. After this time it is killed itself.
 KILL_S = 15.0
 
 
 @dataclass(slots=True)
-class Watched:
-    """A shim, known by a descriptor that can be no other process's.
+class ShimProcess:
+    """A shim, known by a pidfd, which never names another process.
 
     Attributes:
-        program: for the words of a failure; empty if it was adopted.
-        is_child: whether it has to be reaped.
-        pid: of the task's process; 0 until it has started.
-        failed: whether it was reported that the process could not be started.
+        program: for error messages; empty if the shim was adopted.
+        is_child: whether the shim must be reaped.
+        pid: the pid of the task's process; 0 until it has started.
+        failed: whether the failure of the start was reported.
         kill_at: when the shim itself is killed, on the loop's clock; None: it need not end.
     """
 
@@ -32,22 +32,22 @@ class Watched:
     kill_at: float | None = None
 
     @property
-    def owes(self) -> bool:
-        """Whether it is to say something soon: how the start went, or that it has ended."""
+    def has_to_answer(self) -> bool:
+        """Whether the shim must soon report a start or an end."""
         return self.kill_at is not None or not (self.pid or self.failed)
 
     def is_overdue(self, now: float) -> bool:
-        """Whether it was told to end its task, and had the time that this may take."""
+        """Return whether the shim has failed to end its task in time."""
         return self.kill_at is not None and now >= self.kill_at
 
     def end(self, now: float) -> None:
-        """Have it end all that descends from its task."""
+        """Ask the shim to kill all that descends from its task."""
         if self.kill_at is None:
             self.kill_at = now + KILL_S
         self.send(SIGUSR1)
 
     def send(self, number: Signals) -> None:
-        """Send a signal, which it hears even if its task has stopped it; it may have ended."""
+        """Send a signal, and SIGCONT: the task may have stopped its shim. It may have ended."""
         with suppress(ProcessLookupError):
             pidfd_send_signal(self.pidfd, number)
             pidfd_send_signal(self.pidfd, SIGCONT)

@@ -1,7 +1,7 @@
-"""A shim is started: with the run file whose lock it holds, and what it is to speak over.
+"""Starts a shim with its descriptors: its locked run file, the pipe and the task's streams.
 
-`posix_spawn` does not fork for real, as `preexec_fn`, user or group would: with those,
-gRPC's threads crash the child before it gets to exec.
+`posix_spawn` does not run Python code in the child. `preexec_fn`, user or group of `subprocess`
+would, and gRPC's threads then crash the child before its exec.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from croupier.agent.shim import run_file
 from croupier.agent.shim.build import Shim
 from croupier.agent.shim.orphan_sweep import PREFIX, VARIABLE
 
-# The shim's descriptors are 0 to 4; none that it is given may be overwritten by another.
+# The shim's descriptors are 0 to 4. Descriptors from 10 on are not overwritten by the dup2 calls.
 _LEAST_FD = 10
 _ALL_SIGNALS = signal.valid_signals()
 _TO_DEFAULT = _ALL_SIGNALS - {SIGKILL, SIGSTOP}
@@ -27,12 +27,12 @@ _TO_DEFAULT = _ALL_SIGNALS - {SIGKILL, SIGSTOP}
 
 @dataclass(frozen=True, slots=True)
 class Channels:
-    """Descriptors that a shim is given: all but `news` are for its task."""
+    """Descriptors for a shim: its task's streams, and the pipe for reports to the agent."""
 
     stdin: int
     stdout: int
     stderr: int
-    news: int
+    pipe: int
 
 
 def start_shim(
@@ -42,22 +42,22 @@ def start_shim(
     environment: Mapping[str, str],
     channels: Channels,
 ) -> tuple[int, int]:
-    """Start a shim on a new run file; its pid, and a pidfd of it.
+    """Start a shim on a new run file; return its pid and a pidfd.
 
     Args:
         shim: the program.
-        path: of the run file.
-        words: the sandbox, the account or "-", and what the task is to be.
-        environment: the task's.
-        channels: what both speak over.
+        path: the path of the run file.
+        words: the sandbox, the user or "-", and the task's arguments.
+        environment: the task's variables.
+        channels: the descriptors of both.
 
     Raises:
-        OSError: if there is no room for the run file or for a process; no file is left then.
-        ValueError: if a word or variable cannot be given to any process.
+        OSError: if the run file or the process cannot be created; no file is left then.
+        ValueError: if no process can be given one of the arguments or variables.
     """
     created = run_file.create(path)
     try:
-        fd = high(created)
+        fd = move_up(created)
     except OSError:
         unlink_beneath(path)
         raise
@@ -74,7 +74,7 @@ def start_shim(
                 (os.POSIX_SPAWN_DUP2, channels.stdout, 1),
                 (os.POSIX_SPAWN_DUP2, channels.stderr, 2),
                 (os.POSIX_SPAWN_DUP2, fd, 3),
-                (os.POSIX_SPAWN_DUP2, channels.news, 4),
+                (os.POSIX_SPAWN_DUP2, channels.pipe, 4),
             ],
             setsid=True,
             setsigmask=_ALL_SIGNALS,
@@ -88,15 +88,15 @@ def start_shim(
     try:
         return pid, os.pidfd_open(pid)
     except OSError:
-        # It has no task yet that could outlive it, or the kernel ends that with it.
+        # It has no task yet, or the kernel kills the task with it.
         os.kill(pid, SIGKILL)
         os.waitpid(pid, 0)
         unlink_beneath(path)
         raise
 
 
-def high(fd: int) -> int:
-    """The same file under a number that the shim has no use for; `fd` may be closed."""
+def move_up(fd: int) -> int:
+    """Return a descriptor above those of a shim for the file of `fd`, which may be closed."""
     if fd >= _LEAST_FD:
         return fd
     try:
