@@ -207,7 +207,7 @@ class Books:
     def is_kept(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
         """Whether the agent is kept for somebody else for the time being."""
         return any(
-            leaf.reservations.is_kept(place[2], self.now)
+            leaf.reservations.has(place[2], self.now)
             and (leaf.framework_id, leaf.role) != place[:2]
             for leaf in self.tree.leaves.values()
         )

@@ -12,8 +12,8 @@ from collections.abc import Callable
 import pytest
 
 from croupier.master.allocator import policies
-from croupier.master.allocator.agent_allocation import Visit
 from croupier.master.allocator.agent_pool import AgentPool
+from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
@@ -67,7 +67,7 @@ def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -
         (AgentPool, "recheck_scarce", is_settled_at_once),
         (AgentPool, "mark_all_dirty", lambda _pool, _leaf=None: None),
         (Filters, "add", forgets),
-        (Visit, "_unmet", lambda _visit, _want: None),
+        (Eligibility, "_unmet", lambda _visit, _want: None),
     ],
 )
 def test_what_is_broken_is_found(

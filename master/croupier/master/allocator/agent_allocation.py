@@ -1,26 +1,26 @@
-"""A visit: deal what is free on one agent to the neediest who can use it.
+"""Allocation of one agent: what is free goes to the neediest frameworks that can use it.
 
 One unit at a time goes to the framework that the policy puts first among those that can use
-the agent, until nobody can: Algorithm 1 of the DRF paper (Ghodsi et al., NSDI 2011), machine
-by machine as in its Theorem 7. A unit is a declared shape, or as many of it as an offer must
-have at least; a framework that declares none takes the whole remainder. Units of one
-framework on one agent are dealt as one grant.
+the agent, until none can: Algorithm 1 of the DRF paper (Ghodsi et al., NSDI 2011), machine by
+machine as in its Theorem 7. A unit is a declared shape, or as many of it as an offer must have
+at least; a framework without declared demand takes the whole remainder. Units of one framework
+on one agent are dealt as one grant.
 
-A framework whose unit does not fit now is skipped, so nothing lies idle for want of a
-large gap. Skipping alone would starve large units: under churn small tasks refill every
-gap first. So when the next in line could use the very resource that the skipped one lacks,
-and is ahead of it by more than its unit, or the skipped one is below a guarantee, the agent is kept
-for the skipped one: for a bounded time, and more than one agent only for who is behind by more
-than one unit.
+A framework whose unit does not fit now is skipped, so that nothing lies idle until a large gap
+opens. Skipping alone would starve large units: under churn small tasks refill every gap first.
+So an agent is reserved for a skipped framework for a bounded time, if the next framework in
+order would take the resource that the skipped one lacks, and the skipped one is behind by more
+than its unit or below a guarantee. A framework reserves more than one agent only if it is behind
+by more than one unit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 
-from croupier.master.allocator import refusals
 from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
-from croupier.master.allocator.eligibility import Choice, Dealt, Look
+from croupier.master.allocator.eligibility import Dealt, Eligibility, Fit
 from croupier.master.allocator.grant import Grant
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.node import Leaf
@@ -31,122 +31,138 @@ from croupier.model.resources import NOTHING
 
 # A visit ends after so much work, about 10 ms of it, and the agent comes up again: units may
 # be as small as a thousandth of a large agent. A deal is 1, and more where there are many
-# ranges to carve from or many frameworks that room may be kept for.
+# ranges to carve from or many frameworks that room may be reserved for.
 WORK_IN_A_VISIT = 500
-# Leaves passed over, that cannot use the agent as was found before, which are as much.
+# So many leaves that were passed over without a check are as much work as a deal.
 PASSED_OVER_PER_WORK = 200
-# Causes for which an agent is left alone, if nobody is skipped.
+# Causes for which an agent is left alone when no framework may be skipped.
 _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 
-class Visit(Look):
-    """Dealing one agent, within a pass.
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One slice of a pass over dirty agents: what all its visits share."""
+
+    tree: Tree
+    agents: AgentPool
+    waiters: LimitWaiters
+    rules: Rules
+    number: int
+    now: float
+
+
+class AgentAllocation:
+    """A visit to one agent, within a pass.
 
     Attributes:
-        looks: how many frameworks were looked at.
+        checks: how many frameworks were checked.
     """
 
-    def __init__(
-        self,
-        agent: PooledAgent,
-        tree: Tree,
-        pool: AgentPool,
-        waiters: LimitWaiters,
-        rules: Rules,
-        pass_number: int,
-        now: float,
-    ) -> None:
-        """Look at `agent` at time `now`."""
-        super().__init__(agent, tree, pool, rules, now)
-        self._pass = pass_number
-        self._waiters = waiters
-        # Once a framework cannot use the agent it cannot for the rest of the visit:
-        # what is left only shrinks.
+    def __init__(self, agent: PooledAgent, this_pass: Pass) -> None:
+        """Visit `agent`."""
+        self._agent, self._pass, self._tree = agent, this_pass, this_pass.tree
+        self._eligibility = Eligibility(
+            agent, this_pass.tree, this_pass.rules, len(this_pass.agents.agents), this_pass.now
+        )
+        # A framework that cannot use the agent cannot for the rest of the visit: what is left
+        # only shrinks.
         self._out: set[Leaf] = set()
-        # What each that was found eligible would be dealt: of several the tree chooses one.
-        self._choices: dict[Leaf, Choice] = {}
+        # The fit of each framework that was found eligible: of several the tree chooses one.
+        self._fits: dict[Leaf, Fit] = {}
         self._passed_over = 0
         self._is_closed = False
-        self.looks = 0
+        self.checks = 0
+
+    @property
+    def work(self) -> int:
+        """How much was done; see `WORK_IN_A_VISIT`."""
+        return self._eligibility.work
 
     def run(self, leaves: Iterable[Leaf] | None = None) -> list[Grant]:
-        """Deal until nobody can use what is left, or there were very many deals.
+        """Deal until no framework can use what is left, or there were very many deals.
 
-        In the latter case the agent is unsettled again. With `leaves` nothing is dealt unless
-        one of those can use the agent: the others could not before.
+        In the latter case the agent is dirty again. With `leaves` nothing is dealt unless one of
+        those can use the agent: the others could not before.
         """
+        eligibility, agent = self._eligibility, self._agent
         if leaves is not None and not self._is_of_use_to(leaves):
-            self._note()
+            self._follow_up()
             return []
-        agent = self._agent
         agent.is_waited_for = False
         again = self._deal_all(set())
-        if not self._dealt and not again and not agent.is_dealt:
-            # Everybody who can use the agent was asked: whoever was to wait for that is next.
+        if not eligibility.dealt and not again and not agent.is_dealt:
+            # Every framework that can use the agent was offered it: a new round begins.
             agent.filters.round += 1
-            if self._waits_for_round:
-                self._waits_for_round = False
+            if eligibility.waits_for_round:
+                eligibility.waits_for_round = False
                 again = self._deal_all(set())
-        grants = [self._grant(leaf, dealt) for leaf, dealt in self._dealt.items()]
-        self._note()
+        grants = [self._grant(leaf, dealt) for leaf, dealt in eligibility.dealt.items()]
+        self._follow_up()
         agent.is_dealt = agent.is_dealt or bool(grants)
-        agent.is_waited_for = self._waits_for_round
-        if again or (self._is_kept and grants):
-            self._pool.mark_dirty(agent)
+        agent.is_waited_for = eligibility.waits_for_round
+        if again or (eligibility.is_contended and grants):
+            self._pass.agents.mark_dirty(agent)
         return grants
 
     def _is_of_use_to(self, leaves: Iterable[Leaf]) -> bool:
-        could = [leaf for leaf in leaves if leaf.is_listed and self._refused(leaf) is None]
-        self._starved.clear()
-        return bool(could) or self._waits_for_round
+        could = [leaf for leaf in leaves if leaf.is_listed and isinstance(self._check(leaf), Fit)]
+        self._eligibility.starved.clear()
+        return bool(could) or self._eligibility.waits_for_round
 
-    def _note(self) -> None:
-        """Have those wait whom limits left nothing or too little, or who are not for this agent."""
-        if self._is_withheld:
-            self._pool.withhold(self._agent)
-        for leaf, is_cut in self._barred.items():
-            if not self._waiters.park(leaf, is_cut=is_cut):
-                # What it was dealt takes the place of offers that it wanted no more.
-                self._pool.mark_all_dirty(leaf)
+    def _follow_up(self) -> None:
+        """Set the next wake-up, withhold scarce resources, and park leaves blocked by limits."""
+        eligibility, agents = self._eligibility, self._pass.agents
+        if eligibility.wake_at is not None:
+            agents.wake_at(self._agent.agent_id, eligibility.wake_at)
+        if eligibility.is_withheld:
+            agents.withhold(self._agent)
+        for leaf, is_cut in eligibility.blocked.items():
+            if not self._pass.waiters.park(leaf, is_cut=is_cut):
+                # What it was dealt takes the place of offers beyond its demand.
+                agents.mark_all_dirty(leaf)
             if not leaf.is_listed:
-                self._pool.release_reservations(leaf)
+                agents.release_reservations(leaf)
 
     def _deal_all(self, out: set[Leaf]) -> bool:
-        """Deal to all but `out`; whether there was so much work that the agent must come again."""
+        """Deal to all but `out`; return whether the agent must be visited again for the rest."""
+        eligibility = self._eligibility
         while True:
             self._out = set(out)
-            self._starved.clear()
+            eligibility.starved.clear()
             if self._deal_units():
                 return True
             if not self._agent.filters:
                 return False
-            refused = [leaf for leaf in self._dealt if self._was_refused(leaf)]
+            # A framework may be dealt in the end no more than it refused: it was eligible for
+            # more, but other frameworks were dealt to as well.
+            refused = [
+                leaf
+                for leaf, dealt in eligibility.dealt.items()
+                if eligibility.refused(leaf, dealt.resources) is not None
+            ]
             if not refused:
                 return False
             for leaf in refused:
                 self._take_back(leaf)
             out |= set(refused)
 
-    def _was_refused(self, leaf: Leaf) -> bool:
-        """Whether what the leaf is dealt in the end comes to no more than it refused.
-
-        There was more when it was found eligible, but others were dealt to as well.
-        """
-        return self._refuse_filtered(leaf, self._dealt[leaf].resources) is not None
-
     def _take_back(self, leaf: Leaf) -> None:
-        dealt = self._dealt.pop(leaf)
-        self._left = self._left + dealt.resources
-        for want, units in dealt.units.items():
-            want.outstanding -= units
+        dealt = self._eligibility.dealt.pop(leaf)
+        self._eligibility.left = self._eligibility.left + dealt.resources
+        for pending, units in dealt.units.items():
+            pending.outstanding -= units
         self._tree.withdraw(leaf, dealt.resources.scalars)
         self._tree.count_slots(leaf, -sum(dealt.units.values()) if dealt.units else -1)
 
     def _deal_units(self) -> bool:
-        one_by_one = self._rules.order == "spread"
-        neediest, is_eligible = self._tree.neediest, self._is_eligible
-        while self._left:
-            if self.work >= WORK_IN_A_VISIT or (one_by_one and self._dealt):
+        one_by_one = self._pass.rules.order == "spread"
+        eligibility, neediest, is_eligible = (
+            self._eligibility,
+            self._tree.neediest,
+            self._is_eligible,
+        )
+        while eligibility.left:
+            if eligibility.work >= WORK_IN_A_VISIT or (one_by_one and eligibility.dealt):
                 return True
             leaf = neediest(is_eligible)
             if leaf is None:
@@ -158,76 +174,77 @@ class Visit(Look):
         if leaf in self._out or self._is_closed:
             self._passed_over += 1
             return False
-        cause = self._refused(leaf)
-        if cause is None:
-            self._choices[leaf] = self._choice
+        found = self._check(leaf)
+        if isinstance(found, Fit):
+            self._fits[leaf] = found
             return True
         self._out.add(leaf)
-        if not self._rules.skips and cause in _IN_THE_WAY:
+        if not self._pass.rules.skips and found in _IN_THE_WAY:
             self._is_closed = True
         return False
 
-    def _refused(self, leaf: Leaf) -> Cause | None:
-        """Why the leaf is not dealt to, noted with it; None if it may be."""
-        self.looks += 1
-        refusal = self.refusal(leaf)
-        if refusal is None:
-            owner = self._kept_for(leaf) if self._starved else None
-            if owner is None:
-                return None
-            refusal = (Cause.KEPT, refusals.KeptFor.now(owner))
-            self._is_kept = True
-        leaf.reasons.note(refusal[0], self._pass, self._agent.agent_id, refusal[1])
-        return refusal[0]
+    def _check(self, leaf: Leaf) -> Fit | Cause:
+        """Return the leaf's fit; or the cause of its rejection, noted with the leaf."""
+        self.checks += 1
+        found = self._eligibility.check(leaf)
+        if isinstance(found, Fit):
+            return found
+        leaf.reasons.note(found.cause, self._pass.number, self._agent.agent_id, found.detail)
+        return found.cause
 
     def _deal(self, leaf: Leaf) -> None:
-        want, units, room = self._choices[leaf]
-        resources = room if want is None else want.demand.unit.carve(self._left, units)
-        before = self._taker
-        needs = self._tree.has_guarantees and leaf.is_needy
-        self._taker = (leaf, needs, dict(leaf.held))
-        if before is None or before[0] is not leaf:
-            self._tree.takers.append(self._taker)
-        dealt = self._dealt.get(leaf)
-        # What comes to a whole remainder is one slot, however often it is added to.
-        slots = units if want is not None or dealt is None else 0
+        eligibility = self._eligibility
+        pending, units, room = self._fits[leaf]
+        left, dealt = eligibility.left, eligibility.dealt.get(leaf)
+        resources = room if pending is None else pending.demand.unit.carve(left, units)
+        self._note_taker(leaf)
+        # A whole remainder is one slot, however often it is added to.
+        slots = units if pending is not None or dealt is None else 0
         number = self._tree.deal(leaf, resources.scalars, slots)
         if dealt is None:
-            dealt = self._dealt[leaf] = Dealt()
+            dealt = eligibility.dealt[leaf] = Dealt()
         dealt.numbers.append(number)
         dealt.resources = dealt.resources + resources
-        if want is not None:
-            dealt.least.setdefault(want, want.least)
-            want.outstanding += units
-            dealt.units[want] = dealt.units.get(want, 0) + units
-        pieces = sum(map(len, self._left.ranges.values()))
-        self.work += 1 + (pieces + len(self._starved)) // 20
-        self.work += self._passed_over // PASSED_OVER_PER_WORK
+        if pending is not None:
+            dealt.least.setdefault(pending, pending.least)
+            pending.outstanding += units
+            dealt.units[pending] = dealt.units.get(pending, 0) + units
+        pieces = sum(map(len, left.ranges.values()))
+        eligibility.work += 1 + (pieces + len(eligibility.starved)) // 20
+        eligibility.work += self._passed_over // PASSED_OVER_PER_WORK
         self._passed_over %= PASSED_OVER_PER_WORK
-        self._left = NOTHING if resources is self._left else self._left - resources
+        eligibility.left = NOTHING if resources is left else left - resources
+
+    def _note_taker(self, leaf: Leaf) -> None:
+        before = self._eligibility.last_taker
+        needs = self._tree.has_guarantees and leaf.is_needy
+        taker = self._eligibility.last_taker = (leaf, needs, dict(leaf.held))
+        if before is None or before[0] is not leaf:
+            self._tree.takers.append(taker)
 
     def _grant(self, leaf: Leaf, dealt: Dealt) -> Grant:
-        self._pool.set_free(self._agent, self._left)
-        mark = self._agent.earmark
+        agent, agents = self._agent, self._pass.agents
+        agents.set_free(agent, self._eligibility.left)
+        mark = agent.earmark
         if mark is not None and mark.leaf is leaf:
-            self._pool.earmark(self._agent, mark.without(dealt.resources))
-            self._is_kept = True
+            agents.earmark(agent, mark.without(dealt.resources))
+            self._eligibility.is_contended = True
         leaf.reasons.clear()
         self._tree.relist(leaf)
-        if dealt.least and any(0 < want.least < before for want, before in dealt.least.items()):
-            # What is left of it is less than an offer must have: smaller rooms will do.
-            self._pool.mark_all_dirty(leaf)
+        if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
+            # The rest of its demand is less than an offer must have: smaller rooms will do.
+            agents.mark_all_dirty(leaf)
         if leaf.limited:
-            self._waiters.update_surplus(leaf)
-            # Who asked for what is scarce may be at the limit now.
-            self._pool.mark_withheld_dirty()
-        leaf.reservations.let_go(self._agent.agent_id)
-        self._pool.release_reservations(leaf)
+            self._pass.waiters.update_surplus(leaf)
+            # A framework that demands scarce resources may be at its limit now.
+            agents.mark_withheld_dirty()
+        leaf.reservations.discard(agent.agent_id)
+        agents.release_reservations(leaf)
         return Grant(
             leaf.framework_id,
             leaf.role,
-            self._agent.agent_id,
+            agent.agent_id,
             dealt.resources,
-            tuple([(want.demand.unit, number) for want, number in dealt.units.items()]),
+            tuple([(pending.demand.unit, number) for pending, number in dealt.units.items()]),
             tuple(dealt.numbers),
         )

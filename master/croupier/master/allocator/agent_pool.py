@@ -250,7 +250,7 @@ class AgentPool:
 
     def forget_earmarks(self, leaf: Leaf) -> None:
         """Give up the room that was kept for a framework. O(earmarks)."""
-        for agent in self._earmarked_for(leaf):
+        for agent, _ in self.earmarks_of(leaf):
             self.earmark(agent, None)
             self.mark_dirty(agent)
 
@@ -264,7 +264,7 @@ class AgentPool:
             self.mark_dirty(self.agents[agent_id])
         if not leaf.is_listed:
             leaf.reservations.clear()
-            for agent in self._earmarked_for(leaf):
+            for agent, _ in self.earmarks_of(leaf):
                 self.mark_dirty(agent)
         self.recheck_scarce(leaf)
 
@@ -286,6 +286,12 @@ class AgentPool:
         for agent in saved.values():
             self.mark_dirty(agent)
 
-    def _earmarked_for(self, leaf: Leaf) -> list[PooledAgent]:
-        found = self.earmarked.values()
-        return [each for each in found if each.earmark is not None and each.earmark.leaf is leaf]
+    def earmarks(self) -> list[tuple[PooledAgent, Earmark]]:
+        """Return every earmark, with its agent."""
+        return [
+            (agent, agent.earmark) for agent in self.earmarked.values() if agent.earmark is not None
+        ]
+
+    def earmarks_of(self, leaf: Leaf) -> list[tuple[PooledAgent, Earmark]]:
+        """Return the earmarks for one framework. O(earmarks)."""
+        return [(agent, mark) for agent, mark in self.earmarks() if mark.leaf is leaf]

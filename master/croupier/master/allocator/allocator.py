@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.absent_agents import AbsentAgents
-from croupier.master.allocator.agent_allocation import Visit
+from croupier.master.allocator.agent_allocation import AgentAllocation, Pass
 from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
 from croupier.master.allocator.charges import Charges
 from croupier.master.allocator.grant import Grant, Units, merged
@@ -275,17 +275,16 @@ class Allocator:
                 return []
             self.passes += 1
         self._tree.refresh()
+        this_pass = Pass(self._tree, self._agents, self._waiters, self._rules, self.passes, now)
         grants: list[Grant] = []
         while budget > 0:
             found = self._agents.take_dirty()
             if found is None:
                 break
             agent, leaves = found
-            visit = Visit(
-                agent, self._tree, self._agents, self._waiters, self._rules, self.passes, now
-            )
+            visit = AgentAllocation(agent, this_pass)
             grants += visit.run(leaves)
-            budget -= visit.looks + visit.work + 1
+            budget -= visit.checks + visit.work + 1
         self._in_pass = self.has_dirty_agents
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 

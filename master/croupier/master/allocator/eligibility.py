@@ -1,16 +1,16 @@
-"""A look at one agent: what a framework could be dealt of it now, or why nothing.
+"""Eligibility: what one framework could be dealt of one agent now, or why nothing.
 
-Nothing is dealt here. What is asked again and again in a visit is remembered: constraints per
-shape, who asks for what is scarce.
+Nothing is dealt here. Answers that a visit needs again are kept: constraints for each shape,
+and which scarce resources other frameworks demand.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
-from croupier.master.allocator import limits, refusals
-from croupier.master.allocator.agent_pool import AgentPool, PooledAgent
+from croupier.master.allocator import limits, rejections
+from croupier.master.allocator.agent_pool import PooledAgent
 from croupier.master.allocator.comparison import taken_by
 from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
@@ -23,18 +23,35 @@ from croupier.model.resources import NOTHING, Resources
 # Steps of matching patterns that are as much work as a deal.
 STEPS_PER_WORK = 5_000
 
-Refusal = tuple[Cause, object]
-# A want, None for the whole remainder; how many units of it; and of what room.
-Choice = tuple[PendingDemand | None, int, Resources]
+
+class Fit(NamedTuple):
+    """What a framework could be dealt.
+
+    Attributes:
+        pending: the demand; None for the whole remainder.
+        units: how many units of it.
+        room: the resources to take them from.
+    """
+
+    pending: PendingDemand | None
+    units: int
+    room: Resources
+
+
+class Rejection(NamedTuple):
+    """Why a framework could be dealt nothing; `detail` is put into words by `str`."""
+
+    cause: Cause
+    detail: object
 
 
 @dataclass(slots=True)
 class Dealt:
-    """What one framework is dealt in this visit.
+    """What one framework is dealt in a visit.
 
     Attributes:
-        numbers: of the deals.
-        least: the fewest units that an offer was to have before.
+        numbers: the numbers of the deals.
+        least: the fewest units of each demand that an offer had to have before.
     """
 
     resources: Resources = NOTHING
@@ -43,266 +60,285 @@ class Dealt:
     least: dict[PendingDemand, int] = field(default_factory=dict)
 
 
-class Look:
-    """One agent, as it stands within a visit.
+class Eligibility:
+    """Checks frameworks against what is left of one agent.
 
     Attributes:
-        work: how much was done; see `visit.WORK_IN_A_VISIT`.
+        left: what is left; whoever deals reduces it.
+        dealt: what each framework was dealt of the agent.
+        last_taker: the framework that was dealt to last; None if none was yet.
+        starved: frameworks whose unit does not fit now, but would if the agent were empty.
+        blocked: leaves blocked by a limit; True if some headroom is left, but less than the
+            minimum offer.
+        is_contended: whether a framework was rejected in favour of one that may be dealt to yet.
+        is_withheld: whether a framework was rejected for scarce resources of the agent.
+        waits_for_round: whether a framework refused the agent until the round is over.
+        wake_at: when a filter, an earmark or a reservation ends next; None if none was met.
+        work: how much was done; see `agent_allocation.WORK_IN_A_VISIT`.
     """
 
+    __slots__ = (
+        "_agent",
+        "_agent_count",
+        "_demanded",
+        "_now",
+        "_rules",
+        "_tree",
+        "blocked",
+        "dealt",
+        "is_contended",
+        "is_withheld",
+        "last_taker",
+        "left",
+        "starved",
+        "waits_for_round",
+        "wake_at",
+        "work",
+    )
+
     def __init__(
-        self, agent: PooledAgent, tree: Tree, pool: AgentPool, rules: Rules, now: float
+        self, agent: PooledAgent, tree: Tree, rules: Rules, agent_count: int, now: float
     ) -> None:
-        """Look at `agent` at time `now`."""
-        self._agent, self._tree, self._pool = agent, tree, pool
-        self._rules, self._now = rules, now
-        self._left = agent.free
-        self._starved: list[tuple[Leaf, Resources]] = []
-        # Whom limits left nothing, or with True less than is worth an offer.
-        self._barred: dict[Leaf, bool] = {}
-        self._dealt: dict[Leaf, Dealt] = {}
-        # What the framework that was looked at last would be dealt.
-        self._choice: Choice = (None, 0, NOTHING)
-        # Who was dealt to last, whether it was below a guarantee, and what it held.
-        self._taker: Taker | None = None
-        self._asked_for: dict[str, bool] = {}
-        self._waits_for_round = False
-        # Whether anybody was refused for the sake of another who may be dealt to yet, and
-        # whether for what is scarce.
-        self._is_kept = False
-        self._is_withheld = False
+        """Check against all that is free on `agent`, one of `agent_count`."""
+        self._agent, self._tree, self._rules = agent, tree, rules
+        self._agent_count, self._now = agent_count, now
+        self._demanded: dict[str, bool] = {}
+        self.left = agent.free
+        self.dealt: dict[Leaf, Dealt] = {}
+        self.last_taker: Taker | None = None
+        self.starved: list[tuple[Leaf, Resources]] = []
+        self.blocked: dict[Leaf, bool] = {}
+        self.is_contended = False
+        self.is_withheld = False
+        self.waits_for_round = False
+        self.wake_at: float | None = None
         self.work = 0
 
-    def refusal(self, leaf: Leaf) -> Refusal | None:
-        """Why `leaf` cannot use what is left of the agent; None if it can."""
+    def check(self, leaf: Leaf) -> Fit | Rejection:
+        """Return what `leaf` could be dealt of what is left, or why nothing."""
         if leaf.pending is None:
-            return self._refuse_whole(leaf)
-        refusal: Refusal | None = None
-        for want in leaf.pending:
-            why = self._refuse(leaf, want)
-            if why is None:
-                return None
-            if refusal is None or refusal[0] is Cause.NO_DEMAND:
-                refusal = why
-        assert refusal is not None
-        return refusal
+            found = self._check_remainder(leaf)
+        else:
+            found = self._check_demand(leaf, leaf.pending)
+        if self.starved and isinstance(found, Fit):
+            owner = self._reserved_for(leaf, found)
+            if owner is not None:
+                self.is_contended = True
+                return Rejection(Cause.KEPT, rejections.Reserved.now(owner))
+        return found
 
-    def keeper(self, taker: Leaf, holders: Iterable[Leaf]) -> Leaf | None:
-        """For which of `holders`, for whom the agent is kept, `taker` is not dealt it."""
-        for holder in holders:
-            self.refusal(holder)
-        if self.refusal(taker) is not None:
+    def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
+        """Return the rejection by a filter of the leaf; None if it did not refuse `candidate`."""
+        until = self._agent.filters.until(leaf, candidate, self._now)
+        if until is None:
             return None
-        return self._kept_for(taker)
+        if until > self._now:
+            self._wake_by(until)
+        else:
+            self.waits_for_round = True
+        return Rejection(Cause.FILTERED, rejections.Filtered(until - self._now))
 
-    def _refuse_whole(self, leaf: Leaf) -> Refusal | None:
-        """Why a framework that declared nothing is not offered all that is left."""
-        # An offer of more ranges than a message may have could not be read.
+    def _check_demand(self, leaf: Leaf, pending: list[PendingDemand]) -> Fit | Rejection:
+        """Return the first demand that fits, or the first rejection that says more than none."""
+        first: Rejection | None = None
+        for each in pending:
+            found = self._check_shape(leaf, each)
+            if isinstance(found, Fit):
+                return found
+            if first is None or first.cause is Cause.NO_DEMAND:
+                first = found
+        assert first is not None
+        return first
+
+    def _check_remainder(self, leaf: Leaf) -> Fit | Rejection:
+        """Check a framework that declared no demand: it is offered all that is left."""
+        # A message has a bound on ranges; an offer of more could not be read.
         room = self._room_for(leaf).within_bounds()
         if leaf.limited:
-            spent = limits.exhausted(leaf)
-            if spent is not None:
-                self._barred[leaf] = False
-                return Cause.LIMIT, refusals.AtLimit.of(*spent)
+            bound = limits.exhausted(leaf)
+            if bound is not None:
+                self.blocked[leaf] = False
+                return Rejection(Cause.LIMIT, rejections.AtLimit.of(*bound))
             whole, room = room, limits.trimmed(room, limits.headroom(leaf))
             if room is not whole:
-                self._barred[leaf] = True
+                self.blocked[leaf] = True
         if not self._rules.useful.holds(room):
-            return self._misfit(leaf, refusals.TooSmall(room), Cause.NOT_USEFUL)
+            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, rejections.TooSmall(room)))
         if self._agent.filters:
-            refusal = self._refuse_filtered(leaf, room)
-            if refusal is not None:
-                return refusal
-        kept = self._scarce_for_others(NOTHING)
-        if kept:
-            self._is_withheld = self._is_kept = True
-            return Cause.SCARCE, refusals.ScarceHere(kept)
-        self._choice = (None, 1, room)
-        return None
+            refused = self.refused(leaf, room)
+            if refused is not None:
+                return refused
+        return self._scarce_for_others(NOTHING) or Fit(None, 1, room)
 
-    def _refuse(self, leaf: Leaf, want: PendingDemand) -> Refusal | None:
-        """Why no unit of this shape is dealt."""
-        if not want.left:
-            return Cause.NO_DEMAND, "all units are offered"
-        unmet = self._unmet(want)
+    def _check_shape(self, leaf: Leaf, pending: PendingDemand) -> Fit | Rejection:
+        if not pending.left:
+            return Rejection(Cause.NO_DEMAND, "all units are offered")
+        unmet = self._unmet(pending)
         if unmet is not None:
-            return Cause.CONSTRAINT, unmet
-        demand, unit = want.demand, want.demand.unit
-        dealt = self._dealt.get(leaf)
-        has = dealt.units.get(want, 0) if dealt is not None else 0
-        most = MANY if demand.max_per_offer is None else demand.max_per_offer - has
-        if most <= 0:
-            assert demand.max_per_offer is not None
-            return Cause.OFFER_FULL, refusals.FullOffer(demand.max_per_offer)
-        least = 1 if has else want.least
+            return Rejection(Cause.CONSTRAINT, unmet)
+        demand, unit = pending.demand, pending.demand.unit
+        dealt = self.dealt.get(leaf)
+        has = dealt.units.get(pending, 0) if dealt is not None else 0
+        most = MANY
+        if demand.max_per_offer is not None:
+            most = demand.max_per_offer - has
+            if most <= 0:
+                return Rejection(Cause.OFFER_FULL, rejections.FullOffer(demand.max_per_offer))
+        least = 1 if has else pending.least
         room = self._room_for(leaf)
-        units = unit.units_within(room, min(want.left, most))
+        units = unit.units_within(room, min(pending.left, most))
         if units < least:
-            return self._does_not_fit(leaf, want, units, least, room)
+            return self._does_not_fit(leaf, pending, units, least, room)
         if leaf.limited:
             whole, units = units, limits.units_within(unit.scalars, limits.headroom(leaf), units)
             if units < least:
-                self._barred.setdefault(leaf, False)
+                self.blocked.setdefault(leaf, False)
                 needed = {name: milli * least for name, milli in unit.scalars.items()}
                 bound = limits.binding(leaf, needed)
                 assert bound is not None
-                return Cause.LIMIT, refusals.AtLimit.of(*bound)
+                return Rejection(Cause.LIMIT, rejections.AtLimit.of(*bound))
             if units < whole and self._agent.filters:
-                self._barred[leaf] = True
+                self.blocked[leaf] = True
         if dealt is None and self._agent.filters:
-            # Who is dealt unit by unit must not have refused one.
+            # A framework that is dealt unit by unit must not have refused one unit.
             tried = least if self._rules.order == "spread" else units
-            refusal = self._refuse_filtered(leaf, unit.carve(room, tried))
-            if refusal is not None:
-                return refusal
-        kept = self._scarce_for_others(unit)
-        if kept:
-            self._is_withheld = self._is_kept = True
-            return Cause.SCARCE, refusals.ScarceHere(kept)
-        self._choice = (want, least, room)
-        return None
+            refused = self.refused(leaf, unit.carve(room, tried))
+            if refused is not None:
+                return refused
+        return self._scarce_for_others(unit) or Fit(pending, least, room)
 
-    def _unmet(self, want: PendingDemand) -> refusals.Unmet | None:
-        """The first constraint of the shape that the agent does not pass."""
-        constraints = want.demand.constraints
+    def _unmet(self, pending: PendingDemand) -> rejections.Unmet | None:
+        """Return the first constraint of the shape that the agent does not pass."""
+        constraints, agent_id = pending.demand.constraints, self._agent.agent_id
         if not constraints:
             return None
-        if self._agent.agent_id in want.unmet:
-            unmet = want.unmet[self._agent.agent_id]
-        else:
+        if agent_id not in pending.unmet:
             facts = self._agent.facts
-            unmet = next((each for each in constraints if not each.holds(facts)), None)
-            want.unmet[self._agent.agent_id] = unmet
-            steps = sum(each.steps(facts) for each in constraints)
-            self.work += steps // STEPS_PER_WORK
-        return None if unmet is None else refusals.Unmet(unmet)
+            found = next((each for each in constraints if not each.holds(facts)), None)
+            pending.unmet[agent_id] = found
+            self.work += sum(each.steps(facts) for each in constraints) // STEPS_PER_WORK
+        unmet = pending.unmet[agent_id]
+        return None if unmet is None else rejections.Unmet(unmet)
 
     def _does_not_fit(
-        self, leaf: Leaf, want: PendingDemand, units: int, least: int, room: Resources
-    ) -> Refusal:
-        unit = want.demand.unit
-        could_fit = unit.units_within(self._agent.total, least) >= least
-        cause = Cause.IN_USE if could_fit else Cause.DOES_NOT_FIT
+        self, leaf: Leaf, pending: PendingDemand, units: int, least: int, room: Resources
+    ) -> Rejection:
+        unit, total = pending.demand.unit, self._agent.total
+        fits_empty = unit.units_within(total, least) >= least
+        cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
         if least > 1 and units:
-            return self._misfit(leaf, refusals.TooFew(unit, units, least), cause, unit)
-        if self._rules.hold_s > 0 and self._could_be_dealt(leaf, want, least):
-            self._starved.append((leaf, unit))
-        shortage = refusals.Shortage(unit, least, room, self._agent.total)
-        return self._misfit(leaf, shortage, cause, unit)
+            too_few = rejections.TooFew(unit, units, least)
+            return self._misfit(leaf, Rejection(cause, too_few), unit)
+        if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, unit, least):
+            self.starved.append((leaf, unit))
+        shortage = rejections.Shortage(unit, least, room, total)
+        return self._misfit(leaf, Rejection(cause, shortage), unit)
 
-    def _could_be_dealt(self, leaf: Leaf, want: PendingDemand, least: int) -> bool:
-        """Whether the leaf would be dealt the units that do not fit, if the agent were empty."""
-        unit = want.demand.unit
+    def _could_use_empty(self, leaf: Leaf, unit: Resources, least: int) -> bool:
+        """Return whether the leaf would be dealt units that fit if the agent were empty."""
         needed = {name: milli * least for name, milli in unit.scalars.items()}
         return (
-            unit.units_within(self._agent.total, least) >= least
-            and limits.binding(leaf, needed) is None
-            and not self._is_filtered(leaf, unit, least)
-            and not self._scarce_for_others(unit)
+            limits.binding(leaf, needed) is None
+            and not self._would_refuse(leaf, unit, least)
+            and not self._scarce_names(unit)
         )
 
-    def _is_filtered(self, leaf: Leaf, unit: Resources, units: int) -> bool:
-        """Whether so many units of the agent, if they were free, are refused by the leaf."""
+    def _would_refuse(self, leaf: Leaf, unit: Resources, units: int) -> bool:
+        """Return whether the leaf refused so many units of the agent, if they were free."""
         if not self._agent.filters:
             return False
         candidate = unit.carve(self._agent.total, units)
         return self._agent.filters.until(leaf, candidate, self._now) is not None
 
-    def _misfit(
-        self, leaf: Leaf, why: object, cause: Cause, unit: Resources | None = None
-    ) -> Refusal:
-        """`cause`, or better who has the room that would have been enough."""
-        mark = self._agent.earmark
+    def _misfit(self, leaf: Leaf, rejection: Rejection, unit: Resources | None = None) -> Rejection:
+        """Return `rejection`, or which other framework has the room that would have sufficed."""
+        mark, taker = self._agent.earmark, self.last_taker
 
-        def enough(free: Resources) -> bool:
+        def suffices(free: Resources) -> bool:
             if unit is None:
                 return self._rules.useful.holds(free)
             return unit.units_within(free, 1) > 0
 
-        if mark is not None and mark.leaf is not leaf and enough(self._left):
-            self._is_kept = True
-            return Cause.EARMARKED, refusals.EarmarkedFor(mark.leaf, mark.amount)
-        if self._taker is not None and self._taker[0] is not leaf and enough(self._agent.free):
-            taken = taken_by(self._taker, leaf, self._tree.policy.name, self._tree.totals)
-            return (Cause.GUARANTEE if taken.needs else Cause.OUTRANKED), taken
-        return cause, why
-
-    def _refuse_filtered(self, leaf: Leaf, candidate: Resources) -> Refusal | None:
-        until = self._agent.filters.until(leaf, candidate, self._now)
-        if until is None:
-            return None
-        if until > self._now:
-            self._pool.wake_at(self._agent.agent_id, until)
-        else:
-            self._waits_for_round = True
-        return Cause.FILTERED, refusals.FilteredFor(until - self._now)
+        if mark is not None and mark.leaf is not leaf and suffices(self.left):
+            self.is_contended = True
+            return Rejection(Cause.EARMARKED, rejections.Earmarked(mark.leaf, mark.amount))
+        if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
+            taken = taken_by(taker, leaf, self._tree.policy.name, self._tree.totals)
+            return Rejection(Cause.GUARANTEE if taken.needs else Cause.OUTRANKED, taken)
+        return rejection
 
     def _room_for(self, leaf: Leaf) -> Resources:
-        """What is left and not earmarked for somebody else."""
+        """Return what is left and not earmarked for another framework."""
         mark = self._agent.earmark
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
-            return self._left
-        self._pool.wake_at(self._agent.agent_id, mark.until)
+            return self.left
+        self._wake_by(mark.until)
         scalars = {
-            name: max(milli - mark.amount[name], 0) for name, milli in self._left.scalars.items()
+            name: max(milli - mark.amount[name], 0) for name, milli in self.left.scalars.items()
         }
-        return Resources(scalars, self._left.ranges, self._left.sets)
+        return Resources(scalars, self.left.ranges, self.left.sets)
 
-    def _scarce_for_others(self, unit: Resources) -> tuple[str, ...]:
-        """What scarce resources here `unit` does not ask for, and somebody else does."""
-        if self._rules.scarce.isdisjoint(self._left.scalars):
+    def _scarce_for_others(self, unit: Resources) -> Rejection | None:
+        """Reject a unit without the agent's scarce resources if other frameworks demand them."""
+        names = self._scarce_names(unit)
+        if not names:
+            return None
+        self.is_withheld = self.is_contended = True
+        return Rejection(Cause.SCARCE, rejections.Scarce(names))
+
+    def _scarce_names(self, unit: Resources) -> tuple[str, ...]:
+        if self._rules.scarce.isdisjoint(self.left.scalars):
             return ()
         return tuple(
             name
             for name in self._rules.scarce
-            if self._left[name] and not unit[name] and self._is_asked_for(name)
+            if self.left[name] and not unit[name] and self._is_demanded(name)
         )
 
-    def _is_asked_for(self, name: str) -> bool:
-        """Whether anybody who asks for the resource could use this agent, now or later."""
-        if name not in self._asked_for:
-            self._asked_for[name] = any(
-                self._asks(leaf, want, name)
+    def _is_demanded(self, name: str) -> bool:
+        """Return whether a framework that demands the resource could use this agent, ever."""
+        if name not in self._demanded:
+            self._demanded[name] = any(
+                self._could_use(leaf, pending, name)
                 for leaf in self._tree.askers.get(name, ())
                 if leaf.is_willing
-                for want in leaf.pending or ()
+                for pending in leaf.pending or ()
             )
-        return self._asked_for[name]
+        return self._demanded[name]
 
-    def _asks(self, leaf: Leaf, want: PendingDemand, name: str) -> bool:
-        unit = want.demand.unit
+    def _could_use(self, leaf: Leaf, pending: PendingDemand, name: str) -> bool:
+        unit = pending.demand.unit
         return bool(
             unit[name]
-            and want.left
+            and pending.left
             and unit.units_within(self._agent.total, 1)
-            and self._unmet(want) is None
-            and limits.binding(leaf, want.needed) is None
-            and not self._is_filtered(leaf, unit, 1)
+            and self._unmet(pending) is None
+            and limits.binding(leaf, pending.needed) is None
+            and not self._would_refuse(leaf, unit, 1)
         )
 
-    def _kept_for(self, taker: Leaf) -> Leaf | None:
-        """The needier framework that the agent is kept for, if it is kept from `taker`."""
-        want, _, room = self._choice
-        for leaf, unit in self._starved:
-            if leaf is taker or not self._may_hold(leaf):
+    def _reserved_for(self, taker: Leaf, fit: Fit) -> Leaf | None:
+        """Return the starved framework that the agent is reserved for, ahead of `taker`.
+
+        That is one that lacks a resource which `fit` takes, and that is to be dealt its unit
+        before `taker` has more. A framework far behind reserves several agents at once.
+        """
+        agent_id, now, hold_s = self._agent.agent_id, self._now, self._rules.hold_s
+        takes = fit.room if fit.pending is None else fit.pending.demand.unit
+        for leaf, unit in self.starved:
+            reservations = leaf.reservations
+            if leaf is taker or not reservations.may_add(agent_id, self._agent_count, now, hold_s):
                 continue
-            short = [name for name, milli in unit.scalars.items() if milli > self._left[name]]
-            takes = room if want is None else want.demand.unit
-            if not any(takes[name] for name in short):
+            if not any(
+                milli > self.left[name] and takes[name] for name, milli in unit.scalars.items()
+            ):
                 continue
-            # Whoever is far behind has several agents kept for it at once.
-            due = 1 + leaf.reservations.besides(self._agent.agent_id)
-            if is_ahead(self._tree, taker, leaf, unit.scalars, due):
-                self._hold(leaf)
+            units = 1 + reservations.count_without(agent_id)
+            if is_ahead(self._tree, taker, leaf, unit.scalars, units):
+                self._wake_by(reservations.add(agent_id, now, hold_s))
                 return leaf
         return None
 
-    def _may_hold(self, leaf: Leaf) -> bool:
-        agents = len(self._pool.agents)
-        return leaf.reservations.may_keep(
-            self._agent.agent_id, agents, self._now, self._rules.hold_s
-        )
-
-    def _hold(self, leaf: Leaf) -> None:
-        until = leaf.reservations.keep(self._agent.agent_id, self._now, self._rules.hold_s)
-        self._pool.wake_at(self._agent.agent_id, until)
+    def _wake_by(self, at: float) -> None:
+        if self.wake_at is None or at < self.wake_at:
+            self.wake_at = at

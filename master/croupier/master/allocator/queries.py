@@ -158,5 +158,7 @@ class Queries:
                 found += explain.of_leaf(leaf, self._tree, self._agents)
             else:
                 agent = self._agents.agents[agent_id]
-                found.append(explain.of_agent(leaf, agent, self._tree, self._rules, now))
+                found.append(
+                    explain.of_agent(leaf, agent, self._tree, self._agents, self._rules, now)
+                )
         return found

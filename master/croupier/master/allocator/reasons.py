@@ -1,4 +1,4 @@
-"""Why a framework was passed over: compact, per framework and role, for people."""
+"""Reasons why a framework was passed over, kept compactly for each framework and role."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.model.ids import AgentId, Role
 
 
 class Cause(Enum):
-    """What kept an agent from being dealt to a framework."""
+    """Causes for which an agent is not dealt to a framework."""
 
     FILTERED = "filtered"
     DOES_NOT_FIT = "does not fit"
@@ -38,12 +38,12 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """How many agents were passed over for one cause in the latest pass that did so.
+    """How many agents a framework was not dealt for one cause, in the latest pass that did so.
 
     Attributes:
         agents: how many.
         detail: the last case, in words and numbers.
-        role: the role of the framework that this is about.
+        role: the role of the framework.
         about: the agent of the last case, or the role whose limit or guarantee it was.
     """
 
@@ -54,35 +54,36 @@ class PassedOver:
     about: str = ""
 
 
+def passed_over(
+    cause: Cause, agents: int, text: str, role: Role, agent_id: AgentId, detail: object
+) -> PassedOver:
+    """Return a reason that is about the role which `detail` names, or else about the agent."""
+    return PassedOver(cause, agents, text, role, getattr(detail, "role", "") or agent_id)
+
+
 class Reasons:
     """One leaf's causes; memory does not grow with the number of agents."""
 
     __slots__ = ("_cases",)
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._cases: dict[Cause, tuple[int, int, AgentId, object]] = {}
 
-    def note(self, cause: Cause, pass_number: int, agent_id: AgentId, about: object) -> None:
-        """Count one agent passed over; `about` is told by `str` only when somebody asks."""
+    def note(self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object) -> None:
+        """Count one agent passed over; `detail` is put into words when an operator asks."""
         case = self._cases.get(cause)
         count = case[1] + 1 if case is not None and case[0] == pass_number else 1
-        self._cases[cause] = (pass_number, count, agent_id, about)
+        self._cases[cause] = (pass_number, count, agent_id, detail)
 
     def clear(self) -> None:
-        """Forget all: the framework was dealt to, or has changed what it wants."""
+        """Drop all: the framework was dealt to, or changed its demand."""
         self._cases.clear()
 
-    def tell(self, role: Role) -> list[PassedOver]:
-        """What is known, the latest first."""
+    def report(self, role: Role) -> list[PassedOver]:
+        """Return every cause, the latest first."""
         latest = sorted(self._cases.items(), key=lambda case: (-case[1][0], case[0].value))
         return [
-            PassedOver(
-                cause,
-                count,
-                f"agent {agent_id}: {about}",
-                role,
-                getattr(about, "role", "") or agent_id,
-            )
-            for cause, (_, count, agent_id, about) in latest
+            passed_over(cause, count, f"agent {agent_id}: {detail}", role, agent_id, detail)
+            for cause, (_, count, agent_id, detail) in latest
         ]

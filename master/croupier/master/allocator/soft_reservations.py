@@ -1,8 +1,7 @@
-"""Agents that are kept for a framework whose unit does not fit yet; see `visit`.
+"""Agents that are reserved for a framework whose unit does not fit yet; see `agent_allocation`.
 
-An agent is kept for a bounded time, and then not again for as long: room that does not come
-is not waited for. One framework has at most one agent in eight kept for it, or one if there
-are fewer.
+An agent is reserved for a bounded time, and then not again for as long: room that does not come
+is not waited for. One framework reserves at most one agent in eight, or one if there are fewer.
 """
 
 from __future__ import annotations
@@ -13,59 +12,59 @@ from croupier.model.ids import AgentId
 
 
 class SoftReservations:
-    """The agents that are kept for one framework."""
+    """The agents that are reserved for one framework."""
 
-    __slots__ = ("_kept", "_resting")
+    __slots__ = ("_resting", "_until")
 
     def __init__(self) -> None:
-        """None is kept."""
-        # Both in the order of their times, as all are kept for equally long.
-        self._kept: dict[AgentId, float] = {}
+        """Start with none."""
+        # Both in the order of their times, as all reservations last equally long.
+        self._until: dict[AgentId, float] = {}
         self._resting: dict[AgentId, float] = {}
 
     def __iter__(self) -> Iterator[AgentId]:
-        return iter(self._kept)
+        return iter(self._until)
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._until)
 
-    def may_keep(self, agent_id: AgentId, agents: int, now: float, hold_s: float) -> bool:
-        """Whether the agent is kept, or may be from now on."""
-        for kept, until in list(self._kept.items()):
+    def may_add(self, agent_id: AgentId, agents: int, now: float, hold_s: float) -> bool:
+        """Return whether the agent is reserved, or may be; `agents` is how many there are."""
+        for reserved, until in list(self._until.items()):
             if until > now:
                 break
-            del self._kept[kept]
-            self._resting[kept] = until + hold_s
-        for rested, until in list(self._resting.items()):
+            del self._until[reserved]
+            self._resting[reserved] = until + hold_s
+        for resting, until in list(self._resting.items()):
             if until > now:
                 break
-            del self._resting[rested]
-        if agent_id in self._kept:
+            del self._resting[resting]
+        if agent_id in self._until:
             return True
-        room = len(self._kept) < 1 + agents // 8
+        room = len(self._until) < 1 + agents // 8
         return hold_s > 0 and room and agent_id not in self._resting
 
-    def keep(self, agent_id: AgentId, now: float, hold_s: float) -> float:
-        """Keep the agent; until when."""
-        return self._kept.setdefault(agent_id, now + hold_s)
+    def add(self, agent_id: AgentId, now: float, hold_s: float) -> float:
+        """Reserve the agent, unless it is reserved; return when the reservation ends."""
+        return self._until.setdefault(agent_id, now + hold_s)
 
-    def is_kept(self, agent_id: AgentId, now: float) -> bool:
-        """Whether the agent is kept now."""
-        return self._kept.get(agent_id, now) > now
+    def has(self, agent_id: AgentId, now: float) -> bool:
+        """Return whether the agent is reserved now."""
+        return self._until.get(agent_id, now) > now
 
-    def besides(self, agent_id: AgentId) -> int:
-        """How many other agents are kept."""
-        return len(self._kept) - (agent_id in self._kept)
+    def count_without(self, agent_id: AgentId) -> int:
+        """Return how many other agents are reserved."""
+        return len(self._until) - (agent_id in self._until)
 
-    def let_go(self, agent_id: AgentId) -> None:
-        """Keep the agent no more."""
-        self._kept.pop(agent_id, None)
+    def discard(self, agent_id: AgentId) -> None:
+        """End the reservation of the agent."""
+        self._until.pop(agent_id, None)
 
     def forget(self, agent_id: AgentId) -> None:
-        """The agent is gone."""
-        self._kept.pop(agent_id, None)
+        """Drop everything about an agent that was removed."""
+        self._until.pop(agent_id, None)
         self._resting.pop(agent_id, None)
 
     def clear(self) -> None:
-        """Keep none."""
-        self._kept.clear()
+        """End all reservations."""
+        self._until.clear()

@@ -1,4 +1,7 @@
-"""Why one framework cannot be dealt one agent, in words that are made when somebody asks."""
+"""Details of rejections: why one framework cannot be dealt one agent.
+
+A detail is cheap to make in a pass; it is put into words only when an operator asks.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,9 @@ from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
 
 
-def free_text(left: Resources) -> str:
-    """How much is free, in words."""
-    return f"only {left} is free" if left else "nothing is free"
-
-
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """So many units do not fit in what is free."""
+    """So many units do not fit in what is left."""
 
     unit: Resources
     least: int
@@ -27,41 +25,37 @@ class Shortage:
     total: Resources
 
     def __str__(self) -> str:
+        units = f"{self.least} units of <{self.unit}>" if self.least > 1 else str(self.unit)
         whole = self._short(self.total)
         if whole:
-            return f"needs {self._units}, but the agent has only {', '.join(whole)} in all"
+            return f"needs {units}, but the agent has only {', '.join(whole)} in all"
         free = self._short(self.left)
         if not free:
-            return f"needs {self._units}, but {free_text(self.left)}"
-        return f"needs {self._units}, but only {', '.join(free)} is free"
-
-    @property
-    def _units(self) -> str:
-        return f"{self.least} units of <{self.unit}>" if self.least > 1 else str(self.unit)
+            return f"needs {units}, but {_free_text(self.left)}"
+        return f"needs {units}, but only {', '.join(free)} is free"
 
     def _short(self, room: Resources) -> list[str]:
-        """The amounts in `room` of the resources of which it has too little."""
+        """Return the amounts in `room` of the resources that it has too little of."""
         names = (*self.unit.scalars, *self.unit.ranges, *self.unit.sets)
-        return [_amount(room, name) for name in names if self._is_short(name, room)]
-
-    def _is_short(self, name: str, room: Resources) -> bool:
-        unit = self.unit
-        alone = Resources(
-            {n: milli for n, milli in unit.scalars.items() if n == name},
-            {n: ranges for n, ranges in unit.ranges.items() if n == name},
-            {n: items for n, items in unit.sets.items() if n == name},
-        )
-        return alone.units_within(room, self.least) < self.least
+        return [
+            # A resource that `room` has nothing of is named all the same.
+            str(_only(name, room)) or f"{name}:0"
+            for name in names
+            if _only(name, self.unit).units_within(room, self.least) < self.least
+        ]
 
 
-def _amount(room: Resources, name: str) -> str:
-    """How much of one resource there is, such as `cpus:0.5`; also if that is nothing."""
-    part = Resources(
-        {n: milli for n, milli in room.scalars.items() if n == name},
-        {n: ranges for n, ranges in room.ranges.items() if n == name},
-        {n: items for n, items in room.sets.items() if n == name},
+def _only(name: str, resources: Resources) -> Resources:
+    """Return one resource of several."""
+    return Resources(
+        {n: milli for n, milli in resources.scalars.items() if n == name},
+        {n: ranges for n, ranges in resources.ranges.items() if n == name},
+        {n: items for n, items in resources.sets.items() if n == name},
     )
-    return str(part) or f"{name}:0"
+
+
+def _free_text(left: Resources) -> str:
+    return f"only {left} is free" if left else "nothing is free"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,16 +72,16 @@ class TooFew:
 
 @dataclass(frozen=True, slots=True)
 class TooSmall:
-    """What is left is not worth an offer."""
+    """Less is left than is worth an offer."""
 
     left: Resources
 
     def __str__(self) -> str:
-        return free_text(self.left)
+        return _free_text(self.left)
 
 
 @dataclass(frozen=True, slots=True)
-class FilteredFor:
+class Filtered:
     """The framework refused it."""
 
     seconds: float
@@ -100,7 +94,7 @@ class FilteredFor:
 
 @dataclass(frozen=True, slots=True)
 class Unmet:
-    """A constraint does not hold."""
+    """The agent does not pass a constraint."""
 
     constraint: Constraint
 
@@ -118,10 +112,9 @@ class AtLimit:
     limit: int
 
     @classmethod
-    def of(cls, pool: RoleNode, resource: str) -> AtLimit:
-        """The limit of `pool` as it is now."""
-        held, limit = pool.held.get(resource, 0), pool.settings.limit[resource]
-        return cls(pool.role, resource, held, limit)
+    def of(cls, node: RoleNode, resource: str) -> AtLimit:
+        """Return the limit of a role as it is now."""
+        return cls(node.role, resource, node.held.get(resource, 0), node.settings.limit[resource])
 
     def __str__(self) -> str:
         held, limit = (format_scalar(self.resource, each) for each in (self.held, self.limit))
@@ -129,56 +122,56 @@ class AtLimit:
 
 
 @dataclass(frozen=True, slots=True)
-class KeptFor:
-    """The agent is kept for a framework that comes first, if its unit does not fit yet.
+class _ForAnother:
+    """Another framework comes first here."""
+
+    leaf: Leaf
+
+    @property
+    def role(self) -> str:
+        """The role of the other framework."""
+        return self.leaf.role
+
+
+@dataclass(frozen=True, slots=True)
+class Reserved(_ForAnother):
+    """The agent is reserved for another framework whose unit does not fit yet.
 
     Attributes:
         below: the role at or above it that is below its guarantee; None if none is.
     """
 
-    leaf: Leaf
     below: RoleNode | None = None
 
     @classmethod
-    def now(cls, leaf: Leaf) -> KeptFor:
-        """As it stands now."""
+    def now(cls, leaf: Leaf) -> Reserved:
+        """Return why it is reserved for `leaf` now."""
         below = (node for node in leaf.path if isinstance(node, RoleNode) and needy(node))
         return cls(leaf, next(below, None))
 
-    @property
-    def role(self) -> str:
-        """Its role."""
-        return self.leaf.role
-
     def __str__(self) -> str:
-        if self.below is not None:
-            promised = format_amounts(self.below.settings.guarantee)
-            return (
-                f"kept for {self.leaf.framework_id},"
-                f" below the guarantee of {self.below.role} ({promised})"
-            )
-        return f"kept for {self.leaf.framework_id}, which holds less"
+        if self.below is None:
+            return f"kept for {self.leaf.framework_id}, which holds less"
+        promised = format_amounts(self.below.settings.guarantee)
+        return (
+            f"kept for {self.leaf.framework_id},"
+            f" below the guarantee of {self.below.role} ({promised})"
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class EarmarkedFor:
+class Earmarked(_ForAnother):
     """Room was made on the agent for another framework."""
 
-    leaf: Leaf
     amount: Resources
-
-    @property
-    def role(self) -> str:
-        """Its role."""
-        return self.leaf.role
 
     def __str__(self) -> str:
         return f"{self.amount} was freed for {self.leaf.framework_id}, which starved"
 
 
 @dataclass(frozen=True, slots=True)
-class ScarceHere:
-    """The agent has what others ask for and this framework does not."""
+class Scarce:
+    """The agent has resources that other frameworks demand and this one does not."""
 
     names: tuple[str, ...]
 
@@ -188,7 +181,7 @@ class ScarceHere:
 
 @dataclass(frozen=True, slots=True)
 class FullOffer:
-    """The framework's offers have at most so many units."""
+    """The framework's offer has the most units that it may have."""
 
     most: int
 
