@@ -15,7 +15,7 @@ from croupier.sim.framework import Habits, SimulatedFramework
 from croupier.sim.machine import Size
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
-from croupier.sim.replay.report import Found, print_found, print_json
+from croupier.sim.replay.report import Replayed, print_found, print_json
 from croupier.sim.work import Shape, Work
 from tests.harness.recorded import LARGE, make_head, simulation_recorded
 from tests.harness.sim_faults import moody_framework
@@ -30,7 +30,7 @@ def quiet(done: float, text: str = "") -> None:
     """Ignore progress."""
 
 
-def look(path: Path, change: Change | None = None, verify: bool = False) -> Found:
+def look(path: Path, change: Change | None = None, verify: bool = False) -> Replayed:
     return find(path, change or Change(), quiet, verify=verify)
 
 

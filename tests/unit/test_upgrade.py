@@ -102,7 +102,7 @@ def test_an_old_event_log_is_read_whole(build: Path) -> None:
 
 def test_the_event_log_of_the_last_build_is_decided_the_same_again() -> None:
     """A build that decides otherwise on purpose drops this test: then logs cannot be verified."""
-    assert look(OLD / "events.log", verify=True).verdict.digest is not None
+    assert look(OLD / "events.log", verify=True).verification.digest is not None
 
 
 def test_rows_and_checkpoints_of_the_last_build_are_written_with_the_same_bytes(

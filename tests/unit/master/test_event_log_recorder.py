@@ -93,7 +93,7 @@ async def test_the_driver_has_all_written_that_the_core_was_given(tmp_path: Path
     assert kinds[:5] == ["Register", "Register", "Register", "Subscribe", "Heard"]
     assert set(kinds[5:]) == {"AllocationDue"}
     found = find(tmp_path / "log", Change(), lambda done, text="": None, verify=True)
-    assert found.verdict.events == len(kinds)
+    assert found.verification.events == len(kinds)
 
 
 async def test_what_broke_the_core_is_in_the_log(
@@ -114,7 +114,7 @@ async def test_what_broke_the_core_is_in_the_log(
     assert entry["event"]["kind"] == "Register"
     assert "decided" not in entry
     # Whoever replays it meets the bug again; here there is none to meet.
-    monkeypatch.setattr("croupier.sim.replay.exact.step", broken)
+    monkeypatch.setattr("croupier.sim.replay.verifier.step", broken)
     with pytest.raises(BadLog, match="line 2: the core fails on this Register: AssertionError"):
         find(tmp_path / "log", Change(), lambda done, text="": None)
 

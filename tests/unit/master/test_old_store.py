@@ -25,7 +25,7 @@ from croupier.model.errors import Removed
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.store_position import StorePosition
 from croupier.model.task import TaskState, TaskStatus
-from croupier.sim.replay.exact import Exact
+from croupier.sim.replay.verifier import Verifier
 from tests.harness.recorded import make_head
 from tests.harness.world import CLUSTER, World, make_task
 
@@ -122,7 +122,7 @@ def test_a_removed_id_of_the_present_term_is_not_given_again() -> None:
 def test_the_epoch_of_the_state_is_that_of_the_term(heard: int) -> None:
     record = after_old_store(heard)
     head = replace(make_head(registry=registry()), master_id=record.master_id)
-    replayed = Exact(head).state
+    replayed = Verifier(head).state
     assert replayed.epoch == record.epoch == heard + 1
     assert replayed.has_issued(OfferId(f"{CLUSTER}-{heard}-O1"))
     world = World(state=replayed)

@@ -31,9 +31,9 @@ from croupier.model.task import Command, Source, TaskInfo, TaskState, TaskStatus
 from croupier.sim.cluster import SimulatedCluster
 from croupier.sim.framework import Habits
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.exact import Parted
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import print_found
+from croupier.sim.replay.verifier import Diverged
 from tests.harness.recorded import RecordedWorld, as_format_1, make_head, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
 from tests.harness.sim_faults import crash
@@ -47,7 +47,7 @@ def test_the_same_log_gives_the_same_bytes(log: Path) -> None:
     once, twice = told(log, change), told(log, change)
     assert once == twice
     assert "the same, byte for byte" in once[0]
-    assert json.loads(once[1])["digest"] == look(log, verify=True).verdict.digest
+    assert json.loads(once[1])["digest"] == look(log, verify=True).verification.digest
 
 
 def test_what_was_recorded_is_told(log: Path) -> None:
@@ -126,8 +126,8 @@ def test_who_asks_changes_no_decision(
     path = tmp_path / "log"
     churn(path, policy, order, preemption)
     found = look(path)
-    assert found.verdict.digest is not None
-    assert found.verdict.events > 500
+    assert found.verification.digest is not None
+    assert found.verification.events > 500
     assert len(found.reader.paths) > 1
 
 
@@ -138,7 +138,7 @@ def test_a_decision_that_is_another_is_named(tmp_path: Path, log: Path) -> None:
     entry["decided"] = "0" * 16
     copy = tmp_path / "log"
     copy.write_text("".join([*lines[:at], json.dumps(entry) + "\n", *lines[at + 1 :]]))
-    with pytest.raises(Parted, match=f"line {at + 1}: event {at}, AllocationDue, was decided"):
+    with pytest.raises(Diverged, match=f"line {at + 1}: event {at}, AllocationDue, was decided"):
         look(copy)
     # An event that is missing makes the next decisions others.
     copy.write_text("".join([*lines[:at], *lines[at + 1 :]]))
@@ -173,7 +173,7 @@ def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -
     world.do(TimePassed())
     world.close()
     found = look(path)
-    assert found.verdict.digest is not None
+    assert found.verification.digest is not None
     assert found.history.roles == {Role("ads"): RoleSettings(5000)}
     (run,) = found.history.tasks
     assert (run.role, run.launched_at, run.ended_at) == ("ads", 3.0, None)
@@ -196,7 +196,7 @@ def test_a_record_of_an_ended_task_is_slimmed_as_it_was(
         world.finish(agent, world.framework_id(framework), "t")
         world.call(framework, calls.Acknowledge(((world.agent_id(agent), TaskId("t"), 2),)))
     world.close()
-    assert look(path, verify=True).verdict.digest is not None
+    assert look(path, verify=True).verification.digest is not None
 
 
 def test_a_budget_for_descriptions_is_full_when_it_was(tmp_path: Path) -> None:
@@ -208,7 +208,7 @@ def test_a_budget_for_descriptions_is_full_when_it_was(tmp_path: Path) -> None:
     verdict = world.accept(framework, make_sized("t", 2_000), make_task("u"))
     assert [task.error is None for task in verdict.tasks] == [True, False]
     world.close()
-    assert look(path, verify=True).verdict.digest is not None
+    assert look(path, verify=True).verification.digest is not None
 
 
 def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None:
@@ -224,7 +224,7 @@ def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None
     after = RecordedWorld(path, replace(make_head(registry=registry), master_id="m2"))
     after.do(OperateAgent(1, before.agent_id(agent), MarkGone(), "operator"))
     after.close()
-    assert look(path, verify=True).verdict.digest is not None
+    assert look(path, verify=True).verification.digest is not None
 
 
 def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
     text = path.read_text()
     assert '"command":20,' in text
     path.write_text(as_format_1(text.replace('"command":20,', '"command":null,')))
-    assert look(path, verify=True).verdict.digest is not None
+    assert look(path, verify=True).verification.digest is not None
 
 
 def make_sized(task_id: str, length: int) -> TaskInfo:
@@ -262,7 +262,7 @@ def beheaded(tmp_path: Path) -> Path:
 
 def test_a_log_without_beginning_is_good_for_figures(beheaded: Path, log: Path) -> None:
     found = look(beheaded, Change.parse(["ads=3"], [], None))
-    assert found.verdict.digest is None
+    assert found.verification.digest is None
     assert found.recorded is not None
     assert found.before is not None
     assert found.after is not None
@@ -298,4 +298,4 @@ def test_runs_are_kept_apart(tmp_path: Path) -> None:
     newest, older = look(path), look(files.older(path)[0])
     assert (newest.history.head.master_id, older.history.head.master_id) == ("n", "m")
     assert newest.reader.other_runs == older.reader.other_runs == 1
-    assert newest.verdict.digest != older.verdict.digest
+    assert newest.verification.digest != older.verification.digest

@@ -1,11 +1,10 @@
-"""`croupier replay`: a master's event log, decided again, and what would have been otherwise.
+"""`croupier replay`: verify a master's event log, and simulate other settings on its work.
 
-Rule: the same log gives the same output, byte for byte; and no log, whoever wrote it, does
-more than fail to be read.
+Rule: the same log gives the same output, byte for byte. A malicious log can only fail to be read.
 
-- `reader`: the lines of one run of a master. `exact`: the core decides all of it again.
-- `history`: who was there, and what ran when, as the log tells it; `wishes`: since when it was
-  wanted. `ledger`: what that comes to.
-- `change`: what is to be otherwise; `workload` and `play`: the same work in the simulator.
+- `reader`: the lines of one run of a master. `verifier`: the core decides all of it again.
+- `history`: the agents, frameworks and tasks of the log; `demand_history`: since when tasks were
+  demanded. `ledger`: shares over time and waits.
+- `change`: other settings; `workload` and `play`: the same work in the simulator.
 - `report`: for people and programs. `cli`: the command.
 """

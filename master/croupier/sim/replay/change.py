@@ -1,4 +1,4 @@
-"""What is to be otherwise than it was."""
+"""Changes of the settings: other weights, quotas, or another policy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from croupier.sim.replay.history import RoleSet
 
 @dataclass(frozen=True, slots=True)
 class Quota:
-    """A guarantee and a limit, in thousandths; None leaves it as it was."""
+    """A guarantee and a limit, in thousandths; None keeps the recorded one."""
 
     guarantee: Mapping[str, int] | None = None
     limit: Mapping[str, int] | None = None
@@ -46,16 +46,16 @@ class Change:
         return bool(self.weights or self.quotas or self.policy is not None)
 
     def __str__(self) -> str:
-        told = [f"{role} weighs {format_milli(each)}" for role, each in self.weights.items()]
+        parts = [f"{role} weighs {format_milli(each)}" for role, each in self.weights.items()]
         for role, quota in self.quotas.items():
             for name, amounts in (("guaranteed", quota.guarantee), ("limited to", quota.limit)):
                 if amounts is not None:
-                    told.append(f"{role} is {name} {format_amounts(amounts) or 'nothing'}")
-        told += [] if self.policy is None else [f"the policy is {self.policy}"]
-        return ", ".join(told)
+                    parts.append(f"{role} is {name} {format_amounts(amounts) or 'nothing'}")
+        parts += [] if self.policy is None else [f"the policy is {self.policy}"]
+        return ", ".join(parts)
 
     def settings(self, role: Role, settings: RoleSettings) -> RoleSettings:
-        """What the role has in place of `settings`."""
+        """Return the role's settings after the change of `settings`."""
         if role in self.weights:
             settings = replace(settings, weight=self.weights[role])
         quota = self.quotas.get(role)
@@ -66,10 +66,10 @@ class Change:
         return replace(settings, guarantee=guarantee, limit=limit)
 
     def roles(self, roles: Mapping[Role, RoleSettings]) -> dict[Role, RoleSettings]:
-        """What all roles have in place of `roles`.
+        """Return the settings of all roles after the change of `roles`.
 
         Raises:
-            InvalidRequest: if that contradicts itself.
+            InvalidRequest: if the settings contradict each other.
         """
         named = dict.fromkeys((*roles, *self.weights, *self.quotas))
         changed = {role: self.settings(role, roles.get(role, RoleSettings())) for role in named}
@@ -84,10 +84,10 @@ class Change:
     def over_time(
         self, roles: Mapping[Role, RoleSettings], later: Sequence[RoleSet]
     ) -> list[tuple[float, RoleChange]]:
-        """What operators did `later`, in place of what they did; `roles` are those before it.
+        """Apply the change to the role updates `later`; `roles` are the settings before them.
 
         Raises:
-            InvalidRequest: if that contradicts itself.
+            InvalidRequest: if the settings contradict each other.
         """
         now = dict(roles)
         changes = []

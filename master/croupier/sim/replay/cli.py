@@ -1,6 +1,6 @@
-"""`croupier replay`: flags and help; the work is in the modules beside this one.
+"""`croupier replay`: flags and help.
 
-Rule: what a command needs is imported within it, so that `--help` stays fast.
+Rule: the command imports its modules when it runs, so that `--help` stays fast.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from cyclopts import Parameter
 
 from croupier.process.cli import make_app
 
-ABOUT = """Look back at what a master did, by the event log that --event-log keeps.
+ABOUT = """Replay a master's event log, which --event-log writes.
 
-Its core is given every event again, and must decide the same, byte for byte. Shown are shares
-over time, waits and utilisation, as recorded. With --weights, --quota or --policy the same
-work is played twice in the simulator, as it was set and as it would be, and what differs is
-shown; what that rests on is printed with it.
+The core decides every event again, and must decide the same, byte for byte. The output shows
+shares over time, waits and utilisation as recorded. With --weights, --quota or --policy the
+simulator runs the same work with the recorded and with the other settings, and the output shows
+the differences and the assumptions.
 """
 
 app = make_app("replay", ABOUT, reads_environment=False)
@@ -42,15 +42,14 @@ def replay_log(
         The file that --event-log names, for the master's last run; for an earlier one any of
         its older files, LOG.000001 and so on. All files of that run are read.
     verify
-        Only see whether decisions are the same; an error if the log has no beginning.
+        Only verify the decisions; an error if the beginning of the log is missing.
     weights
-        What roles would weigh, such as ads=2,web=0.5.
+        Other weights of roles, such as ads=2,web=0.5.
     quota
-        What a role would be guaranteed and limited to, such as
-        'ads=guarantee:cpus:4;mem:8GB,limit:cpus:8'; none for nothing, and no limit. May be
-        repeated.
+        Another guarantee and limit of a role, such as
+        'ads=guarantee:cpus:4;mem:8GB,limit:cpus:8'; `none` removes one. May be repeated.
     policy
-        Whose turn it would be: drf, yarn-drf, fifo, asset, single-resource, slots or random.
+        Another allocation policy: drf, yarn-drf, fifo, asset, single-resource, slots or random.
     as_json
         Print JSON for programs.
     """

@@ -1,4 +1,4 @@
-"""Reads a log, asks the core, plays the work again, and prints what was found."""
+"""Read a log, verify it, simulate its work with other settings, and print the result."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from croupier.model.printable import printable_lines
 from croupier.sim.experiment import Progress
 from croupier.sim.progress import progress_bar
 from croupier.sim.replay.change import Change
-from croupier.sim.replay.exact import Exact
 from croupier.sim.replay.history import History
 from croupier.sim.replay.ledger import Figures
 from croupier.sim.replay.play import play
 from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.recorded import figures_of
-from croupier.sim.replay.report import Found, Verdict, print_found, print_json
+from croupier.sim.replay.report import Replayed, Verification, print_found, print_json
+from croupier.sim.replay.verifier import Verifier
 
 
 def replay(path: Path, change: Change, *, verify: bool, as_json: bool) -> None:
-    """Print what the log at `path` tells; with `verify` only whether it can be trusted.
+    """Print the figures of the log at `path`; with `verify` only verify its decisions.
 
     Raises:
-        CroupierError: if the log cannot be read, or decisions are not those recorded.
+        CroupierError: if the log cannot be read, or a decision differs from the recorded one.
     """
     if verify and change:
-        raise InvalidRequest("--verify looks at what was recorded: it takes no changes")
+        raise InvalidRequest("--verify checks the recorded decisions: it takes no changes")
     try:
         with progress_bar() as progress:
             found = find(path, change, progress, verify=verify)
     except CroupierError as error:
-        # It may quote what is in the log.
+        # The message may quote the log.
         raise type(error)(printable_lines(str(error))) from error
     (print_json if as_json else print_found)(found, sys.stdout)
 
 
-def find(path: Path, change: Change, progress: Progress, *, verify: bool = False) -> Found:
-    """All that is to be told of the log at `path`.
+def find(path: Path, change: Change, progress: Progress, *, verify: bool = False) -> Replayed:
+    """Return the result for the log at `path`.
 
     Raises:
         CroupierError: as `replay` does.
@@ -51,29 +51,29 @@ def find(path: Path, change: Change, progress: Progress, *, verify: bool = False
             " and without it decisions cannot be made again"
         )
     passes = 1 if verify or not change else 3
-    history, verdict = _read(reader, partial(_tell, progress, "reading", 0, passes))
+    history, verification = _read(reader, partial(_report, progress, "reading", 0, passes))
     if verify:
-        return Found(reader, history, verdict)
+        return Replayed(reader, history, verification)
     recorded = figures_of(history)
     if not change:
-        return Found(reader, history, verdict, recorded)
-    before = _played(history, Change(), partial(_tell, progress, "as it was", 1, passes))
-    after = _played(history, change, partial(_tell, progress, "as it would be", 2, passes))
-    return Found(reader, history, verdict, recorded, change, before, after)
+        return Replayed(reader, history, verification, recorded)
+    before = _played(history, Change(), partial(_report, progress, "as it was", 1, passes))
+    after = _played(history, change, partial(_report, progress, "as it would be", 2, passes))
+    return Replayed(reader, history, verification, recorded, change, before, after)
 
 
-def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, Verdict]:
+def _read(reader: Reader, progress: Callable[[float], None]) -> tuple[History, Verification]:
     history = History(reader.first)
-    exact = Exact(reader.first) if reader.has_beginning else None
+    exact = Verifier(reader.first) if reader.has_beginning else None
     for place, line in reader.lines(progress):
         if exact is not None:
             exact.take(place, line)
         try:
             history.take(line)
         except Exception as error:
-            raise BadLog(f"{place}: it makes no sense after what precedes it: {error}") from None
+            raise BadLog(f"{place}: inconsistent with the lines before: {error}") from None
     history.finish()
-    return history, Verdict(history.events, exact.digest if exact is not None else None)
+    return history, Verification(history.events, exact.digest if exact is not None else None)
 
 
 def _played(history: History, change: Change, progress: Callable[[float], None]) -> Figures:
@@ -85,5 +85,5 @@ def _played(history: History, change: Change, progress: Callable[[float], None])
         raise BadLog(f"the work of this log cannot be played: {error!r}"[:500]) from None
 
 
-def _tell(progress: Progress, text: str, number: int, passes: int, done: float) -> None:
+def _report(progress: Progress, text: str, number: int, passes: int, done: float) -> None:
     progress((number + done) / passes, text)

@@ -1,9 +1,9 @@
-"""Since when what a framework launches was wanted.
+"""The demand of a framework over time: since when it wanted each task that it launches.
 
-A framework that declares demand wants so many units from when it declares them. One that
-wants any number has always more to do, and waits for nothing in particular; so has one that
-asks for more, again and again, before it has had what it asked for. One that declares nothing
-is taken to want what it launches since it last let an offer go, or was silent.
+Units are wanted from the time at which they are declared. A framework that declares any number,
+or that raises its demand again and again before it is met, always has more tasks: these have no
+such time. A framework without declared demand wants a task since its last decline, suppress or
+revive.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import Role
 from croupier.model.resources import Resources
 
-# Who has asked for more so often, and never had enough, never will.
+# A demand that was raised so often, and never met, counts as endless.
 INSATIABLE = 10
 
-# What tells demands of one framework apart.
+# The identity of a demand within its framework.
 DemandKey = tuple[Role, Resources, frozenset[Constraint]]
 
 
 def demand_key(role: Role, demand: Demand) -> DemandKey:
-    """What tells the demand apart from the framework's others."""
+    """Return the identity of a demand within its framework."""
     return role, demand.unit, frozenset(demand.constraints)
 
 
 @dataclass(slots=True)
-class Wish:
-    """One shape that is wanted in one role.
+class TrackedDemand:
+    """A demand and its history.
 
     Attributes:
-        since: when it was first declared.
-        waiting: since when, and how many units, oldest first.
-        endless_since: since when any number is wanted; None if it is not.
-        was_met: whether at any time none was wanted.
-        renewals: how often more were asked for than before.
+        since: the time of the first declaration.
+        waiting: times and numbers of units that wait, oldest first.
+        endless_since: the time since which any number is wanted; None for a finite number.
+        was_met: whether no unit was wanted at some time.
+        renewals: how often the demand was raised before it was met.
     """
 
     role: Role
@@ -51,17 +51,17 @@ class Wish:
 
     @property
     def is_insatiable(self) -> bool:
-        """Whether there was always more to do, although a number was asked for."""
+        """Whether the finite demand counts as endless."""
         return not self.was_met and self.renewals >= INSATIABLE
 
     @property
     def units(self) -> int:
-        """How many are wanted, endless ones aside."""
+        """The number of units that wait; 0 for any number."""
         return sum(number for _, number in self.waiting)
 
     @property
     def left(self) -> Demand:
-        """What is wanted still."""
+        """The demand that is left."""
         return (
             self.demand
             if self.endless_since is not None
@@ -69,7 +69,7 @@ class Wish:
         )
 
     def declare(self, demand: Demand, at: float) -> None:
-        """So many are wanted now; the latest wishes are the first that are given up."""
+        """Set the demand; units that are withdrawn are the latest ones."""
         self.demand = demand
         if demand.count is None:
             self.waiting.clear()
@@ -88,7 +88,7 @@ class Wish:
         self.was_met |= not self.waiting
 
     def take(self) -> float | None:
-        """One is launched; since when it was wanted, None if nobody can say."""
+        """Launch a unit; return the time since which it was wanted, None if unknown."""
         if not self.waiting:
             return None
         since, number = self.waiting[0]
@@ -101,11 +101,11 @@ class Wish:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a launched task was a unit of.
+class DemandedUnit:
+    """The unit of demand that a launched task counts for.
 
     Attributes:
-        since: when it was first wanted; None if it has no such time.
+        since: the time since which it was wanted; None if there is none.
         demand: None if none was declared.
     """
 
@@ -113,47 +113,49 @@ class Wanted:
     demand: Demand | None = None
 
 
-class Wishes:
-    """All that one framework wants."""
+class DemandHistory:
+    """All demands of one framework."""
 
     def __init__(self, at: float) -> None:
-        """It declares nothing yet."""
+        """Begin without demand at `at`."""
         self.declares = False
         self._quiet_since = at
-        self._wishes: dict[DemandKey, Wish] = {}
+        self._tracked: dict[DemandKey, TrackedDemand] = {}
 
-    def __iter__(self) -> Iterator[Wish]:
-        return iter(self._wishes.values())
+    def __iter__(self) -> Iterator[TrackedDemand]:
+        return iter(self._tracked.values())
 
     def quiet(self, at: float) -> None:
-        """It was seen to want nothing at `at`."""
+        """Take note that the framework wanted nothing at `at`."""
         self._quiet_since = at
 
     def declare(self, demands: Sequence[Demand], first: Role, at: float) -> None:
-        """It wants this and nothing else; `first` is the role of demands that name none."""
+        """Replace all demands; `first` is the role of demands that name none."""
         if not demands and self.declares:
             self._quiet_since = at
         self.declares = bool(demands)
-        before, self._wishes = self._wishes, {}
+        before, self._tracked = self._tracked, {}
         for demand in demands:
             role = demand.role or first
             key = demand_key(role, demand)
-            wish = before.get(key) or Wish(role, demand, at)
-            wish.declare(demand, at)
-            self._wishes[key] = wish
+            tracked = before.get(key) or TrackedDemand(role, demand, at)
+            tracked.declare(demand, at)
+            self._tracked[key] = tracked
 
-    def launch(self, role: Role, task: Resources, facts: Mapping[str, str]) -> Wanted:
-        """A task of this size is launched in the role, on an agent with these attributes."""
+    def launch(self, role: Role, task: Resources, facts: Mapping[str, str]) -> DemandedUnit:
+        """Count a task that is launched in the role, on an agent with these attributes."""
         if not self.declares:
-            return Wanted(self._quiet_since)
-        mine = [wish for wish in self._wishes.values() if wish.role == role]
-        place = counted_for([wish.left for wish in mine], task, facts)
+            return DemandedUnit(self._quiet_since)
+        mine = [tracked for tracked in self._tracked.values() if tracked.role == role]
+        place = counted_for([tracked.left for tracked in mine], task, facts)
         if place is None:
-            # More is launched than was wanted: of the shape that it would count for.
-            place = counted_for([replace(wish.demand, count=None) for wish in mine], task, facts)
+            # More tasks are launched than declared: use the demand that the task would count for.
+            place = counted_for(
+                [replace(tracked.demand, count=None) for tracked in mine], task, facts
+            )
         if place is None:
-            return Wanted(None)
-        wish = mine[place]
-        if wish.endless_since is not None:
-            return Wanted(None, wish.demand)
-        return Wanted(wish.take(), wish.demand)
+            return DemandedUnit(None)
+        tracked = mine[place]
+        if tracked.endless_since is not None:
+            return DemandedUnit(None, tracked.demand)
+        return DemandedUnit(tracked.take(), tracked.demand)

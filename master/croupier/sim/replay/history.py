@@ -1,7 +1,7 @@
-"""Who was there, and what ran when, as the lines of a log tell it.
+"""The history of a run: agents, frameworks and tasks, from the lines of a log.
 
-Only what a line says by itself is used, so it does not matter whether the log has its
-beginning. Times are seconds on the master's clock.
+Each line is used by itself, so the beginning of the log may be missing. Times are seconds on the
+master's clock.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TERMINAL, Reason, TaskState
-from croupier.sim.replay.demand_history import DemandKey, Wishes, demand_key
+from croupier.sim.replay.demand_history import DemandHistory, DemandKey, TrackedDemand, demand_key
 
 # Offers are leases of at most a minute.
 _OFFER_S = 120.0
-# A task that ended so did not do what it was there for.
+# States of tasks that were lost.
 _LOST = frozenset({"LOST", "DROPPED", "GONE", "GONE_BY_OPERATOR", "UNREACHABLE"})
 _ENDED = frozenset(state.name for state in TERMINAL) | {TaskState.UNREACHABLE.name}
 
@@ -45,7 +45,7 @@ TaskKey = tuple[FrameworkId, TaskId]
 
 @dataclass(slots=True)
 class AgentStay:
-    """An agent whose resources counted, with one total; `left` None: to the end."""
+    """An agent with one total of resources; `left` is None if it stayed to the end."""
 
     agent_id: AgentId
     hostname: str
@@ -60,9 +60,9 @@ class TaskRun:
     """A task that ran, or still does.
 
     Attributes:
-        wanted_at: since when it was wanted; None if that has no meaning.
-        demand: what it was a unit of, if anything was declared.
-        was_lost: whether it ended by no doing of its own or its framework's.
+        wanted_at: the time since which it was wanted; None if there is none.
+        demand: the demand that it counted for, if any was declared.
+        was_lost: whether the cluster ended it, not the task or its framework.
     """
 
     framework_id: FrameworkId
@@ -81,22 +81,27 @@ class FrameworkStay:
     """A framework, from when it first subscribed until it was removed.
 
     Attributes:
-        wishes: what it still wants, or wanted when it left.
-        endless: demands without an end, and since when they were declared.
+        demands: its demand, or the demand when it left.
+        endless: the endless demands, with the time of their declaration.
     """
 
     framework_id: FrameworkId
     name: str
     roles: tuple[Role, ...]
     came: float
-    wishes: Wishes
+    demands: DemandHistory
     left: float | None = None
     endless: dict[DemandKey, tuple[float, Demand]] = field(default_factory=dict)
+
+    def note_endless(self, tracked: TrackedDemand) -> None:
+        """Take note that a demand is endless."""
+        demand = tracked.demand
+        self.endless.setdefault(demand_key(tracked.role, demand), (tracked.since, demand))
 
 
 @dataclass(frozen=True, slots=True)
 class RoleSet:
-    """An operator has set a role anew."""
+    """An operator's change of a role."""
 
     at: float
     role: Role
@@ -104,14 +109,14 @@ class RoleSet:
 
 
 class History:
-    """What the lines that were taken in tell.
+    """Collects the history, line by line.
 
     Attributes:
-        head: of the first file.
+        head: the head of the first file.
         end: the time of the last line.
-        roles: what was set of roles at the beginning.
+        roles: the settings of roles at the beginning.
         role_changes, agents, frameworks, tasks: in order of time.
-        events: how many.
+        events: the number of events.
     """
 
     def __init__(self, head: Head) -> None:
@@ -139,7 +144,7 @@ class History:
         return self.head.at
 
     def take(self, line: Line) -> None:
-        """Take one more line in. How things stood is taken from the oldest file alone."""
+        """Take in one more line. Only the oldest file's description of the state counts."""
         if isinstance(line, Entry):
             self.end = line.at
             self.events += 1
@@ -148,11 +153,11 @@ class History:
             self._take_known(line)
 
     def finish(self) -> None:
-        """There are no more lines."""
+        """Take note that there are no more lines."""
         for stay in self._frameworks.values():
             _note_insatiable(stay)
 
-    # How things stood.
+    # The state at the beginning.
 
     def _take_known(self, line: Line) -> None:
         match line:
@@ -222,7 +227,7 @@ class History:
         stay.name, stay.roles = event.name, event.roles
         self._sessions[event.session] = stay
         if not event.demands:
-            stay.wishes.quiet(entry.at)
+            stay.demands.quiet(entry.at)
         self._declare(stay, event.demands, entry.at)
 
     def _on_called(self, entry: Entry, event: FrameworkCalled) -> None:
@@ -235,7 +240,7 @@ class History:
             case calls.UpdateDemand(demands):
                 self._declare(stay, demands, entry.at)
             case calls.Decline() | calls.Suppress() | calls.Revive():
-                stay.wishes.quiet(entry.at)
+                stay.demands.quiet(entry.at)
             case _:
                 pass
 
@@ -247,7 +252,7 @@ class History:
             _, role = self._offers.get(call.offer_ids[0], (0.0, stay.roles[0]))
             agent = self._agents.get(agents[task.task_id])
             facts = facts_of(agent.hostname, agent.attributes) if agent is not None else {}
-            wanted = stay.wishes.launch(role, task.resources, facts)
+            wanted = stay.demands.launch(role, task.resources, facts)
             run = TaskRun(
                 stay.framework_id,
                 role,
@@ -287,7 +292,7 @@ class History:
             case _:
                 pass
 
-    # What it comes to.
+    # Changes.
 
     def _agent_came(
         self,
@@ -317,18 +322,16 @@ class History:
     def _framework_came(
         self, framework_id: FrameworkId, name: str, roles: tuple[Role, ...], at: float
     ) -> FrameworkStay:
-        stay = FrameworkStay(framework_id, name, roles, at, Wishes(at))
+        stay = FrameworkStay(framework_id, name, roles, at, DemandHistory(at))
         self._frameworks[framework_id] = stay
         self.frameworks.append(stay)
         return stay
 
     def _declare(self, stay: FrameworkStay, demands: tuple[Demand, ...], at: float) -> None:
-        stay.wishes.declare(demands, stay.roles[0], at)
-        for wish in stay.wishes:
-            if wish.endless_since is not None:
-                stay.endless.setdefault(
-                    demand_key(wish.role, wish.demand), (wish.since, wish.demand)
-                )
+        stay.demands.declare(demands, stay.roles[0], at)
+        for tracked in stay.demands:
+            if tracked.endless_since is not None:
+                stay.note_endless(tracked)
 
     def _launched(self, key: TaskKey, run: TaskRun) -> None:
         self._running[key] = run
@@ -340,16 +343,18 @@ class History:
             run.ended_at, run.was_lost = at, was_lost
 
     def _forget_offers(self, at: float) -> None:
-        """Two at most each time, so that it costs little and keeps up."""
+        """Forget at most two expired offers each time, which keeps up at little cost."""
         for offer_id in list(islice(self._offers, 2)):
             if self._offers[offer_id][0] < at - _OFFER_S:
                 del self._offers[offer_id]
 
 
 def _note_insatiable(stay: FrameworkStay) -> None:
-    for wish in stay.wishes:
-        if wish.is_insatiable:
-            stay.endless.setdefault(demand_key(wish.role, wish.demand), (wish.since, wish.demand))
+    for tracked in stay.demands:
+        if tracked.is_insatiable:
+            stay.endless.setdefault(
+                demand_key(tracked.role, tracked.demand), (tracked.since, tracked.demand)
+            )
 
 
 def _named(did: Iterable[Deed], what: str) -> str | None:

@@ -1,7 +1,8 @@
-"""What a run comes to: shares over time, waits, and how much of the cluster is used."""
+"""Figures of a run: shares over time, waits, and the use of the cluster."""
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import ceil
@@ -11,13 +12,13 @@ from croupier.model.ids import Role
 from croupier.model.roles import ancestors
 
 BUCKETS = 12
-# What is integrated: a role, a framework, or the use of a resource.
+# A kind and a name: of a role, a framework, or the use of a resource.
 Party = tuple[str, str]
 
 
-def role_parties(role: Role) -> list[Party]:
-    """The role and all that it is within: what it holds they hold."""
-    return [("role", each) for each in (role, *ancestors(role))]
+def parties_of(role: Role, framework_id: str) -> list[Party]:
+    """Return the parties whose shares a task counts in: roles up to the top, and a framework."""
+    return [*(("role", each) for each in (role, *ancestors(role))), ("framework", framework_id)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,8 +26,8 @@ class Waits:
     """How long tasks waited, in seconds; `mean` and `p95` None if none has waited.
 
     Attributes:
-        tasks: how many were launched.
-        waiting: how many wait in the end; those are in no mean.
+        tasks: the number of launched tasks.
+        waiting: the number of tasks that wait at the end; they are in no mean.
     """
 
     tasks: int = 0
@@ -36,7 +37,7 @@ class Waits:
 
     @classmethod
     def of(cls, tasks: int, waits: Iterable[float], waiting: int) -> Waits:
-        """The figures of these waits, which may be of fewer tasks."""
+        """Return the figures of these waits; some tasks may have none."""
         ordered = sorted(waits)
         if not ordered:
             return cls(tasks, waiting=waiting)
@@ -44,14 +45,44 @@ class Waits:
         return cls(tasks, sum(ordered) / len(ordered), p95, waiting)
 
 
+class WaitTally:
+    """Collects waits by party."""
+
+    def __init__(self) -> None:
+        """Begin without tasks."""
+        self._tasks: Counter[Party] = Counter()
+        self._waiting: Counter[Party] = Counter()
+        self._waits: defaultdict[Party, list[float]] = defaultdict(list)
+
+    def launched(self, parties: Iterable[Party]) -> None:
+        """Count a launched task."""
+        self._tasks.update(parties)
+
+    def waited(self, parties: Iterable[Party], seconds: float) -> None:
+        """Add the wait of a launched task."""
+        for party in parties:
+            self._waits[party].append(seconds)
+
+    def waiting(self, parties: Iterable[Party], tasks: int = 1) -> None:
+        """Count tasks that wait at the end."""
+        self._waiting.update(dict.fromkeys(parties, tasks))
+
+    def waits(self) -> dict[Party, Waits]:
+        """Return the waits of all parties."""
+        return {
+            party: Waits.of(self._tasks[party], self._waits[party], self._waiting[party])
+            for party in dict.fromkeys((*self._tasks, *self._waiting))
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """What a run comes to.
+    """The figures of a run.
 
     Attributes:
         start, end: seconds.
-        shares: the mean dominant share of each role and framework, and of each resource how
-            much of it is used.
+        shares: the mean dominant share of each role and framework, and the used part of each
+            resource.
         over_time: the same in each of equal parts of the time.
         waits: by role and framework.
     """
@@ -63,13 +94,13 @@ class Figures:
     waits: Mapping[Party, Waits]
 
     def parties(self, kind: str) -> list[str]:
-        """The names of all of a kind, in order."""
+        """Return all names of a kind, sorted."""
         return sorted({name for what, name in (*self.shares, *self.waits) if what == kind})
 
 
 @dataclass(slots=True)
 class _Account:
-    """One party: what it holds, its share since `since`, and what that added up to before."""
+    """One party: what it holds, its share since `since`, and the integrals before that."""
 
     since: float
     held: dict[str, int] = field(default_factory=dict)
@@ -81,14 +112,14 @@ class Ledger:
     """Integrates shares over time. Changes come in order of time."""
 
     def __init__(self, start: float, end: float) -> None:
-        """Of a run from `start` to `end`; what comes later does not count."""
+        """Begin the ledger of a run from `start` to `end`; later changes do not count."""
         self._start, self._end = start, end
         self._width = (end - start) / BUCKETS
         self._total: dict[str, int] = {}
         self._accounts: dict[Party, _Account] = {}
 
     def supply(self, at: float, amounts: Mapping[str, int], sign: int) -> None:
-        """Agents have so much more together, or less. O(parties)."""
+        """Add resources to the cluster, or remove them. O(parties)."""
         for account in self._accounts.values():
             self._settle(account, at)
         for name, milli in amounts.items():
@@ -99,14 +130,14 @@ class Ledger:
     def hold(
         self, at: float, parties: Iterable[Party], amounts: Mapping[str, int], sign: int
     ) -> None:
-        """The parties hold so much more, or less."""
+        """Add resources to what the parties hold, or remove them."""
         for party in parties:
             self._change(at, party, amounts, sign)
         for name, milli in amounts.items():
             self._change(at, ("use", name), {name: milli}, sign)
 
     def figures(self, waits: Mapping[Party, Waits]) -> Figures:
-        """What it comes to at the end."""
+        """Return the figures at the end."""
         for account in self._accounts.values():
             self._settle(account, self._end)
         width, whole = self._width or 1.0, (self._end - self._start) or 1.0
@@ -138,7 +169,7 @@ class Ledger:
         )
 
     def _settle(self, account: _Account, at: float) -> None:
-        """Add up the share until `at`, part by part of the time."""
+        """Integrate the share until `at`, over each part of the time."""
         begin, at = max(account.since, self._start), min(at, self._end)
         account.since = max(account.since, at)
         if not account.share or at <= begin:
@@ -154,10 +185,10 @@ class Ledger:
 
 
 def as_json(figures: Figures) -> dict[str, Any]:
-    """The figures for programs."""
-    told: dict[str, Any] = {"seconds": figures.end - figures.start}
+    """Return the figures as JSON."""
+    document: dict[str, Any] = {"seconds": figures.end - figures.start}
     for kind, name in (("role", "roles"), ("framework", "frameworks")):
-        told[name] = {
+        document[name] = {
             each: {
                 "share": figures.shares.get((kind, each), 0.0),
                 "share_over_time": list(figures.over_time.get((kind, each), ())),
@@ -165,8 +196,8 @@ def as_json(figures: Figures) -> dict[str, Any]:
             }
             for each in figures.parties(kind)
         }
-    told["utilisation"] = {each: figures.shares["use", each] for each in figures.parties("use")}
-    return told
+    document["utilisation"] = {each: figures.shares["use", each] for each in figures.parties("use")}
+    return document
 
 
 def _waits_json(waits: Waits) -> dict[str, Any]:

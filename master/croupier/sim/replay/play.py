@@ -1,8 +1,7 @@
-"""The same work once more, in the simulator: the real core, and pretend peers."""
+"""Run the work of a history in the simulator: the real core, and simulated peers."""
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
@@ -22,22 +21,22 @@ from croupier.sim.kernel import Kernel
 from croupier.sim.machine import Machine, Size
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.history import AgentStay, History
-from croupier.sim.replay.ledger import Figures, Ledger, Party, Waits, role_parties
+from croupier.sim.replay.ledger import Figures, Ledger, Party, Waits, WaitTally, parties_of
 from croupier.sim.replay.workload import Batch, Endless, Part, parts_of
 from croupier.sim.work import Work
 
 _PATIENCE_S = 365 * 24 * 3600.0
-# Work without end is cut off somewhere.
+# Bounds of endless work.
 _MOST_TASKS = 5_000_000
 _MOST_BACKLOG = 20_000
 
 
 def play(history: History, change: Change, progress: Callable[[float], None]) -> Figures:
-    """What the work of the history comes to with `change`.
+    """Return the figures of the history's work with `change`.
 
     Raises:
-        InvalidRequest: if the change contradicts what was set.
-        CroupierError: if it comes to more tasks than can be played.
+        InvalidRequest: if the change contradicts the settings.
+        CroupierError: if there are too many tasks to simulate.
     """
     return _Play(history, change).run(progress)
 
@@ -57,7 +56,7 @@ class _Agent(SimulatedAgent):
 
 
 class _Actor:
-    """Plays one part."""
+    """A simulated framework that plays one part."""
 
     def __init__(self, play: _Play, number: int, part: Part) -> None:
         self.part = part
@@ -75,7 +74,7 @@ class _Actor:
         )
 
     def come(self) -> None:
-        """Subscribe, and plan what is to be done when."""
+        """Subscribe, and schedule the work."""
         self.framework.connect()
         at = self._play.kernel.at
         for batch in self.part.batches:
@@ -125,13 +124,13 @@ class _Play:
         self._seconds = history.end - history.start
         self._ledger = Ledger(0.0, self._seconds)
         self._holding: dict[TaskKey, tuple[list[Party], Mapping[str, int]]] = {}
-        self._launched: defaultdict[Party, int] = defaultdict(int)
+        self._tally = WaitTally()
         self._tasks = 0
         parts = enumerate(parts_of(history))
         self._actors = {f"p{number}": _Actor(self, number, part) for number, part in parts}
 
     def run(self, progress: Callable[[float], None]) -> Figures:
-        """Play it from beginning to end."""
+        """Run from beginning to end."""
         start, at = self._history.start, self.kernel.at
         for stay in self._history.agents:
             at(max(stay.came - start, 0.0), partial(self._agent_comes, stay))
@@ -144,7 +143,7 @@ class _Play:
         return self._ledger.figures(self._waits())
 
     def capacity(self, endless: Endless) -> int:
-        """How many tasks of the shape all agents of the history have room for together."""
+        """Return how many tasks of the shape fit on all agents of the history."""
         unit = endless.shape.ask
         return sum(unit.units_within(stay.total, _MOST_BACKLOG) for stay in self._history.agents)
 
@@ -175,28 +174,21 @@ class _Play:
     def _on_launch(self, framework_id: FrameworkId, task_id: TaskId) -> None:
         self._tasks += 1
         if self._tasks > _MOST_TASKS:
-            raise CroupierError(f"the work comes to more than {_MOST_TASKS} tasks")
+            raise CroupierError(f"the work has more than {_MOST_TASKS} tasks")
         framework = self.kernel.state.frameworks[framework_id]
         task = framework.tasks[task_id]
         part = self._actors[framework.name].part
-        parties = [*role_parties(task.role), ("framework", part.framework_id)]
-        for party in parties:
-            self._launched[party] += 1
+        parties = parties_of(task.role, part.framework_id)
+        self._tally.launched(parties)
         self._holding[framework_id, task_id] = (parties, task.info.resources.scalars)
         self._ledger.hold(self.kernel.now, parties, task.info.resources.scalars, 1)
 
     def _waits(self) -> dict[Party, Waits]:
-        waits: defaultdict[Party, list[float]] = defaultdict(list)
-        waiting: defaultdict[Party, int] = defaultdict(int)
         for actor in self._actors.values():
-            part = actor.part
-            for party in (*role_parties(part.role), ("framework", part.framework_id)):
-                for work, was_running in actor.works:
-                    if work.started_at is None:
-                        waiting[party] += 1
-                    elif not was_running:
-                        waits[party].append(work.started_at - work.submitted_at)
-        return {
-            party: Waits.of(self._launched[party], waits[party], waiting[party])
-            for party in dict.fromkeys((*self._launched, *waiting))
-        }
+            parties = parties_of(actor.part.role, actor.part.framework_id)
+            for work, was_running in actor.works:
+                if work.started_at is None:
+                    self._tally.waiting(parties)
+                elif not was_running:
+                    self._tally.waited(parties, work.started_at - work.submitted_at)
+        return self._tally.waits()

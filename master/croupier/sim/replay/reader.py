@@ -1,4 +1,4 @@
-"""The lines of one run of a master, out of the files of its log."""
+"""Read the lines of one run of a master from the files of its log."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ MAX_LINE = 64 * 1024 * 1024
 
 
 class BadLog(CroupierError):
-    """A log that cannot be read; says where."""
+    """A log that cannot be read; the message names the place."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a line stands; lines are counted from 1."""
+    """The place of a line; lines are counted from 1."""
 
     path: Path
     line: int
@@ -41,15 +41,15 @@ class Reader:
     Attributes:
         paths: the files, oldest first.
         first: the head of the oldest.
-        other_runs: how many more runs of masters have files in the same log.
-        notes: what is worth telling; complete when all lines were read.
+        other_runs: the number of other runs with files in the same log.
+        notes: remarks for the user; complete when all lines were read.
     """
 
     def __init__(self, path: Path) -> None:
         """Find the files of the run that `path` belongs to.
 
         Raises:
-            BadLog: if `path` is no log, or a file between two of them is missing.
+            BadLog: if `path` is no log, or a file in the middle is missing.
         """
         named = _head(path)
         heads = {each: named if each == path else _head_or_none(each) for each in _siblings(path)}
@@ -69,11 +69,11 @@ class Reader:
 
     @property
     def has_beginning(self) -> bool:
-        """Whether nothing of the run is missing."""
+        """Whether the log has the beginning of the run."""
         return self.first.part == 1
 
     def lines(self, progress: Callable[[float], None]) -> Iterator[tuple[Place, Line]]:
-        """All lines in order; `progress` is told the part of the bytes that is read.
+        """Yield all lines in order; report the part of the bytes that is read to `progress`.
 
         Raises:
             BadLog: if a line cannot be read, or events go back in time.
@@ -142,9 +142,9 @@ def _head(path: Path) -> Head:
 
 @contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
-    """The file at `path`, if that is a regular one."""
+    """Open the regular file at `path`."""
     try:
-        # A pipe that nobody writes to must not hold us up.
+        # A pipe without a writer must not block.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 raise BadLog(f"{path} is not a regular file")

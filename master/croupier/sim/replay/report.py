@@ -1,4 +1,4 @@
-"""What a replay found, for people and for programs."""
+"""Print the result of a replay, as text or as JSON."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from croupier.sim.replay.reader import Reader
 from croupier.sim.replay.workload import ASSUMPTIONS
 from croupier.sim.report import print_columns
 
-# So many roles and frameworks are shown to people: those of the greatest shares.
+# The text shows so many roles and frameworks: those of the greatest shares.
 _MOST_ROWS = 20
 _NO_WAITS = Waits()
 _TITLES = ("share", "tasks", "wait, s", "p95, s", "waiting")
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
-    """Whether the core decides again what it decided; `digest` None if it could not be asked."""
+class Verification:
+    """The verified events; `digest` is None if the log has no beginning and was not verified."""
 
     events: int
     digest: str | None
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """All of it; `recorded`, and both of what was played, if they were asked for."""
+class Replayed:
+    """The result of a replay; figures are None if they were not requested."""
 
     reader: Reader
     history: History
-    verdict: Verdict
+    verification: Verification
     recorded: Figures | None = None
     change: Change | None = None
     before: Figures | None = None
     after: Figures | None = None
 
 
-def print_found(found: Found, out: TextIO) -> None:
-    """For people."""
+def print_found(found: Replayed, out: TextIO) -> None:
+    """Print the result as text."""
     for line in _preamble(found):
         print(printable_lines(line), file=out)
     names = {str(stay.framework_id): stay.name for stay in found.history.frameworks}
@@ -59,17 +59,17 @@ def print_found(found: Found, out: TextIO) -> None:
             print(f"- {assumption}", file=out)
 
 
-def print_json(found: Found, out: TextIO) -> None:
-    """For programs."""
+def print_json(found: Replayed, out: TextIO) -> None:
+    """Print the result as JSON."""
     head = found.history.head
-    told: dict[str, Any] = {
+    document: dict[str, Any] = {
         "master_id": head.master_id,
         "version": head.version,
         "policy": head.policy,
         "files": [str(path) for path in found.reader.paths],
         "has_beginning": found.reader.has_beginning,
-        "events": found.verdict.events,
-        "digest": found.verdict.digest,
+        "events": found.verification.events,
+        "digest": found.verification.digest,
         "notes": found.reader.notes,
     }
     for name, figures in (
@@ -78,14 +78,14 @@ def print_json(found: Found, out: TextIO) -> None:
         ("after", found.after),
     ):
         if figures is not None:
-            told[name] = as_json(figures)
+            document[name] = as_json(figures)
     if found.change is not None:
-        told |= {"change": str(found.change), "assumptions": ASSUMPTIONS}
-    print(json.dumps(told, indent=2), file=out)
+        document |= {"change": str(found.change), "assumptions": ASSUMPTIONS}
+    print(json.dumps(document, indent=2), file=out)
 
 
 def print_figures(figures: Figures, names: Mapping[str, str], out: TextIO) -> None:
-    """Shares, waits and use of one run; `names` are those of frameworks."""
+    """Print shares, waits and use of one run; `names` are those of frameworks."""
     for kind in ("role", "framework"):
         rows = [
             (
@@ -104,7 +104,7 @@ def print_figures(figures: Figures, names: Mapping[str, str], out: TextIO) -> No
 def print_difference(
     before: Figures, after: Figures, names: Mapping[str, str], out: TextIO
 ) -> None:
-    """What is otherwise in the second run."""
+    """Print the differences between two runs."""
     for kind in ("role", "framework"):
         rows = []
         for each in _first(kind, before, after):
@@ -119,8 +119,8 @@ def print_difference(
     print(f"used: {_used(before.shares, used)} -> {_used(after.shares, used)}", file=out)
 
 
-def _preamble(found: Found) -> Iterator[str]:
-    reader, history, verdict = found.reader, found.history, found.verdict
+def _preamble(found: Replayed) -> Iterator[str]:
+    reader, history, verification = found.reader, found.history, found.verification
     head, seconds = history.head, history.end - history.start
     began = _moment(head.wall_ms)
     yield (
@@ -134,9 +134,9 @@ def _preamble(found: Found) -> Iterator[str]:
             " name one of their files to replay that"
         )
     yield from reader.notes
-    if verdict.digest is not None:
-        yield f"decisions: the same, byte for byte, in all {verdict.events} events"
-        yield f"digest {verdict.digest}"
+    if verification.digest is not None:
+        yield f"decisions: the same, byte for byte, in all {verification.events} events"
+        yield f"digest {verification.digest}"
     else:
         yield (
             f"decisions: not verified: the log has no beginning,"
@@ -152,7 +152,7 @@ def _moment(wall_ms: int) -> str:
 
 
 def _print_over_time(figures: Figures, out: TextIO) -> None:
-    """The shares of roles, each in a column, in equal parts of the time."""
+    """Print the shares of roles in columns, over equal parts of the time."""
     names = _first("role", figures)[:8]
     width = (figures.end - figures.start) / BUCKETS
     rows = [
@@ -167,7 +167,7 @@ def _print_over_time(figures: Figures, out: TextIO) -> None:
 
 
 def _first(kind: str, *all_figures: Figures) -> list[str]:
-    """The names of a kind, those of the greatest shares first if there are very many."""
+    """Return the names of a kind; if there are many, those of the greatest shares."""
     names = sorted({name for figures in all_figures for name in figures.parties(kind)})
     if len(names) <= _MOST_ROWS:
         return names
@@ -208,8 +208,8 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _used(shares: Mapping[Party, float], names: Iterable[str]) -> str:
-    told = [f"{name} {_percent(shares.get(('use', name), 0.0))}" for name in names]
-    return ", ".join(told) or "nothing"
+    used = [f"{name} {_percent(shares.get(('use', name), 0.0))}" for name in names]
+    return ", ".join(used) or "nothing"
 
 
 _NONE = (0.0,) * BUCKETS

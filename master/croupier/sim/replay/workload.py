@@ -1,7 +1,7 @@
-"""The work of a history, apart from when and where it was done.
+"""The work of a history, without the decisions of its master.
 
-A real framework does not tell how long its tasks take before they have run, nor what it will
-want later. So this is an estimate, and `ASSUMPTIONS` says what goes into it.
+A log does not hold the duration of tasks that have not ended, nor later demand. So the work is an
+estimate, and `ASSUMPTIONS` lists how it is made.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from croupier.sim.work import Shape
 
 ASSUMPTIONS = (
     "a task takes as long as it took; one that had not ended takes the median of its framework's",
-    "if no task of a framework has ended, its tasks go on to the end",
+    "if no task of a framework has ended, its tasks run to the end",
     "a task is wanted since its framework declared the demand for it",
-    "a framework that declares none wants a task since it last let an offer go, or revived",
+    "a framework that declares none wants a task since its last decline, suppress or revive",
     "a framework that wants any number always has more tasks, like those that it had",
-    "so has one that asked for more, again and again, and never had all that it asked for",
+    "so has a framework that raised its demand again and again before it was met",
     "every other framework has the tasks that it launched, and those that it still wanted",
-    "tasks that were lost or preempted are left out: what was run in their place is there",
+    "tasks that were lost or preempted are left out: the tasks that replaced them are included",
     "agents and frameworks come and go as they did, frameworks not before their work is done",
     "each role of a framework is played by a framework of its own",
     "frameworks answer offers at once, and nothing fails",
 )
-# Below this a task that is repeated without end would keep time from passing.
+# A shorter task that is repeated without end would keep time from passing.
 _LEAST_S = 0.001
 _MAX_REMAINING = 100_000
 
@@ -47,7 +47,7 @@ class Batch:
 
     Attributes:
         at: seconds since the beginning of the history.
-        was_running: whether they ran when the history begins: then nobody knows their wait.
+        was_running: whether they ran at the beginning of the history: their wait is unknown.
     """
 
     at: float
@@ -58,7 +58,7 @@ class Batch:
 
 @dataclass(frozen=True, slots=True)
 class Endless:
-    """There is always more of this: tasks that take `seconds`, in turn."""
+    """Endless tasks of one shape that take `seconds`, in turn."""
 
     at: float
     shape: Shape
@@ -67,10 +67,10 @@ class Endless:
 
 @dataclass(slots=True)
 class Part:
-    """What one framework does in one role; times are seconds since the beginning.
+    """The work of one framework in one role; times are seconds since the beginning.
 
     Attributes:
-        left: when it was removed; None if it was not.
+        left: the time of its removal; None if it was not removed.
     """
 
     framework_id: str
@@ -83,7 +83,7 @@ class Part:
 
 
 def parts_of(history: History) -> list[Part]:
-    """The parts that all frameworks play, in the order in which they came."""
+    """Return the parts of all frameworks, in the order in which they came."""
     runs: dict[tuple[str, Role], list[TaskRun]] = {}
     for run in history.tasks:
         runs.setdefault((run.framework_id, run.role), []).append(run)
@@ -110,7 +110,7 @@ class _Builder:
         self._median = median(self._seen) if self._seen else None
 
     def shape(self, unit: Resources, demand: Demand | None) -> Shape:
-        """One object for each shape: that is how the simulator tells them apart."""
+        """Return the one object for a shape; the simulator compares shapes by identity."""
         constraints = demand.constraints if demand is not None else ()
         key = (unit, constraints)
         if key not in self._shapes:
@@ -119,7 +119,7 @@ class _Builder:
         return self._shapes[key]
 
     def seconds(self, run: TaskRun) -> float:
-        """How long the task takes from when it is launched, or from the beginning."""
+        """Return the duration of a task from its launch, or from the beginning."""
         launched = max(run.launched_at, self._start)
         if run.ended_at is not None:
             return max(run.ended_at - launched, _LEAST_S)
@@ -128,18 +128,18 @@ class _Builder:
         return max(self._median - (launched - run.launched_at), self._end - launched, _LEAST_S)
 
     def guesses(self) -> Iterator[float]:
-        """How long tasks take of which nothing is known."""
+        """Return durations for tasks whose duration is unknown."""
         return cycle(self._seen or [self._end - self._start + 1])
 
     def pattern(self, runs: Sequence[TaskRun]) -> tuple[float, ...]:
-        """How long the tasks take that are repeated without end."""
+        """Return the durations of tasks that are repeated without end."""
         return tuple(map(self.seconds, runs)) or tuple(islice(self.guesses(), 1))
 
 
 def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[TaskRun]) -> Part:
     start = history.start
     left = None if stay.left is None else stay.left - start
-    part = Part(stay.framework_id, role, stay.came - start, left, stay.wishes.declares)
+    part = Part(stay.framework_id, role, stay.came - start, left, stay.demands.declares)
     builder = _Builder(history, runs)
     batches: dict[tuple[float, Shape, bool], list[float]] = {}
     for run in builder.kept:
@@ -153,10 +153,10 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
         shape = builder.shape(_unit(run.resources), run.demand)
         batches.setdefault((at, shape, was_running), []).append(builder.seconds(run))
     guesses = builder.guesses()
-    for wish in stay.wishes if stay.left is None else ():
-        is_finite = wish.role == role and demand_key(role, wish.demand) not in stay.endless
-        for since, units in wish.waiting if is_finite else ():
-            shape = builder.shape(wish.demand.unit, wish.demand)
+    for tracked in stay.demands if stay.left is None else ():
+        is_finite = tracked.role == role and demand_key(role, tracked.demand) not in stay.endless
+        for since, units in tracked.waiting if is_finite else ():
+            shape = builder.shape(tracked.demand.unit, tracked.demand)
             seconds = islice(guesses, min(units, _MAX_REMAINING))
             batches.setdefault((max(since - start, 0.0), shape, False), []).extend(seconds)
     part.batches = [
@@ -176,7 +176,7 @@ def _part(history: History, stay: FrameworkStay, role: Role, runs: Sequence[Task
 
 
 def _unit(task: Resources) -> Resources:
-    """What a task takes, as a demand would say it: of ranges only how many numbers."""
+    """Return a task's resources as a demand's unit: ranges become their counts."""
     scalars = dict(task.scalars)
     for name, ranges in task.ranges.items():
         scalars[name] = count(ranges) * 1000

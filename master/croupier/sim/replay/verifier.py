@@ -1,4 +1,4 @@
-"""The core decides all of it again, and must decide the same, byte for byte."""
+"""The core decides all events again, and must decide the same, byte for byte."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from croupier.sim.replay.reader import BadLog, Place
 _SHOWN = 5
 
 
-class Parted(CroupierError):
-    """The core decided otherwise than it did when the log was written."""
+class Diverged(CroupierError):
+    """The core decided differently from the log."""
 
 
-class Exact:
-    """A master's core, given again what it was given.
+class Verifier:
+    """A master's core that decides the events of a log again.
 
     Attributes:
-        state: what it knows.
-        events: how many events it was given.
+        state: the state of the core.
+        events: the number of events decided.
     """
 
     def __init__(self, head: Head) -> None:
         """Begin where the master began.
 
         Raises:
-            BadLog: if a master cannot begin so.
+            BadLog: if a master cannot begin from this head.
         """
         assert head.part == 1
         try:
@@ -43,22 +43,22 @@ class Exact:
                 registry, head.master_id, head.settings, allocator, head.at
             )
         except Exception as error:
-            raise BadLog(f"no master can begin as the head says: {_told(error)}") from None
+            raise BadLog(f"no master can begin from this head: {_text_of(error)}") from None
         self.events = 0
         self._head = head
         self._digest = Digest()
 
     @property
     def digest(self) -> str:
-        """Of all decisions so far."""
+        """The digest of all decisions so far."""
         return str(self._digest)
 
     def take(self, place: Place, line: Line) -> None:
-        """Decide on one more line.
+        """Decide the event of one more line.
 
         Raises:
-            Parted: if the decision is not the one that was recorded.
-            BadLog: if the core cannot take the event in.
+            Diverged: if the decision is not the one that was recorded.
+            BadLog: if the core fails on the event.
         """
         if isinstance(line, Head):
             self._check(place, line)
@@ -67,9 +67,9 @@ class Exact:
 
     def _check(self, place: Place, head: Head) -> None:
         if head.part > 1 and (head.events, head.decided) != (self.events, self.digest):
-            raise Parted(
-                f"{place}: {head.events} events were to be behind this file with the digest"
-                f" {head.decided}; there are {self.events} with {self.digest}"
+            raise Diverged(
+                f"{place}: the head expects {head.events} events before it with the digest"
+                f" {head.decided}; there were {self.events} with {self.digest}"
             )
 
     def _decide(self, place: Place, entry: Entry) -> None:
@@ -77,23 +77,23 @@ class Exact:
             effects = step(self.state, entry.event, entry.at)
         except Exception as error:
             kind = type(entry.event).__name__
-            raise BadLog(f"{place}: the core fails on this {kind}: {_told(error)}") from error
+            raise BadLog(f"{place}: the core fails on this {kind}: {_text_of(error)}") from error
         self.events += 1
         decided = self._digest.add(effects) if effects else ""
         if decided == entry.decided:
             return
         did = tuple(outcome(effects))
-        raise Parted(
-            f"{place}: event {self.events}, {type(entry.event).__name__}, was decided otherwise"
-            f" than recorded\n  recorded {_shown(entry.did)}\n  now      {_shown(did)}"
+        raise Diverged(
+            f"{place}: event {self.events}, {type(entry.event).__name__}, was decided differently"
+            f" from the log\n  recorded {_shown(entry.did)}\n  now      {_shown(did)}"
             f"\n  the log was written by version {self._head.version}"
         )
 
 
 def _shown(did: tuple[tuple[str, ...], ...]) -> str:
-    told = ", ".join(" ".join(deed) for deed in did[:_SHOWN]) or "nothing that is told in short"
-    return told + (f" and {len(did) - _SHOWN} more" if len(did) > _SHOWN else "")
+    shown = ", ".join(" ".join(deed) for deed in did[:_SHOWN]) or "no summarized effect"
+    return shown + (f" and {len(did) - _SHOWN} more" if len(did) > _SHOWN else "")
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"[:500]
