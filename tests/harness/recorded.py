@@ -15,6 +15,7 @@ from croupier.master.core.effects import Effect
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
@@ -72,7 +73,7 @@ def state_of(head: Head) -> State:
     """What a master knows that begins so."""
     allocator = Allocator(policies.make(head.policy, head.seed), head.rules, head.roles)
     assert head.registry is not None
-    return State.recovered(head.registry, head.master_id, head.settings, allocator, head.at)
+    return recover_state(head.registry, head.master_id, head.settings, allocator, head.at)
 
 
 def make_recorder(path: Path, head: Head, size: int = LARGE, most: int = 8) -> FileRecorder:

@@ -236,7 +236,7 @@ class Story:
         agent = self.world.state.agents.get(AgentId(self._ids.get(name, name)))
         if agent is None:
             return
-        told = f"{name} is {agent.state.value}" + (", deactivated" * agent.deactivated)
+        told = f"{name} is {agent.state.name}" + (", deactivated" * agent.deactivated)
         drain = drain_progress(self.world.state, agent, self.world.now)
         if drain is not None and drain.is_done:
             told += ", drained"

@@ -10,6 +10,7 @@ import pytest
 
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import Heard, SessionEnded
+from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Offered, Rescinded, ToAgent, ToFramework
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
@@ -123,7 +124,7 @@ def checked_steps() -> Iterator[None]:
 
     def checked(state: State, event: Event, now: float) -> list[Effect]:
         effects = step(state, event, now)
-        state.check()
+        check_state(state)
         return effects
 
     with pytest.MonkeyPatch.context() as patch:

@@ -1,6 +1,6 @@
 """A master's core with pretend agents and frameworks around it, in virtual time.
 
-`World` keeps the effects of every step and runs `State.check()` after each, so a test that
+`World` keeps the effects of every step and runs `check_state` after each, so a test that
 drives it has every invariant asserted on the way.
 """
 
@@ -23,6 +23,7 @@ from croupier.master.core.events import (
     Subscribe,
     TimePassed,
 )
+from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Offered, Subscribed, ToAgent, ToFramework, Updated
 from croupier.master.core.records import (
     ForgetTask,
@@ -34,6 +35,7 @@ from croupier.master.core.records import (
 )
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import parse_attributes
@@ -95,7 +97,7 @@ class World:
                     self.facts.append(fact)
                 case Save(record):
                     self._save(record)
-        self.state.check()
+        check_state(self.state)
         self.check_ledger()
         return effects
 
@@ -144,12 +146,12 @@ class World:
         """Have the next master take over from what was saved; every session is over."""
         master_id = f"{CLUSTER}-{self.state.epoch + 1}"
         self.state = self._recovered(master_id, self.registry())
-        self.state.check()
+        check_state(self.state)
         self.check_ledger()
 
     def _recovered(self, master_id: str, registry: Registry) -> State:
         allocator = Allocator(roles=self.state.initial_roles)
-        return State.recovered(registry, master_id, self.state.settings, allocator, self.now)
+        return recover_state(registry, master_id, self.state.settings, allocator, self.now)
 
     def pass_time(self, seconds: float) -> None:
         """Let time pass, stopping at every deadline on the way."""

@@ -21,7 +21,7 @@ from croupier.master.core.agent_commands import (
     Reactivate,
 )
 from croupier.master.core.agent_status import AgentStatus, agent_status
-from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.agents import Agent
 from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import (
@@ -277,8 +277,8 @@ class CoreMachine(RuleBasedStateMachine):
         assert not known.offers or isinstance(action, Reactivate)
         if isinstance(action, Reactivate):
             # An agent that cannot launch tasks stays withheld.
-            is_able = known.state is AgentState.CONNECTED and not known.problems
-            assert known.is_dealt == is_able
+            is_able = known.state.name == "connected" and not known.problems
+            assert known.is_offered == is_able
 
     @rule(lot=st.integers(0, 3))
     def master_restarts(self, lot: int) -> None:
@@ -397,9 +397,11 @@ class CoreMachine(RuleBasedStateMachine):
             assert found is not None
             assert found.tasks_left == len(live)
             # Of a task that is undecided the agent may have said the end to an earlier master.
-            assert all(task.kill is not None or task.is_undecided for task in live)
-            assert agent.session is None or all(task.kill_due is not None for task in live)
-            assert not agent.is_dealt
+            assert all(task.kill is not None or task.is_absent for task in live)
+            assert agent.session is None or all(
+                task.kill is not None and task.kill.due is not None for task in live
+            )
+            assert not agent.is_offered
 
     def teardown(self) -> None:
         """In the end everything can be freed: nothing has leaked."""
@@ -414,7 +416,7 @@ class CoreMachine(RuleBasedStateMachine):
         for framework in state.frameworks.values():
             for task in framework.tasks.values():
                 assert task.state in TERMINAL or task.state is TaskState.UNREACHABLE
-                assert not task.is_charged
+                assert not task.is_active
 
 
 def _listed(tasks: list[Task]) -> tuple[AgentTask, ...]:
@@ -446,8 +448,8 @@ def _lasting(state: State) -> object:
             (framework_id, task_id): (
                 task.agent_id,
                 # A drain makes that shorter again when the agent returns.
-                None if framework.state is FrameworkState.REMOVED else task.kill,
-                task.told,
+                None if framework.state is FrameworkState.REMOVED else task.record().kill,
+                task.master_status,
                 task.is_orphan,
             )
             for framework_id, framework in state.frameworks.items()

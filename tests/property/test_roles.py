@@ -15,6 +15,7 @@ from croupier.master.core.role_status import RoleStanding, stand
 from croupier.master.core.roles import Part, RoleChange, check_settings
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.model.errors import CroupierError
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
@@ -114,7 +115,7 @@ def recovered(world: World) -> Mapping[Role, RoleSettings]:
     registry = Registry()
     for record in world.saved:
         registry.apply(record)
-    return State.recovered(
+    return recover_state(
         registry, "m2", Settings(), Allocator(roles=FLAGS), 0.0
     ).allocator.queries.roles()
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from prometheus_client.registry import Collector
 
-from croupier.master.core.agents import AgentState
+from croupier.master.core.agents import STATE_NAMES
 from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.state import State
 from croupier.master.eventlog.metrics import EVENT_LOG
@@ -32,8 +32,8 @@ MAX_ROLES = 1000
 
 
 def _agents(state: State) -> dict[str, float]:
-    tally = Tally(agent.state.value for agent in state.agents.values())
-    return {each.value: tally[each.value] for each in AgentState}
+    tally = Tally(agent.state.name for agent in state.agents.values())
+    return {name: tally[name] for name in STATE_NAMES}
 
 
 def _agents_withheld(state: State) -> dict[str, float]:
@@ -68,7 +68,7 @@ def _tasks(state: State) -> dict[str, float]:
 
 def _resources(state: State) -> dict[tuple[str, ...], float]:
     pooled = [agent for agent in state.agents.values() if agent.in_pool]
-    missing = [agent for agent in state.agents.values() if agent.is_recovering]
+    missing = [agent for agent in state.agents.values() if agent.is_absent]
     amounts = {
         "total": total_of(agent.total for agent in pooled),
         "used": total_of(state.used(agent) for agent in pooled),

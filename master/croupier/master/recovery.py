@@ -53,13 +53,13 @@ class Recovery:
 
 def agents_missing(state: State) -> int:
     """Return the number of agents that have not re-registered yet. O(agents)."""
-    return sum(agent.is_recovering for agent in state.agents.values())
+    return sum(agent.is_absent for agent in state.agents.values())
 
 
 def tasks_undecided(state: State) -> int:
     """Return the number of tasks whose agents have not re-registered yet. O(tasks)."""
     return sum(
-        task.is_undecided
+        task.is_absent
         for framework in state.frameworks.values()
         for task in framework.tasks.values()
     )
@@ -70,6 +70,6 @@ def decided_in_s(state: State, now: float) -> float:
     deadlines = [
         state.deadlines.at(AgentTimeout(agent.agent_id))
         for agent in state.agents.values()
-        if agent.is_recovering
+        if agent.is_absent
     ]
     return max((at - now for at in deadlines if at is not None), default=0.0)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from croupier.master.core.events import Claim
 from croupier.master.core.records import MasterRecord, Registry
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.driver import Driver, Observer
 from croupier.master.eventlog.lines import FORMAT, Head
 from croupier.master.eventlog.recorder import FileRecorder
@@ -157,7 +157,7 @@ async def begin_term(
     now = clock.now()
     sessions = Sessions(limits)
     recorder = _open_log(config, registry, record.master_id, clock, now)
-    state = State.recovered(registry, record.master_id, config.settings(), config.allocator(), now)
+    state = recover_state(registry, record.master_id, config.settings(), config.allocator(), now)
     driver = Driver(state, store, sessions, observer, clock, recorder, leads)
     sessions.report_to(driver.inbox)
     recovery = Recovery(state, clock)

@@ -26,10 +26,12 @@ from croupier.master.core.effects import (
     SessionId,
 )
 from croupier.master.core.events import Claim, Register, SessionEnded
+from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event
 from croupier.master.lineage import Lineage, Names, next_record
 from croupier.master.wire.to_agent import response_to_wire
@@ -333,7 +335,7 @@ class MasterProcess(Process):
 
     def _on_decided(self, term: Term, event: Event, _now: float, effects: Sequence[Effect]) -> None:
         self.steps += 1
-        term.state.check()
+        check_state(term.state)
         self.witness.on_decided(term, event, effects)
 
     def _begin_commit(self, effects: list[Effect], records: list[Record]) -> None:
@@ -425,4 +427,4 @@ class MasterProcess(Process):
 
 def recovered(known: Registry, record: MasterRecord, settings: Settings, now: float) -> State:
     """What a new leader begins with."""
-    return State.recovered(known, record.master_id, settings, Allocator(), now)
+    return recover_state(known, record.master_id, settings, Allocator(), now)

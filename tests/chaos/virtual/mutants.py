@@ -5,7 +5,7 @@ A mutant replaces one function or one flag while a world runs; nothing else know
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, replace
 from typing import Any
@@ -20,16 +20,27 @@ from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
 from croupier.agent.reactor import Reactor
-from croupier.master.core import frameworks, on_agent, on_call, on_sync, on_task, on_time
+from croupier.master.core import (
+    frameworks,
+    invariants,
+    on_agent,
+    on_call,
+    on_sync,
+    on_task,
+    on_time,
+    state_recovery,
+)
 from croupier.master.core.effects import Effect, Step
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.agent_orders import LaunchTask
+from croupier.model.ids import AgentId
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.core.calls import CallLedger
 from croupier.sdk.core.updates import UpdateBook, UpdateDecision
+from tests.chaos.virtual import master
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.registry import SharedRegistry
@@ -118,42 +129,49 @@ _ADOPT = AgentProcess.adopt
 
 
 def _releases_twice(self: State, task: Task) -> None:
-    charged = task.is_charged
+    was_active = task.is_active
     _RELEASE(self, task)
-    if charged:
+    if was_active:
         amount = task.info.resources
         self.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
 
 
-def _charges_none(self: State) -> None:
+def _charges_none(state: State) -> None:
     pass
 
 
-def _charges_late(self: State, task: Task) -> None:
-    task.is_undecided = False
-    _CHARGE(self, task)
+def _charges_late(self: State, agent_id: AgentId, tasks: Iterable[Task]) -> None:
+    listed = list(tasks)
+    for task in listed:
+        _hold_nothing(task)
+    _CHARGE(self, agent_id, listed)
 
 
 def _releases_late(self: State, task: Task) -> None:
-    task.is_undecided = False
+    _hold_nothing(task)
     _RELEASE(self, task)
+
+
+def _hold_nothing(task: Task) -> None:
+    if task.is_absent:
+        task.hold_as(TaskHold.RELEASED)
 
 
 def _same_id(self: State, kind: str) -> str:
     return f"{self.master_id}-{kind}1"
 
 
-def _recalls_no_kill(self: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(self, replace(entry, kill=None), now)
+def _recalls_no_kill(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, replace(entry, kill=None), now)
 
 
-def _recalls_no_answers(self: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(self, entry, now)
-    self.frameworks[entry.framework_id].accepted.clear()
+def _recalls_no_answers(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, entry, now)
+    state.frameworks[entry.framework_id].accepted.clear()
 
 
-def _recalls_no_ends(self: State, entry: TaskRecord, now: float) -> None:
-    _RECALL(self, replace(entry, master_status=None), now)
+def _recalls_no_ends(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, replace(entry, master_status=None), now)
 
 
 def _forgets_nothing(self: Registry, record: Record) -> None:
@@ -204,8 +222,8 @@ def _as_it_is(status: Any) -> Any:
     return status
 
 
-_RECOVERED = State.recovered
-_CHARGE, _RELEASE, _RECALL = State.charge_task, State.release_task, State._recall
+_RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
+_CHARGE, _RELEASE = State.charge_tasks, State.release_task
 _APPLY, _ARRIVED = Registry.apply, Framework.verdicts_arrived
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 
@@ -272,23 +290,23 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     "master: undecided not charged": (
         "tasks whose agents have not returned count for nobody",
         (
-            (State, "_charge_undecided", _charges_none),
-            (State, "_check_absent", _charges_none),
-            (State, "charge_task", _charges_late),
+            (state_recovery, "charge_absent", _charges_none),
+            (invariants, "check_absent", _charges_none),
+            (State, "charge_tasks", _charges_late),
             (State, "release_task", _releases_late),
         ),
     ),
     "master: kill lost in failover": (
         "a successor does not know which tasks are to end",
-        _one(State, "_recall", _recalls_no_kill),
+        _one(state_recovery, "recover_task", _recalls_no_kill),
     ),
     "master: answers lost in failover": (
         "a successor does not know which ACCEPTs were taken",
-        _one(State, "_recall", _recalls_no_answers),
+        _one(state_recovery, "recover_task", _recalls_no_answers),
     ),
     "master: ends lost in failover": (
         "a successor does not know which ends it has to tell",
-        _one(State, "_recall", _recalls_no_ends),
+        _one(state_recovery, "recover_task", _recalls_no_ends),
     ),
     "master: forgets verdicts": (
         "answers that may not have arrived are forgotten",
@@ -316,11 +334,11 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: gone lost in failover": (
         "a successor does not know which agents were declared gone",
-        _one(State, "recovered", _recovers_gone),
+        _one(master, "recover_state", _recovers_gone),
     ),
     "master: drain lost in failover": (
         "a successor does not know which agents are withheld",
-        _one(State, "recovered", _recovers_withheld),
+        _one(master, "recover_state", _recovers_withheld),
     ),
     "master: tells out of order": (
         "an update is passed on though earlier ones were not",

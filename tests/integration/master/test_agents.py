@@ -164,7 +164,7 @@ async def test_silent_agent_becomes_unreachable() -> None:
 
         async def is_unreachable() -> bool:
             states = await master.driver.read(
-                lambda state: [each.state.value for each in state.agents.values()]
+                lambda state: [each.state.name for each in state.agents.values()]
             )
             return states == ["unreachable"]
 

@@ -8,7 +8,6 @@ from prometheus_client import CollectorRegistry
 from croupier.master.allocator import Cause
 from croupier.master.core.agent_commands import Deactivate, OperateAgent, Reactivate
 from croupier.master.core.agent_status import agent_status
-from croupier.master.core.agents import AgentState
 from croupier.master.core.events import AgentHealth, RefusedLaunch, Register
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
 from croupier.master.core.messages import Rescinded
@@ -118,9 +117,9 @@ def test_a_suspect_agent_that_is_heard_of_again_is_not_offered_while_it_has_a_pr
     scene = Sick()
     scene.tell(FULL)
     scene.pass_time(40.0)
-    assert scene.state.agents[scene.host_id].state is AgentState.SUSPECT
+    assert scene.state.agents[scene.host_id].state.name == "suspect"
     scene.tell(FULL)
-    assert scene.state.agents[scene.host_id].state is AgentState.CONNECTED
+    assert scene.state.agents[scene.host_id].state.name == "connected"
     assert scene.offered() == 0
 
 

@@ -16,6 +16,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from croupier.master.core.effects import Close, Effect, Send, SessionId
 from croupier.master.core.events import Heard, Read, Register, Subscribe
 from croupier.master.core.facts import Fact
+from croupier.master.core.invariants import check_state
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.driver import Driver
@@ -151,7 +152,7 @@ def test_what_cannot_be_written_ends_the_log_and_not_the_master(tmp_path: Path) 
 
 def test_to_look_is_no_event(tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path / "log", make_head())
-    recorder.decided(Read(1, State.check), 1.0, ())
+    recorder.decided(Read(1, check_state), 1.0, ())
     recorder.close()
     assert len(entries(tmp_path / "log")) == 1
 

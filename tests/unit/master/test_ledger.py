@@ -48,7 +48,7 @@ def test_what_arrived_is_not_launched_again() -> None:
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
     assert scene.launches(scene.host) == []
     task = scene.state.frameworks[scene.owner].tasks[T1]
-    assert (task.state, task.sequence, task.is_charged) == (TaskState.RUNNING, 2, True)
+    assert (task.state, task.sequence, task.is_active) == (TaskState.RUNNING, 2, True)
 
 
 def test_a_task_that_ran_before_is_gone_if_its_agent_returns_without_it() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.events import AgentTask
+from croupier.master.core.invariants import check_state
 from croupier.model import ranges as rng
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
@@ -43,4 +44,4 @@ def test_registering_is_linear_in_ranges(monkeypatch: pytest.MonkeyPatch) -> Non
     # Each of some steps for each registration looks at every range; it was a thousand steps.
     assert sum(looked_at) < 40 * MANY
     monkeypatch.undo()
-    world.state.check()
+    check_state(world.state)

@@ -18,7 +18,7 @@ from croupier.master.core.records import (
     Registry,
 )
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.lineage import Names, next_record
 from croupier.model.agent_orders import KillTask
 from croupier.model.errors import Removed
@@ -48,7 +48,7 @@ def after_old_store(epoch: int) -> MasterRecord:
 def old_store(settings: Settings | None = None) -> World:
     master_id = after_old_store(5).master_id
     return World(
-        state=State.recovered(registry(), master_id, settings or Settings(), Allocator(), 0.0)
+        state=recover_state(registry(), master_id, settings or Settings(), Allocator(), 0.0)
     )
 
 

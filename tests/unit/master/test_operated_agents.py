@@ -14,8 +14,8 @@ from croupier.master.core.agent_commands import (
     OperateAgent,
     Reactivate,
 )
-from croupier.master.core.agent_status import GONE, AgentStatus, agent_status
-from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.agent_status import AgentStatus, agent_status
+from croupier.master.core.agents import Agent
 from croupier.master.core.drains import DrainProgress, drain_progress
 from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentStopped, AgentTask
@@ -205,7 +205,7 @@ def test_a_drain_outlives_its_master() -> None:
     scene.operate(Drain(2000))
     scene.restart()
     assert scene.drain.tasks_left == 1
-    assert not scene.known.is_dealt
+    assert not scene.known.is_offered
     scene.agent_back(make_task("t1"), make_task("t2"))
     assert scene.killed() == [
         ("t1", 2000, Reason.AGENT_DRAINING),
@@ -263,7 +263,7 @@ def test_an_unreachable_agent_can_be_drained() -> None:
     scene = Scene()
     scene.end_session(scene.host)
     scene.pass_time(100.0)
-    assert scene.known.state is AgentState.UNREACHABLE
+    assert scene.known.state.name == "unreachable"
     scene.operate(Drain())
     assert "its agent is unreachable; it is told" in scene.drain.blockers[0].reason
     scene.agent_back(make_task("t1"))
@@ -332,7 +332,7 @@ def test_a_gone_agent_takes_its_tasks_with_it() -> None:
     scene = Scene()
     agent = scene.operate(MarkGone())
     assert isinstance(agent, AgentStatus)
-    assert (agent.agent.agent_id, agent.state, agent.tasks) == (scene.host_id, GONE, 0)
+    assert (agent.agent.agent_id, agent.state, agent.tasks) == (scene.host_id, "gone", 0)
     assert isinstance(scene.closed[scene.host], Removed)
     assert AgentRecord(scene.host_id, "host", gone=True) in scene.saved
     (status,) = scene.updates(scene.session)

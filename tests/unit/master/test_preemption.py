@@ -14,7 +14,7 @@ from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import AgentRecord, MasterRecord, Registry
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.services.views import view_reasons
 from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, Role, TaskId
@@ -49,7 +49,7 @@ def pass_time(world: World, seconds: float) -> None:
 def test_it_waits_for_the_agents_that_an_earlier_master_knew() -> None:
     known = {AgentId(f"a{n}"): AgentRecord(AgentId(f"a{n}"), f"h{n}") for n in range(4)}
     registry = Registry(MasterRecord("m", 1), known)
-    state = State.recovered(registry, "m-2", HURRY, Allocator(), 0.0)
+    state = recover_state(registry, "m-2", HURRY, Allocator(), 0.0)
     world = World(state=state)
     fill(world)
     pass_time(world, 60.0)
@@ -62,7 +62,7 @@ def test_it_waits_for_the_agents_that_an_earlier_master_knew() -> None:
 
 def test_it_goes_on_once_the_missing_are_given_up() -> None:
     registry = Registry(MasterRecord("m", 1), {AgentId("gone"): AgentRecord(AgentId("gone"), "h")})
-    world = World(state=State.recovered(registry, "m-2", HURRY, Allocator(), 0.0))
+    world = World(state=recover_state(registry, "m-2", HURRY, Allocator(), 0.0))
     fill(world)
     pass_time(world, 590.0)
     assert not asked(world)

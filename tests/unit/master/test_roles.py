@@ -16,6 +16,7 @@ from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, parse_amounts
@@ -170,7 +171,7 @@ def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
     registry = Registry()
     for record in world.saved:
         registry.apply(record)
-    again = State.recovered(registry, "m2", Settings(), Allocator(roles=flags), 0.0)
+    again = recover_state(registry, "m2", Settings(), Allocator(roles=flags), 0.0)
     assert again.allocator.queries.roles() == {
         WEB: RoleSettings(3000),
         "web/x": RoleSettings(limit={"cpus": 1000}),

@@ -10,7 +10,7 @@ from croupier.master.core.events import AgentTask
 from croupier.master.core.messages import PreemptRequested
 from croupier.master.core.records import FrameworkRecord, Registry
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.wire.to_framework import event_to_wire
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.attributes import matches, not_matches
@@ -216,7 +216,7 @@ class TestAfterARestart:
     def test_a_framework_has_the_roles_it_had(self) -> None:
         registry = Registry()
         registry.apply(FrameworkRecord(FrameworkId("f1"), "f", (ADS, WEB), 600.0))
-        state = State.recovered(registry, "m2", Settings(), Allocator(), 0.0)
+        state = recover_state(registry, "m2", Settings(), Allocator(), 0.0)
         assert state.frameworks[FrameworkId("f1")].roles == (ADS, WEB)
         world = World(state=state)
         world.agent(

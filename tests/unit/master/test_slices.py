@@ -11,6 +11,7 @@ from croupier.master import driver as driver_module
 from croupier.master.core import calls
 from croupier.master.core.effects import Pause, Send, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled
+from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event, steps
 from croupier.master.event_cost import event_cost
@@ -62,7 +63,7 @@ def test_a_registration_can_be_interrupted() -> None:
     listed = tuple(map(running, IDS))
     event = type(event)(SessionId(99), AgentId("a"), "h", agent.total, {}, "", listed)
     assert longest_stretch(world, event) == 0
-    world.state.check()
+    check_state(world.state)
 
 
 def test_call_with_many_tasks_is_decided_in_parts_with_one_verdict() -> None:

@@ -187,7 +187,7 @@ def test_a_task_of_ports_alone_is_decided_when_its_agent_returns(
     scene = Portly(*resources)
     scene.returns(state)
     is_running = state is TaskState.RUNNING
-    held = [task for task in scene.state.frameworks[scene.owner].tasks.values() if task.is_charged]
+    held = [task for task in scene.state.frameworks[scene.owner].tasks.values() if task.is_active]
     assert len(held) == (len(resources) if is_running else 0)
 
 

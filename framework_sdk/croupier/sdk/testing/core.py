@@ -12,7 +12,7 @@ from croupier.master.core.effects import Close, Save, Send, SessionId, Step
 from croupier.master.core.events import AgentReported, AgentTask, Register
 from croupier.master.core.records import Registry
 from croupier.master.core.settings import Settings
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import Event, step
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import LaunchTask, ResendUpdates
@@ -78,7 +78,7 @@ class Core:
             suspect_beats=_SILENCE_S,
             resend_s=behaviour.resend_s,
         )
-        self.state = State.recovered(
+        self.state = recover_state(
             durable.registry, f"fake-{durable.epoch}", settings, Allocator(), self.now()
         )
         for agent in agents:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from croupier.master.core.agent_status import AgentStatus, agent_status
-from croupier.master.core.agents import Agent
+from croupier.master.core.agents import Agent, Gone
 from croupier.master.core.drains import may_be_withdrawn, wanted_kill
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
@@ -93,7 +93,7 @@ class Reactivate:
                     task.kill = None
                     yield Save(task.record())
         if agent.in_pool:
-            state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+            state.allocator.activate_agent(agent.agent_id, agent.is_offered)
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class MarkGone:
         reason = Reason.GONE_BY_OPERATOR
         yield from take_out(state, agent, TaskState.GONE_BY_OPERATOR, reason, message, now)
         yield Save(AgentRecord(agent.agent_id, agent.hostname, gone=True))
-        forgotten = state.spend_agent_id(agent.agent_id)
+        forgotten = state.remember_gone(agent.agent_id)
         if forgotten is not None:
             yield Save(ForgetAgent(forgotten))
         message = "an operator has declared the agent gone"
@@ -161,13 +161,13 @@ class OperateAgent(OperatorCommand[AgentStatus]):
             return agent
         if self.agent in state.gone:
             if isinstance(self.action, MarkGone):
-                return Agent(AgentId(self.agent), "")
+                return Agent(AgentId(self.agent), "", Gone())
             raise Conflict(f"agent {self.agent} was declared gone, for good")
         alike = [each for each in state.agents.values() if each.hostname == self.agent]
         if not alike or not self.agent:
             raise NotFound(f"no agent has the id or hostname {self.agent!r}")
         if len(alike) > 1:
-            ids = [f"{each.agent_id} ({each.state.value})" for each in alike[:MAX_NAMED]]
+            ids = [f"{each.agent_id} ({each.state.name})" for each in alike[:MAX_NAMED]]
             more = f" and {len(alike) - MAX_NAMED} more" if len(alike) > MAX_NAMED else ""
             raise InvalidRequest(f"several agents have this hostname: {', '.join(ids)}{more}")
         return alike[0]

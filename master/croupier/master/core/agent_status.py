@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import AgentTimeout
@@ -12,9 +11,6 @@ from croupier.master.core.messages import AgentDescription
 from croupier.master.core.state import State
 from croupier.model.health import Problem
 from croupier.model.resources import Resources, total_of
-
-# The state of an agent that was declared gone; all others are those of `AgentState`.
-GONE: Final = "gone"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +40,7 @@ def agent_status(state: State, agent: Agent, now: float) -> AgentStatus:
     due = state.deadlines.at(AgentTimeout(agent.agent_id))
     return AgentStatus(
         agent=agent.describe(),
-        state=agent.state.value if state.agents.get(agent.agent_id) is agent else GONE,
+        state=agent.state.name,
         total=agent.total,
         used=state.used(agent),
         offered=total_of(offer.resources for offer in agent.offers.values()),

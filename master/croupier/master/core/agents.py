@@ -1,9 +1,13 @@
-"""An agent, as the master knows it."""
+"""An agent, as the master knows it.
+
+Rule: each state holds the data that is valid in it. Every state that an agent can move to stands
+in `TRANSITIONS`; anything else is an error and changes nothing.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from enum import Enum
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, Final
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.messages import AgentDescription
@@ -17,27 +21,68 @@ from croupier.model.ids import AgentId, FrameworkId, OfferId, TaskId
 from croupier.model.resources import NOTHING, Resources
 
 
-class AgentState(Enum):
-    """Where an agent stands.
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The agent's session is open.
 
-    A SUSPECT agent's stream stands, but it has been silent for a while: it is offered no more
-    until it is heard of. A DISCONNECTED agent's tasks are taken to run. An UNREACHABLE agent's
-    resources do not count any more.
+    Attributes:
+        problems: what keeps the agent from launching tasks, as it reports itself.
     """
 
-    CONNECTED = "connected"
-    SUSPECT = "suspect"
-    DISCONNECTED = "disconnected"
-    UNREACHABLE = "unreachable"
+    name: ClassVar = "connected"
+    session: SessionId
+    problems: tuple[Problem, ...] = ()
 
 
-TRANSITIONS: dict[AgentState, frozenset[AgentState]] = {
-    AgentState.CONNECTED: frozenset(
-        {AgentState.CONNECTED, AgentState.SUSPECT, AgentState.DISCONNECTED}
-    ),
-    AgentState.SUSPECT: frozenset({AgentState.CONNECTED, AgentState.DISCONNECTED}),
-    AgentState.DISCONNECTED: frozenset({AgentState.CONNECTED, AgentState.UNREACHABLE}),
-    AgentState.UNREACHABLE: frozenset({AgentState.CONNECTED}),
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """The session is open, but silent for a while: the agent is not offered until it speaks."""
+
+    name: ClassVar = "suspect"
+    session: SessionId
+    problems: tuple[Problem, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The session has ended; the agent's tasks count as running."""
+
+    name: ClassVar = "disconnected"
+
+
+@dataclass(frozen=True, slots=True)
+class Absent:
+    """The agent has not registered with this master; an earlier master knew it, or it is new."""
+
+    name: ClassVar = "disconnected"
+
+
+@dataclass(frozen=True, slots=True)
+class Unreachable:
+    """The agent was disconnected for too long; its resources do not count."""
+
+    name: ClassVar = "unreachable"
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """The agent stopped, or was declared gone; the master forgets it."""
+
+    name: ClassVar = "gone"
+
+
+AgentState = Connected | Suspect | Disconnected | Absent | Unreachable | Gone
+
+# The names of the states that operators see in lists, each once.
+STATE_NAMES: Final = ("connected", "suspect", "disconnected", "unreachable")
+
+TRANSITIONS: Final[dict[type, tuple[type, ...]]] = {
+    Connected: (Connected, Suspect, Disconnected),
+    Suspect: (Suspect, Connected, Disconnected),
+    Disconnected: (Connected, Unreachable, Gone),
+    Absent: (Connected, Unreachable, Gone),
+    Unreachable: (Connected, Gone),
+    Gone: (),
 }
 
 
@@ -46,31 +91,21 @@ class Agent:
     """An agent that was admitted.
 
     Attributes:
-        session: its stream, while it is connected.
-        total: what it has; of an agent that has not returned to this master, the scalars that
-            the last one saved.
-        last_heard: when anything came from it; monotonic seconds.
-        in_pool: whether its resources count; they do from registration until it is
-            unreachable.
-        deactivated: not to be offered, on behalf of an operator.
-        drain: its tasks are to end, on behalf of an operator.
-        is_recovering: whether it has not come back since this master began to lead.
-        problems: what keeps the agent from launching tasks, as it says itself while connected.
+        total: its resources; of an absent agent the scalars that the last master saved.
+        last_heard: when anything was received from it; monotonic seconds.
+        deactivated: withheld from allocation by an operator.
+        drain: set while an operator drains it.
     """
 
     agent_id: AgentId
     hostname: str
-    state: AgentState = AgentState.DISCONNECTED
+    state: AgentState = field(default_factory=Absent)
     total: Resources = NOTHING
     attributes: Attributes = field(default_factory=dict)
     http_address: str = ""
-    session: SessionId | None = None
     last_heard: float = 0.0
-    in_pool: bool = False
     deactivated: bool = False
     drain: DrainRequest | None = None
-    is_recovering: bool = False
-    problems: tuple[Problem, ...] = ()
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
     _description: AgentDescription | None = None
@@ -79,42 +114,66 @@ class Agent:
         """Go to `state`.
 
         Raises:
-            Conflict: if an agent cannot go there from where it is.
+            Conflict: if the agent cannot go there from its present state.
         """
-        if state not in TRANSITIONS[self.state]:
+        if not isinstance(state, TRANSITIONS[type(self.state)]):
             raise Conflict(f"agent {self.agent_id} cannot go from {self.state} to {state}")
         self.state = state
 
+    def report_problems(self, problems: tuple[Problem, ...]) -> None:
+        """Replace what keeps the agent from launching tasks."""
+        assert isinstance(self.state, Connected | Suspect)
+        self.state = replace(self.state, problems=problems)
+
     @property
-    def is_dealt(self) -> bool:
-        """Whether what it has free is to be offered."""
-        wanted = not self.deactivated and self.drain is None and not self.problems
-        return wanted and self.state is AgentState.CONNECTED
+    def session(self) -> SessionId | None:
+        """Its open session, if there is one."""
+        return self.state.session if isinstance(self.state, Connected | Suspect) else None
+
+    @property
+    def problems(self) -> tuple[Problem, ...]:
+        """What keeps it from launching tasks; empty while it has no session."""
+        return self.state.problems if isinstance(self.state, Connected | Suspect) else ()
+
+    @property
+    def in_pool(self) -> bool:
+        """Whether its resources count: from registration until it is unreachable."""
+        return isinstance(self.state, Connected | Suspect | Disconnected)
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it has not registered with this master yet."""
+        return isinstance(self.state, Absent)
+
+    @property
+    def is_offered(self) -> bool:
+        """Whether its free resources are to be offered."""
+        is_withheld = self.deactivated or self.drain is not None or self.problems
+        return isinstance(self.state, Connected) and not is_withheld
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nobody would miss it: no task, and no wish of an operator's."""
+        """Whether it has no tasks, and no setting of an operator's."""
         return not self.tasks and not self.deactivated and self.drain is None
 
     @property
     def is_empty(self) -> bool:
-        """Whether no task is left that has not ended. O(tasks)."""
+        """Whether all its tasks have ended. O(tasks)."""
         return all(task.state.is_terminal for task in self.tasks.values())
 
     def record(self) -> AgentRecord:
-        """What must outlive the master."""
-        is_lost = self.state is AgentState.UNREACHABLE
+        """Return its record for the ledger."""
         return AgentRecord(
             self.agent_id,
             self.hostname,
             self.deactivated,
             self.drain,
-            unreachable=is_lost,
+            unreachable=isinstance(self.state, Unreachable),
             total=Resources(self.total.scalars),
         )
 
     def describe(self) -> AgentDescription:
-        """What frameworks may know of it; the same object until it registers anew."""
+        """Return its description for frameworks; the same object until it registers again."""
         if self._description is None:
             self._description = AgentDescription(
                 self.agent_id, self.hostname, self.attributes, self.http_address
@@ -122,6 +181,6 @@ class Agent:
         return self._description
 
     def introduce(self, hostname: str, attributes: Attributes, http_address: str) -> None:
-        """Take on what it said of itself when it registered."""
+        """Replace the description by what the agent registered with."""
         self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
         self._description = None

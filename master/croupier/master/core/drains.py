@@ -64,8 +64,8 @@ def wanted_kill(task: Task, drain: DrainRequest) -> tuple[int | None, Reason] | 
     grace_ms = own if drain.grace_ms is None else min(own, drain.grace_ms)
     if task.kill is None:
         return (None if grace_ms == own else grace_ms), Reason.AGENT_DRAINING
-    known, reason = task.kill
-    return (grace_ms, reason) if grace_ms < (own if known is None else known) else None
+    known = own if task.kill.grace_ms is None else task.kill.grace_ms
+    return (grace_ms, task.kill.reason) if grace_ms < known else None
 
 
 def drain_progress(state: State, agent: Agent, now: float) -> DrainProgress | None:
@@ -76,7 +76,7 @@ def drain_progress(state: State, agent: Agent, now: float) -> DrainProgress | No
     blockers = list(_first(_blockers(state, agent, left, now)))
     estimate_s = None
     if agent.session is not None or not left:
-        due = [task.kill_due for task in left if task.kill_due is not None]
+        due = [at for task in left if (at := _due(task)) is not None]
         estimate_s = max(0.0, max(due, default=now) - now)
     return DrainProgress(agent.drain.grace_ms, len(left), estimate_s, tuple(blockers))
 
@@ -89,7 +89,8 @@ def _first(blockers: Iterator[Blocker]) -> Iterator[Blocker]:
 def _blockers(state: State, agent: Agent, left: list[Task], now: float) -> Iterator[Blocker]:
     away = _away(state, agent, now) if agent.session is None else ""
     for task in left:
-        over = None if task.kill_due is None else now - task.kill_due
+        due = _due(task)
+        over = None if due is None else now - due
         if away:
             yield Blocker(task.framework_id, task.task_id, away)
         elif over is not None and over > PATIENCE_S:
@@ -105,7 +106,7 @@ def _blockers(state: State, agent: Agent, left: list[Task], now: float) -> Itera
 def _away(state: State, agent: Agent, now: float) -> str:
     at = state.deadlines.at(AgentTimeout(agent.agent_id))
     until = "" if at is None else f", and is given up in {max(0.0, at - now):.0f} s"
-    return f"its agent is {agent.state.value}{until}; it is told when it returns"
+    return f"its agent is {agent.state.name}{until}; it is told when it returns"
 
 
 def _fares(state: State, task: Task) -> str:
@@ -116,5 +117,10 @@ def _fares(state: State, task: Task) -> str:
 
 def may_be_withdrawn(task: Task) -> bool:
     """Whether the task is to end for a drain alone, and its agent was not told of it yet."""
-    wanted = task.kill is not None and task.kill[1] is Reason.AGENT_DRAINING
-    return wanted and task.kill_due is None and task.state is not TaskState.KILLING
+    kill = task.kill
+    is_drained = kill is not None and kill.reason is Reason.AGENT_DRAINING and kill.due is None
+    return is_drained and task.state is not TaskState.KILLING
+
+
+def _due(task: Task) -> float | None:
+    return None if task.kill is None else task.kill.due

@@ -17,7 +17,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, return_offer
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFound, shortened
 from croupier.model.ids import OfferId, TaskId
@@ -190,13 +190,13 @@ def _launch(
         offer.role,
         status,
         now,
+        TaskHold.ACTIVE,
         client_id=framework.client_id,
         seq=seq,
     )
     # What the offer held the task holds now.
     place = (offer.framework_id, offer.role, offer.agent_id)
     state.allocator.charges.launch(*place, info.resources)
-    task.is_charged = True
     state.add_task(task)
     yield Save(task.record())
     yield from order_launch(state, task)

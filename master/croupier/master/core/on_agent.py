@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.agents import Agent, Connected, Disconnected, Gone, Suspect, Unreachable
 from croupier.master.core.deadlines import AgentTimeout, SessionSilence
 from croupier.master.core.effects import (
     PAUSE,
@@ -80,7 +80,7 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
         message = "a newer session of this agent has taken over"
         yield Close(agent.session, FailedOver(message))
         yield from disconnect(state, agent, message, now)
-    if agent is not None and agent.state is AgentState.UNREACHABLE:
+    if agent is not None and isinstance(agent.state, Unreachable):
         kind = "returned"
     if agent is None:
         agent = Agent(event.agent_id or AgentId(state.next_id("A")), "")
@@ -141,6 +141,7 @@ def take_out(
             yield from orphan(state, task, now)
         else:
             yield from end(state, task, new, reason, message, now)
+    agent.move(Gone())
     del state.agents[agent.agent_id]
     state.unreachable.pop(agent.agent_id, None)
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
@@ -151,8 +152,7 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
     assert agent.session is not None
     del state.peers[agent.session]
     state.deadlines.cancel(SessionSilence(agent.session))
-    agent.session, agent.problems = None, ()
-    agent.move(AgentState.DISCONNECTED)
+    agent.move(Disconnected())
     yield from stop_dealing(state, agent, "its agent has disconnected", now)
     until = agent.last_heard + state.settings.agent_timeout_s
     state.deadlines.set(AgentTimeout(agent.agent_id), max(until, now))
@@ -162,14 +162,15 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
 def on_heard(state: State, agent: Agent, now: float) -> None:
     """Something came from an agent: it is suspected of nothing."""
     agent.last_heard = now
-    if agent.state is AgentState.SUSPECT:
-        agent.move(AgentState.CONNECTED)
-        state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+    if isinstance(agent.state, Suspect):
+        agent.move(Connected(agent.state.session, agent.state.problems))
+        state.allocator.activate_agent(agent.agent_id, agent.is_offered)
 
 
 def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """An agent has been silent for a while: it is offered no more until it is heard of."""
-    agent.move(AgentState.SUSPECT)
+    assert isinstance(agent.state, Connected)
+    agent.move(Suspect(agent.state.session, agent.state.problems))
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
     yield from stop_dealing(state, agent, message, now)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "suspected", message))
@@ -210,10 +211,9 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
 
 def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
     """Move a disconnected agent and its tasks to UNREACHABLE; its resources do not count."""
-    agent.is_recovering = False
-    agent.move(AgentState.UNREACHABLE)
-    state.deadlines.cancel(AgentTimeout(agent.agent_id))
     _leave_pool(state, agent)
+    agent.move(Unreachable())
+    state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
     for task in list(agent.tasks.values()):
         if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
@@ -284,17 +284,16 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
-    agent.session, agent.last_heard, agent.is_recovering = event.session, now, False
-    agent.problems = event.problems
-    agent.move(AgentState.CONNECTED)
+    agent.last_heard = now
+    agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     until = now + state.settings.suspect_s
     state.deadlines.set(SessionSilence(event.session), until)
-    agent.total, agent.in_pool = event.total, True
+    agent.total = event.total
     state.allocator.add_agent(agent.agent_id, agent.total, agent.hostname, agent.attributes)
-    if not agent.is_dealt:
+    if not agent.is_offered:
         state.allocator.activate_agent(agent.agent_id, False)
 
 
@@ -311,5 +310,4 @@ def _leave_pool(state: State, agent: Agent) -> None:
     state.release_tasks(agent.agent_id, agent.tasks.values())
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)
-        agent.in_pool = False
     state.allocator.absent.remove(agent.agent_id)

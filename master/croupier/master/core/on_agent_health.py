@@ -28,7 +28,8 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
         return
     on_heard(state, agent, now)
     if event.problems != agent.problems:
-        was_healthy, agent.problems = not agent.problems, event.problems
+        was_healthy = not agent.problems
+        agent.report_problems(event.problems)
         if agent.problems:
             text = problems_text(agent.problems)
             yield Happened(AgentUnhealthy(agent.agent_id, agent.hostname, text))
@@ -36,7 +37,7 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
                 yield from withhold(state, agent, "its agent cannot launch tasks now", now)
         else:
             yield Happened(AgentHealthy(agent.agent_id, agent.hostname))
-            state.allocator.activate_agent(agent.agent_id, agent.is_dealt)
+            state.allocator.activate_agent(agent.agent_id, agent.is_offered)
     for refused in event.refused:
         yield from _on_refused(state, agent, refused, now)
 

@@ -230,7 +230,7 @@ def _reconcile(
         task = framework.tasks.get(task_id)
         if task is None:
             statuses.append(_unknown(framework, task_id))
-        elif task.is_undecided:
+        elif task.is_absent:
             statuses.append(_undecided(state, task, now))
         else:
             statuses.append(_known(framework, task, framework.session))

@@ -107,11 +107,11 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
     framework.move(FrameworkState.REMOVED)
     yield Save(record_of(framework))
     yield from forget_all(framework, state.begin_run(framework, ""))
-    forgotten = state.spend_framework_id(framework.framework_id, framework.is_unrecorded)
+    forgotten = state.removed.add(framework.framework_id, framework.is_unrecorded)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
-        is_given_up = task.state is TaskState.UNREACHABLE and not task.is_undecided
+        is_given_up = task.state is TaskState.UNREACHABLE and not task.is_absent
         if task.state.is_terminal or is_given_up:
             yield from acknowledge(state, task.status)
             yield from drop(state, task)
@@ -236,9 +236,9 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
     untold: list[TaskStatus] = []
     for task in framework.tasks.values():
         # What its agent has said since comes from there, in order with all before it.
-        if task.is_untold and not task.status.needs_acknowledgement:
+        if task.is_unsent and not task.status.needs_acknowledgement:
             untold.append(task.status)
-        task.is_untold = False
+        task.is_unsent = False
     yield from send_updates(framework.session, untold)
     yield from tell_orphans(state, framework, now)
 

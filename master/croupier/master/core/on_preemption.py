@@ -11,7 +11,6 @@ from collections.abc import Iterable, Iterator
 
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Holding, Plan
-from croupier.master.core.agents import AgentState
 from croupier.master.core.deadlines import PreemptionGrace, StarvationCheck
 from croupier.master.core.effects import Effect, Happened, Send
 from croupier.master.core.facts import PreemptionBegun, PreemptionEnded
@@ -73,10 +72,7 @@ def _is_recovering(state: State) -> bool:
 
     Until they have, who holds what is not known, nor who is entitled to what.
     """
-    missing = sum(
-        agent.state is AgentState.DISCONNECTED and not agent.in_pool
-        for agent in state.agents.values()
-    )
+    missing = sum(agent.is_absent for agent in state.agents.values())
     return missing * 5 > len(state.agents)
 
 
@@ -89,7 +85,7 @@ def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
                 leaf, offer.agent_id, offer.resources, offer.offer_id, offer.made_at, is_offer=True
             )
     for task in framework.tasks.values():
-        if task.role == leaf.role and task.is_charged and task.kill is None:
+        if task.role == leaf.role and task.is_active and task.kill is None:
             yield Holding(leaf, task.agent_id, task.info.resources, task.task_id, task.since)
 
 

@@ -78,16 +78,16 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
         yield from end(state, task, TaskState.GONE, restarted, message, now)
     elif task.kill is not None:
         message = "killed before it was started"
-        yield from end(state, task, TaskState.KILLED, task.kill[1], message, now)
-    elif not task.is_charged and not _fits(state, task):
+        yield from end(state, task, TaskState.KILLED, task.kill.reason, message, now)
+    elif not task.is_active and not _fits(state, task):
         message = "the agent came back and has no room for it any more"
         yield from end(state, task, TaskState.DROPPED, restarted, message, now)
     else:
         if task.state is TaskState.UNREACHABLE:
             message = "its agent is back, and is to start it"
             yield from tell(state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message)
-        if not task.is_charged:
-            state.charge_task(task)
+        if not task.is_active:
+            state.charge_tasks(task.agent_id, (task,))
         yield from order_launch(state, task)
 
 
@@ -158,7 +158,7 @@ def _found(
     if used:
         # It was given up and forgotten, and runs all the same: not for long.
         framework.spent.pop(task_id, None)
-        task.kill = (None, Reason.AGENT_REREGISTERED)
+        task.request_kill(None, Reason.AGENT_REREGISTERED)
     state.add_task(task)
     return task
 
@@ -182,7 +182,7 @@ def _on_running(
         return
     running.append(task)
     if framework.state is FrameworkState.REMOVED:
-        task.kill = (None, Reason.FRAMEWORK_REMOVED)
+        task.request_kill(None, Reason.FRAMEWORK_REMOVED)
     new = report.latest.state
     if task.state is TaskState.UNREACHABLE:
         yield from tell(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")

@@ -12,7 +12,7 @@ from croupier.master.core.frameworks import Framework, FrameworkState
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
-from croupier.master.core.tasks import Task
+from croupier.master.core.tasks import Delivery, Task, TaskHold
 from croupier.model.agent_orders import AcknowledgeUpdate, KillTask
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
@@ -59,10 +59,10 @@ def tell(
     )
     yield from _take(state, task, status)
     if new is TaskState.UNREACHABLE:
-        task.told = status
+        task.master_status = status
         yield Save(task.record())
     session = state.frameworks[task.framework_id].session
-    task.is_untold = session is None
+    task.is_unsent = session is None
     if session is not None:
         yield Send(session, Updated((status,)))
 
@@ -82,7 +82,7 @@ def end(
         sequence=MASTER_SEQUENCE,
     )
     yield from _take(state, task, status)
-    task.told_on = None
+    task.delivery = None
     yield from orphan(state, task, now)
 
 
@@ -96,27 +96,26 @@ def kill(
 
 def want_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
     """Have it in the ledger that a task is to end."""
-    wanted = (grace_ms, reason)
-    # That its framework was removed is saved with the framework.
-    is_news = task.kill != wanted and reason is not Reason.FRAMEWORK_REMOVED
-    task.kill = wanted
-    if is_news:
+    before = task.kill
+    task.request_kill(grace_ms, reason)
+    # The removal of the framework is saved with the framework.
+    if task.kill != before and reason is not Reason.FRAMEWORK_REMOVED:
         yield Save(task.record())
 
 
 def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
     """Order the kill that is wanted, if the task's agent is there."""
-    assert task.kill is not None
+    kill = task.kill
+    assert kill is not None
     agent = state.agents.get(task.agent_id)
     if agent is None or agent.session is None:
         return
-    grace_ms, reason = task.kill
-    # An agent that is told twice goes by what is sooner.
-    due = now + (task.info.grace_ms if grace_ms is None else grace_ms) / 1000
-    task.kill_due = due if task.kill_due is None else min(task.kill_due, due)
-    is_own = reason is Reason.KILLED_BY_FRAMEWORK
+    # An agent with two orders obeys the sooner.
+    due = now + (task.info.grace_ms if kill.grace_ms is None else kill.grace_ms) / 1000
+    task.kill = replace(kill, due=due if kill.due is None else min(kill.due, due))
+    is_own = kill.reason is Reason.KILLED_BY_FRAMEWORK
     epoch = state.frameworks[task.framework_id].epoch if is_own else 0
-    message = KillTask(task.framework_id, task.task_id, grace_ms, reason, epoch)
+    message = KillTask(task.framework_id, task.task_id, kill.grace_ms, kill.reason, epoch)
     yield Send(agent.session, message)
 
 
@@ -136,7 +135,7 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     assert task.state.is_terminal
     if task.is_orphan:
         return
-    task.is_orphan = True
+    task.hold_as(TaskHold.ORPHANED)
     agent = state.agents.get(task.agent_id)
     if agent is not None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
@@ -145,11 +144,11 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
         yield from drop(state, task)
         forget_removed(state, task.framework_id)
         return
-    task.told = task.status
+    task.master_status = task.status
     yield Save(task.record())
     if framework.session is not None:
-        if task.told_on != framework.session:
-            task.told_on = framework.session
+        if task.delivery is None or task.delivery.session != framework.session:
+            task.delivery = Delivery(framework.session)
             yield Send(framework.session, Updated((final(task.status),)))
         watch_orphans(state, framework, now)
 
@@ -172,10 +171,9 @@ def reconciled(task: Task, session: SessionId) -> TaskStatus:
     """
     status = final(task.status) if task.is_orphan else task.status
     if status.needs_acknowledgement:
-        before = task.told_sequence if task.told_on == session else 0
-        task.told_on, task.told_sequence = session, max(before, status.sequence)
-        if status.state.is_terminal:
-            task.ended_on = session
+        sent = task.sent_on(session)
+        has_end = sent.has_end or status.state.is_terminal
+        task.delivery = Delivery(session, max(sent.sequence, status.sequence), has_end)
     return replace(status, is_reconciled=True)
 
 
@@ -190,7 +188,7 @@ def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Eff
     assert framework.session is not None
     orphans = [task for task in framework.tasks.values() if task.is_orphan]
     for task in orphans:
-        task.told_on = framework.session
+        task.delivery = Delivery(framework.session)
     yield from send_updates(framework.session, [final(task.status) for task in orphans])
     if orphans:
         watch_orphans(state, framework, now)
@@ -236,7 +234,7 @@ def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     changed = status.state != task.state
     task.move(status)
     if status.state.is_terminal:
-        killed = task.kill is not None and task.kill[1] is Reason.PREEMPTED
+        killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
         if not killed and state.preemptor.is_going((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
@@ -274,28 +272,30 @@ def _pass_on(
         if task.state.is_terminal and status.sequence >= task.sequence:
             yield from drop(state, task)
             forget_removed(state, framework.framework_id)
-    elif framework.session is None or _is_early(framework, task, status):
+    elif framework.session is None:
         yield Happened(UpdateHandled("waiting"))
-    elif _is_outdated(framework, task, status):
-        # What follows it is not early.
-        task.told_sequence = max(task.told_sequence, status.sequence)
+    else:
+        yield from _forward(task, status, framework.session)
+
+
+def _forward(task: Task, status: TaskStatus, session: SessionId) -> Iterator[Effect]:
+    """Send an update to its framework, unless it is early or stale."""
+    sent = task.sent_on(session)
+    if _is_early(task, status, sent):
+        yield Happened(UpdateHandled("waiting"))
+    elif sent.has_end and not status.state.is_terminal:
+        # RECONCILE was answered with the terminal update. The next update is not early.
+        task.delivery = replace(sent, sequence=max(sent.sequence, status.sequence))
         yield Happened(UpdateHandled("stale"))
     else:
-        task.told_on, task.told_sequence = framework.session, status.sequence
-        yield Send(framework.session, Updated((status,)))
+        task.delivery = replace(sent, sequence=status.sequence)
+        yield Send(session, Updated((status,)))
         yield Happened(UpdateHandled("forwarded"))
 
 
-def _is_outdated(framework: Framework, task: Task, status: TaskStatus) -> bool:
-    """Whether the framework was told of the end already, ahead of this, by RECONCILE."""
-    return task.ended_on == framework.session and not status.state.is_terminal
+def _is_early(task: Task, status: TaskStatus, sent: Delivery) -> bool:
+    """Return whether earlier updates have not been sent to the framework.
 
-
-def _is_early(framework: Framework, task: Task, status: TaskStatus) -> bool:
-    """Whether the framework has yet to be told of earlier updates: all of them come again.
-
-    They came while it was away; when it returned its agents were asked for them.
+    They arrived while it was disconnected. When it returned, its agents were asked to resend them.
     """
-    is_told = task.told_on == framework.session
-    before = max(task.acknowledged, task.told_sequence if is_told else 0)
-    return status.sequence > before + 1
+    return status.sequence > max(task.acknowledged, sent.sequence) + 1

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import assert_never
 
 from croupier.master.core import on_agent, on_framework, on_preemption
-from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.agents import Absent, Agent, Connected, Disconnected
 from croupier.master.core.deadlines import (
     AgentTimeout,
     Deadline,
@@ -45,7 +45,7 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
                 yield from on_framework.remove(state, framework, "its failover timeout ended", now)
         case AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)
-            if agent is not None and agent.state is AgentState.DISCONNECTED:
+            if agent is not None and isinstance(agent.state, Disconnected | Absent):
                 yield from on_agent.on_agent_due(state, agent, now)
         case ResendTerminalUpdates(framework_id):
             framework = state.frameworks.get(framework_id)
@@ -67,7 +67,7 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
     if peer is None:
         return
     rules, silent_s = state.settings, now - peer.last_heard
-    may_suspect = isinstance(peer, Agent) and peer.state is AgentState.CONNECTED
+    may_suspect = isinstance(peer, Agent) and isinstance(peer.state, Connected)
     allowed_s = rules.suspect_s if may_suspect else rules.agent_timeout_s
     due = peer.last_heard + allowed_s
     if due <= now and isinstance(peer, Agent) and may_suspect and rules.agent_timeout_s > silent_s:

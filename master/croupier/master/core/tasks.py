@@ -1,17 +1,74 @@
-"""A task, as the master knows it."""
+"""A task, as the master knows it.
+
+Rule: what a task holds stands in `TaskHold`, and only `State` changes it. Every change that a hold
+can make stands in `TRANSITIONS`.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.records import TaskRecord
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.task import Reason, TaskInfo, TaskState, TaskStatus, moved
 
-# Of an ended task that holds more only the everyday scalars are kept, and so much of a message.
+# A slimmed task with more resources than this keeps cpus, mem, disk and gpus only.
 MAX_SLIM_PARTS = 32
 MAX_SLIM_MESSAGE = 256
+
+
+class TaskHold(Enum):
+    """What a task holds, and who sends its terminal update.
+
+    An ABSENT task is known from the ledger only, until its agent returns: it counts for its role
+    and framework. An ACTIVE task holds resources of its agent. A RELEASED task holds nothing: it
+    has ended, or its agent is unreachable. An ORPHANED task has ended and its agent has no record
+    of it, so the master itself sends the terminal update.
+    """
+
+    ABSENT = "absent"
+    ACTIVE = "active"
+    RELEASED = "released"
+    ORPHANED = "orphaned"
+
+
+TRANSITIONS: dict[TaskHold, frozenset[TaskHold]] = {
+    TaskHold.ABSENT: frozenset({TaskHold.ACTIVE, TaskHold.RELEASED}),
+    TaskHold.ACTIVE: frozenset({TaskHold.RELEASED}),
+    TaskHold.RELEASED: frozenset({TaskHold.ACTIVE, TaskHold.ORPHANED}),
+    TaskHold.ORPHANED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class KillRequest:
+    """A kill that the agent must execute, now or when it returns.
+
+    Attributes:
+        grace_ms: None: the task's own.
+        due: when the agent kills the task by force; None if the agent has not been ordered to.
+            Seconds on the master's clock.
+    """
+
+    grace_ms: int | None
+    reason: Reason
+    due: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """The updates of a task that were sent to its framework on one session.
+
+    Attributes:
+        sequence: the number of the last one.
+        has_end: whether RECONCILE was answered with the terminal update, maybe ahead of others.
+    """
+
+    session: SessionId
+    sequence: int = 0
+    has_end: bool = False
 
 
 @dataclass(slots=True)
@@ -19,31 +76,19 @@ class Task:
     """A task that was launched, until its last update is acknowledged.
 
     Attributes:
-        role: what it was launched in, whatever roles its framework has by now.
-        status: the latest that is known, from the agent or of the master's own making.
+        role: the role it was launched in, whatever roles its framework has now.
+        status: the latest status, from the agent or from the master.
+        since: when it was launched, or found on its agent; seconds on the master's clock.
         sequence: the highest number of an update that its agent sent.
         acknowledged: the highest number that its framework acknowledged.
-        since: when it was launched, or found on its agent; seconds on the master's clock.
-        is_charged: whether its resources are held on the agent.
-        kill: the grace and reason of a kill that was asked for; kept until it has ended,
-            so that an agent that was away hears of it.
-        kill_due: when its agent, if it was told, has ended it by force; seconds on the
-            master's clock.
-        told_on: the session on which its latest status was passed on to its framework.
-        told_sequence: the number of the last update that was.
-        ended_on: the session on which its end was told in answer to RECONCILE, maybe ahead of
-            earlier updates.
-        is_orphan: whether its agent has it no more, so that the master itself must tell
-            the framework what became of it.
+        kill: kept until the task has ended, so that an agent that was absent receives it.
+        delivery: None before the first update is sent.
         client_id: the run of its framework's program that launched it; empty if the task was
             found on its agent.
         seq: the number of the ACCEPT, of that run.
-        told: what the master itself has said of it: that it was unreachable, though it may
-            have returned since, or an end.
-        is_untold: whether its framework was away when the master had something to say of it,
-            or may not have heard it from an earlier master.
-        is_undecided: whether only the ledger knows of it: its agent has not come back since
-            this master began to lead. It is charged to its role and framework meanwhile.
+        master_status: the durable status of the master's own: a terminal one, or UNREACHABLE
+            though its agent may have returned since.
+        is_unsent: whether its framework may have missed a status of the master's own.
     """
 
     info: TaskInfo
@@ -52,20 +97,15 @@ class Task:
     role: Role
     status: TaskStatus
     since: float = 0.0
+    hold: TaskHold = TaskHold.RELEASED
     sequence: int = 0
     acknowledged: int = 0
-    is_charged: bool = False
-    kill: tuple[int | None, Reason] | None = None
-    told_on: SessionId | None = None
-    told_sequence: int = 0
-    ended_on: SessionId | None = None
-    is_orphan: bool = False
+    kill: KillRequest | None = None
+    delivery: Delivery | None = None
     client_id: str = ""
     seq: int = 0
-    told: TaskStatus | None = None
-    is_untold: bool = False
-    is_undecided: bool = False
-    kill_due: float | None = None
+    master_status: TaskStatus | None = None
+    is_unsent: bool = False
 
     @property
     def task_id(self) -> TaskId:
@@ -74,13 +114,28 @@ class Task:
 
     @property
     def state(self) -> TaskState:
-        """The latest state that is known."""
+        """The latest known state."""
         return self.status.state
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether the master itself sends its terminal update."""
+        return self.hold is TaskHold.ORPHANED
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether it is known from the ledger only."""
+        return self.hold is TaskHold.ABSENT
+
+    @property
+    def is_active(self) -> bool:
+        """Whether it holds resources of its agent."""
+        return self.hold is TaskHold.ACTIVE
 
     @property
     def is_counted(self) -> bool:
         """Whether it counts as used by its role and framework."""
-        return self.is_charged or self.is_undecided
+        return self.is_active or self.is_absent
 
     def snapshot(self) -> TaskSnapshot:
         """Return the task at this moment."""
@@ -95,13 +150,28 @@ class Task:
             self.role,
             self.client_id,
             self.seq,
-            self.kill,
-            self.told,
+            None if self.kill is None else (self.kill.grace_ms, self.kill.reason),
+            self.master_status,
             is_acknowledged,
         )
 
+    def hold_as(self, hold: TaskHold) -> None:
+        """Change what it holds."""
+        assert hold in TRANSITIONS[self.hold], f"{self.task_id}: {self.hold} to {hold}"
+        self.hold = hold
+
+    def request_kill(self, grace_ms: int | None, reason: Reason) -> None:
+        """Replace the kill that is requested; what was ordered before stays due."""
+        self.kill = KillRequest(grace_ms, reason, self.kill.due if self.kill else None)
+
+    def sent_on(self, session: SessionId) -> Delivery:
+        """Return the updates that were sent on this session."""
+        if self.delivery is None or self.delivery.session != session:
+            return Delivery(session)
+        return self.delivery
+
     def move(self, status: TaskStatus) -> None:
-        """Take on a new status.
+        """Replace the status.
 
         Raises:
             Conflict: if a task cannot go from its state to that one.

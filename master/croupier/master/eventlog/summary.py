@@ -42,7 +42,7 @@ def summarise(state: State) -> Callable[[], Iterator[Known]]:
         task
         for framework in state.frameworks.values()
         for task in framework.tasks.values()
-        if task.is_charged
+        if task.is_active
     ]
 
     def known() -> Iterator[Known]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.master.allocator import Cause, PassedOver
 from croupier.master.core.agent_status import AgentStatus
-from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.agents import Agent, Connected
 from croupier.master.core.drains import DrainProgress
 from croupier.master.core.state import State
 from croupier.master.wire.to_framework import agent_to_wire
@@ -42,8 +42,8 @@ def withheld(agent: Agent) -> tuple[Cause, str] | None:
         return Cause.DEACTIVATED, f"an operator has deactivated agent {agent.agent_id}"
     if agent.problems:
         return Cause.UNHEALTHY, f"agent {agent.agent_id}: {problems_text(agent.problems)}"
-    if agent.state is not AgentState.CONNECTED:
-        return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state.value}"
+    if not isinstance(agent.state, Connected):
+        return Cause.AGENT_AWAY, f"agent {agent.agent_id} is {agent.state.name}"
     return None
 
 

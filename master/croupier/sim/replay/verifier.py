@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from croupier.master.allocator import Allocator, policies
 from croupier.master.core.records import Registry
-from croupier.master.core.state import State
+from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import step
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Entry, Head, Line
@@ -39,9 +39,7 @@ class Verifier:
                 settings.check()
             allocator = Allocator(policies.make(head.policy, head.seed), head.rules, head.roles)
             registry = head.registry or Registry()
-            self.state = State.recovered(
-                registry, head.master_id, head.settings, allocator, head.at
-            )
+            self.state = recover_state(registry, head.master_id, head.settings, allocator, head.at)
         except Exception as error:
             raise BadLog(f"no master can begin from this head: {_text_of(error)}") from None
         self.events = 0

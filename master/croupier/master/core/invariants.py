@@ -1,0 +1,80 @@
+"""The invariants of the state; tests, the simulator and chaos check them after every step."""
+
+from __future__ import annotations
+
+from croupier.master.core.agents import Agent
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.messages import verdict_size
+from croupier.master.core.state import State
+from croupier.model.resources import sum_of
+
+
+def check_state(state: State) -> None:
+    """Assert every invariant. O(state)."""
+    state.allocator.check()
+    state.preemptor.check()
+    check_absent(state)
+    for agent in state.agents.values():
+        _check_agent(state, agent)
+    for framework in state.frameworks.values():
+        _check_framework(state, framework)
+    for offer in state.offers.values():
+        assert state.agents[offer.agent_id].offers[offer.offer_id] is offer
+        assert state.frameworks[offer.framework_id].offers[offer.offer_id] is offer
+    for session, peer in state.peers.items():
+        assert peer.session == session
+
+
+def check_absent(state: State) -> None:
+    """Assert that the allocator charges absent agents for their tasks."""
+    charged = {
+        agent.agent_id: state.used(agent).scalars
+        for agent in state.agents.values()
+        if agent.is_absent
+    }
+    assert state.allocator.absent.charged() == charged
+
+
+def _check_agent(state: State, agent: Agent) -> None:
+    assert not agent.offers or agent.is_offered
+    assert agent.agent_id not in state.gone
+    assert agent.session is None or state.peers[agent.session] is agent
+    assert all(state.offers[offer_id] is offer for offer_id, offer in agent.offers.items())
+    for (framework_id, task_id), task in agent.tasks.items():
+        assert state.frameworks[framework_id].tasks[task_id] is task
+        is_live = not task.state.is_terminal
+        assert task.is_active == (agent.in_pool and is_live), f"{task_id} {task.state.name}"
+        assert task.is_absent == (agent.is_absent and is_live)
+    if agent.in_pool:
+        held = sum_of(
+            (
+                state.allocator.queries.free(agent.agent_id),
+                *(offer.resources for offer in agent.offers.values()),
+                *(task.info.resources for task in agent.tasks.values() if task.is_active),
+            )
+        )
+        assert held == agent.total, f"{agent.agent_id}: {held} is not {agent.total}"
+
+
+def _check_framework(state: State, framework: Framework) -> None:
+    assert (framework.state is FrameworkState.CONNECTED) == (framework.session is not None)
+    assert not framework.offers or framework.session is not None
+    assert framework.session is None or state.peers[framework.session] is framework
+    assert all(state.offers[offer_id] is offer for offer_id, offer in framework.offers.items())
+    framework_id = framework.framework_id
+    described = sum(task.info.size for task in framework.tasks.values())
+    assert state.descriptions.of(framework_id) == described
+    assert state.verdicts.of(framework_id) == sum(map(verdict_size, framework.verdicts.values()))
+    ended = sum(task.state.is_terminal for task in framework.tasks.values())
+    assert framework.ended == ended
+    for task_id, task in framework.tasks.items():
+        assert task_id not in framework.spent
+        agent = state.agents.get(task.agent_id)
+        if task.is_orphan:
+            assert task.state.is_terminal
+            assert agent is None or (framework_id, task_id) not in agent.tasks
+        else:
+            assert agent is not None
+            assert agent.tasks[framework_id, task_id] is task
+    if framework.state is FrameworkState.REMOVED:
+        assert framework.tasks

@@ -1,0 +1,146 @@
+"""The state of a new master, from the registry of its predecessor.
+
+Agents and frameworks are absent until they return. The registry names the tasks, and only their
+agents know how these stand: nothing is guessed.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from croupier.master.allocator import Allocator
+from croupier.master.core.agents import Absent, Agent, Unreachable
+from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
+from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, TaskRecord
+from croupier.master.core.settings import Settings
+from croupier.master.core.state import State
+from croupier.master.core.tasks import KillRequest, Task, TaskHold
+from croupier.model.ids import AgentId, FrameworkId, Role
+from croupier.model.resources import Resources
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+
+
+def recover_state(
+    registry: Registry, master_id: str, settings: Settings, allocator: Allocator, now: float
+) -> State:
+    """Return the state of a master that begins to lead. O(records)."""
+    state = State(master_id, settings, allocator)
+    for agent in registry.agents.values():
+        _recover_agent(state, agent, now)
+    for role in registry.roles.values():
+        allocator.set_role(role.role, role.settings)
+    for framework in registry.frameworks.values():
+        _recover_framework(state, framework, now)
+    for task in registry.tasks.values():
+        recover_task(state, task, now)
+    charge_absent(state)
+    return state
+
+
+def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
+    if record.gone:
+        state.remember_gone(record.agent_id)
+        return
+    agent = state.agents[record.agent_id] = Agent(
+        record.agent_id,
+        record.hostname,
+        Unreachable() if record.unreachable else Absent(),
+        record.total,
+        last_heard=now,
+        deactivated=record.deactivated,
+        drain=record.drain,
+    )
+    if record.unreachable:
+        state.unreachable[agent.agent_id] = None
+        return
+    state.allocator.absent.add(agent.agent_id, agent.total.scalars)
+    until = now + state.settings.return_timeout_s
+    state.deadlines.set(AgentTimeout(agent.agent_id), until)
+
+
+def _recover_framework(state: State, record: FrameworkRecord, now: float) -> None:
+    if record.removed:
+        state.removed.add(record.framework_id, record.is_unrecorded)
+        return
+    framework = state.add_framework(
+        record.framework_id, record.name, record.roles, record.failover_timeout_s
+    )
+    framework.client_id, framework.epoch = record.client_id, record.epoch
+    framework.earlier_clients = record.earlier_clients
+    framework.is_unrecorded = record.is_unrecorded
+    # It may have been connected until now, so it is given time to reconnect.
+    until = now + max(record.failover_timeout_s, state.settings.agent_timeout_s)
+    state.deadlines.set(FailoverTimeout(record.framework_id), until)
+
+
+def recover_task(state: State, record: TaskRecord, now: float) -> None:
+    """Add a task of the ledger; `charge_absent` charges it later."""
+    framework = state.frameworks.get(record.framework_id)
+    if framework is None:
+        # It was removed while some of its tasks had yet to end.
+        framework = state.add_framework(record.framework_id, "", (record.role,), 0.0)
+        framework.move(FrameworkState.REMOVED)
+    if record.client_id and record.client_id == framework.client_id:
+        framework.accepted.setdefault(record.seq, set()).add(record.task_id)
+    if record.is_acknowledged:
+        framework.spend(record.task_id, state.settings.spent_ids)
+        framework.unseen.setdefault(record.seq, []).append(record.task_id)
+        return
+    agent = state.agents.get(record.agent_id)
+    status = _recovered_status(record, agent)
+    is_orphan = status.state.is_terminal
+    kill = KillRequest(*record.kill) if record.kill is not None else None
+    if framework.state is FrameworkState.REMOVED:
+        kill = KillRequest(None, Reason.FRAMEWORK_REMOVED)
+    is_unreachable = agent is not None and isinstance(agent.state, Unreachable)
+    state.add_task(
+        Task(
+            record.info.slimmed() if is_orphan else record.info,
+            record.framework_id,
+            record.agent_id,
+            record.role,
+            status,
+            now,
+            TaskHold.ORPHANED
+            if is_orphan
+            else TaskHold.RELEASED
+            if is_unreachable
+            else TaskHold.ABSENT,
+            sequence=status.sequence,
+            kill=kill,
+            client_id=record.client_id,
+            seq=record.seq,
+            master_status=record.master_status,
+            # UNREACHABLE is never acknowledged, so the framework may have missed it.
+            is_unsent=is_unreachable,
+        )
+    )
+
+
+def _recovered_status(record: TaskRecord, agent: Agent | None) -> TaskStatus:
+    """Return the last durable status; GONE if the task's agent is unknown."""
+    status = record.master_status or TaskStatus(
+        record.framework_id, record.task_id, record.agent_id, TaskState.STAGING
+    )
+    if agent is not None or status.state.is_terminal:
+        return status
+    return replace(
+        status,
+        state=TaskState.GONE,
+        reason=Reason.AGENT_UNKNOWN,
+        message="its agent is not known any more",
+        sequence=MASTER_SEQUENCE,
+    )
+
+
+def charge_absent(state: State) -> None:
+    """Charge the tasks of absent agents to their roles and frameworks. O(tasks)."""
+    held: dict[tuple[FrameworkId, Role], list[tuple[AgentId, Resources]]] = {}
+    for agent in state.agents.values():
+        for task in agent.tasks.values():
+            if task.is_absent:
+                place = (task.framework_id, task.role)
+                held.setdefault(place, []).append((task.agent_id, task.info.resources))
+    for (framework_id, role), amounts in held.items():
+        state.allocator.charges.charge_absent(framework_id, role, amounts)
