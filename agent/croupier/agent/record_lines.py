@@ -15,19 +15,7 @@ from dataclasses import dataclass, field
 from typing import Final
 from zlib import crc32
 
-from croupier.agent.core.records import (
-    AcknowledgedRecord,
-    AgentRecord,
-    ForgetFramework,
-    ForgetTask,
-    FrameworkRecord,
-    KillRecord,
-    PositionRecord,
-    Record,
-    TaskRecord,
-    UpdateRecord,
-    VoidRecord,
-)
+from croupier.agent.core import records as r
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import CroupierError
 from croupier.model.tags import Kind, Table
@@ -41,21 +29,21 @@ _DIGITS = 18
 # The table of the format. Tags of classes that other formats record too stand beside these.
 CHECKPOINT: Final = Table(
     (
-        Kind("AgentRecord", AgentRecord, "agent_id boot_id master_epoch incomplete cluster"),
-        Kind("PositionRecord", PositionRecord, "position"),
-        Kind("FrameworkRecord", FrameworkRecord, "framework_id epoch"),
-        Kind("ForgetFramework", ForgetFramework, "framework_id"),
-        Kind("TaskRecord", TaskRecord, "info role run first"),
-        Kind("UpdateRecord", UpdateRecord, "status"),
-        Kind("KillRecord", KillRecord, "framework_id task_id grace_ms reason"),
-        Kind("AcknowledgedRecord", AcknowledgedRecord, "framework_id task_id sequence"),
-        Kind("VoidRecord", VoidRecord, "framework_id task_id"),
-        Kind("ForgetTask", ForgetTask, "framework_id task_id"),
+        Kind("AgentRecord", r.AgentRecord, "agent_id boot_id master_epoch incomplete cluster"),
+        Kind("PositionRecord", r.PositionRecord, "position"),
+        Kind("FrameworkRecord", r.FrameworkRecord, "framework_id epoch"),
+        Kind("ForgetFramework", r.ForgetFramework, "framework_id"),
+        Kind("TaskRecord", r.TaskRecord, "info role run first"),
+        Kind("UpdateRecord", r.UpdateRecord, "status"),
+        Kind("KillRecord", r.KillRecord, "framework_id task_id grace_ms reason"),
+        Kind("AcknowledgedRecord", r.AcknowledgedRecord, "framework_id task_id sequence"),
+        Kind("VoidRecord", r.VoidRecord, "framework_id task_id"),
+        Kind("ForgetTask", r.ForgetTask, "framework_id task_id"),
     )
 )
 _codec = Codec(CHECKPOINT)
-_encode = _codec.encoder(Record)
-_decode = _codec.decoder(Record)
+_encode = _codec.encoder(r.Record)
+_decode = _codec.decoder(r.Record)
 _to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
@@ -63,7 +51,7 @@ class Damaged(CroupierError):
     """A line that is not what was written."""
 
     def __init__(self, number: int, why: str) -> None:
-        """`number` counts lines from 1."""
+        """Describe the line; numbers count from 1."""
         super().__init__(f"line {number} {why}")
         self.number, self.why = number, why
 
@@ -76,7 +64,7 @@ class OtherFormat(CroupierError):
 class Found:
     """A record and the place of its line, in bytes."""
 
-    record: Record
+    record: r.Record
     begin: int
     end: int
 
@@ -103,7 +91,7 @@ def heading() -> bytes:
     return line(1, _to_json({_PROGRAM: FORMAT}).encode())
 
 
-def body_of(record: Record) -> bytes:
+def body_of(record: r.Record) -> bytes:
     """Return the record as JSON, without number and checksum."""
     return _to_json(_encode(record)).encode()
 

@@ -5,21 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from croupier.agent.core.records import (
-    AcknowledgedRecord,
-    AgentRecord,
-    ForgetFramework,
-    ForgetTask,
-    FrameworkRecord,
-    KillRecord,
-    PositionRecord,
-    Record,
-    TaskFact,
-    TaskRecord,
-    UpdateRecord,
-    VoidRecord,
-    key_of,
-)
+from croupier.agent.core import records as r
 from croupier.agent.core.state import NO_AGENT_ID, AgentState
 from croupier.agent.core.tasks import Adopting, Ended, Key, KillOrder, Task
 from croupier.model.errors import Conflict
@@ -29,7 +15,7 @@ from croupier.model.task import TaskState, TaskStatus
 
 
 def recovered(
-    records: Iterable[Record],
+    records: Iterable[r.Record],
     total: Resources,
     *,
     boot_id: str = "",
@@ -55,7 +41,7 @@ def recovered(
     state.boot_id = boot_id
     for record in records:
         match record:
-            case AgentRecord():
+            case r.AgentRecord():
                 state.agent_id = record.agent_id or state.agent_id
                 state.recorded_boot_id = record.boot_id
                 # Earlier releases recorded any epoch that a false master sent.
@@ -63,17 +49,17 @@ def recovered(
                 state.master_epoch = record.master_epoch if is_sane else 0
                 state.incomplete = record.incomplete
                 state.cluster = record.cluster
-            case PositionRecord(position):
+            case r.PositionRecord(position):
                 state.position = position
-            case FrameworkRecord(framework_id, epoch):
+            case r.FrameworkRecord(framework_id, epoch):
                 state.epochs.pop(framework_id, None)
                 state.epochs[framework_id] = epoch
-            case ForgetFramework(framework_id):
+            case r.ForgetFramework(framework_id):
                 state.epochs.pop(framework_id, None)
-            case _ if _apply(state, record) or isinstance(record, ForgetTask):
-                state.to_forget.discard(key_of(record))
+            case _ if _apply(state, record) or isinstance(record, r.ForgetTask):
+                state.to_forget.discard(r.key_of(record))
             case _:
-                state.to_forget.add(key_of(record))
+                state.to_forget.add(r.key_of(record))
     state.incomplete |= incomplete
     if state.position is not None:
         # The record of the agent itself may be lost.
@@ -89,39 +75,39 @@ def recovered(
     return state
 
 
-def incomplete(records: Iterable[Record]) -> AgentRecord:
+def incomplete(records: Iterable[r.Record]) -> r.AgentRecord:
     """Return the agent's own record, marked as incomplete, to replace a damaged checkpoint."""
-    known = AgentRecord(NO_AGENT_ID, "", 0)
+    known = r.AgentRecord(NO_AGENT_ID, "", 0)
     for record in records:
-        if isinstance(record, AgentRecord):
+        if isinstance(record, r.AgentRecord):
             known = record
     return replace(known, incomplete=True)
 
 
-def _apply(state: AgentState, record: TaskFact) -> bool:
+def _apply(state: AgentState, record: r.TaskFact) -> bool:
     """Apply a record to its task; return False if the task is unknown."""
-    key = key_of(record)
-    if isinstance(record, TaskRecord):
+    key = r.key_of(record)
+    if isinstance(record, r.TaskRecord):
         # The agent's own record of its id may be lost.
         state.agent_id = record.first.agent_id
         phase = Adopting(record.run)
         task = state.tasks[key] = Task(key[0], record.info, record.role, phase, record.first)
         _restore(task, record.first)
         return True
-    if isinstance(record, ForgetTask):
+    if isinstance(record, r.ForgetTask):
         return (state.tasks.pop(key, None) or state.voided.pop(key, None)) is not None
     known = state.tasks.get(key)
     if known is None:
         return False
     match record:
-        case UpdateRecord(status):
+        case r.UpdateRecord(status):
             _restore(known, status)
-        case KillRecord(_, _, grace_ms, reason):
+        case r.KillRecord(_, _, grace_ms, reason):
             if isinstance(known.phase, Adopting):
                 known.phase = Adopting(known.phase.run, KillOrder(reason, grace_ms))
-        case AcknowledgedRecord(_, _, sequence):
+        case r.AcknowledgedRecord(_, _, sequence):
             known.updates.acknowledge(sequence)
-        case VoidRecord():
+        case r.VoidRecord():
             del state.tasks[key]
             state.voided[key] = Adopting(known.run)
     return True

@@ -13,18 +13,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
-from croupier.master.core.records import (
-    AgentRecord,
-    ForgetAgent,
-    ForgetFramework,
-    ForgetRole,
-    ForgetTask,
-    FrameworkRecord,
-    MasterRecord,
-    Record,
-    RoleRecord,
-    TaskRecord,
-)
+from croupier.master.core import records as r
 from croupier.model.codec import Codec, Undecodable
 from croupier.model.errors import InvalidRequest
 from croupier.model.tags import Kind, Table
@@ -63,16 +52,16 @@ class Stored(NamedTuple):
 
 
 _STORED: Final = (
-    Stored("master", MasterRecord),
-    Stored("agent", AgentRecord, ("agent_id",), ForgetAgent),
-    Stored("framework", FrameworkRecord, ("framework_id",), ForgetFramework),
-    Stored("role", RoleRecord, ("role",), ForgetRole),
-    Stored("task", TaskRecord, ("framework_id", "task_id"), ForgetTask),
+    Stored("master", r.MasterRecord),
+    Stored("agent", r.AgentRecord, ("agent_id",), r.ForgetAgent),
+    Stored("framework", r.FrameworkRecord, ("framework_id",), r.ForgetFramework),
+    Stored("role", r.RoleRecord, ("role",), r.ForgetRole),
+    Stored("task", r.TaskRecord, ("framework_id", "task_id"), r.ForgetTask),
 )
 STORE: Final = Table(Kind(each.tag, each.record) for each in _STORED)
 
 
-def encode(record: Record) -> Row:
+def encode(record: r.Record) -> Row:
     """Return the row of `record`; for a `Forget`, the row to delete."""
     cls = type(record)
     kind = _KIND_OF[cls]
@@ -82,7 +71,7 @@ def encode(record: Record) -> Row:
     return Row(kind.tag, row_id, json.dumps(_ENCODERS[cls](record), separators=(",", ":")))
 
 
-def decode(kind: str, body: str | bytes) -> Record:
+def decode(kind: str, body: str | bytes) -> r.Record:
     """Return the record of the kind `kind` that `body` holds.
 
     Raises:
@@ -93,7 +82,7 @@ def decode(kind: str, body: str | bytes) -> Record:
     if decoder is None:
         raise UnknownKind(f"records of the kind {kind[:80]!r} are not known to this release")
     try:
-        return cast("Record", decoder(_upgraded(kind, json.loads(body))))
+        return cast("r.Record", decoder(_upgraded(kind, json.loads(body))))
     except Undecodable as error:
         raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
     except (ValueError, RecursionError):
