@@ -2,12 +2,12 @@
 
 400 nodes of 16 cores and 32 GB, which a slot scheduler takes for 12 slots each, as in the
 paper. The paper's trace is not public; this one, of the same cluster and month, is (SWIM). It
-has bytes only: `croupier.sim.mapreduce` says how tasks, times and demands are derived, and
-`croupier.sim.machine` what a slot scheduler's overcommitted nodes cost.
+has byte counts only: `croupier.sim.mapreduce` derives tasks, times and demands from them, and
+`croupier.sim.machine` models the cost of overcommitted nodes.
 
-Every job is a client of its own, and all are equal. The busy hours from the sixth are run, and
-then what is left of their jobs: one hour at scale 1, all of the day from scale 19. An hour is
-the default because it has 218,000 tasks and takes minutes, and the day 3.9 million.
+Every job is a client of its own, and all are equal. The run begins with the sixth hour, takes one
+hour at scale 1 and the rest of the day from scale 19, and ends when all jobs are done. The default
+hour has 218,000 tasks and takes minutes; the day has 3.9 million.
 
 The paper: DRF uses more of CPUs and memory; small jobs take as long as before (3 % longer:
 their time is that of their longest task), and the larger a job the more it gains, up to 66 %.
@@ -41,13 +41,13 @@ HOUR_S = 3600
 TICK_S = 1.0
 SAMPLE_S = 10.0
 BINS = (500, 1000, 1500, 2000, 2500, 3000)
-# No run is let go on for longer than this after the last job was submitted.
+# A run ends at the latest this long after the last job was submitted.
 LAST_S = 24 * 3600.0
 
 
 @dataclass(slots=True)
 class Run:
-    """What one scheduler did with the jobs, and the cluster's use over time."""
+    """The jobs under one scheduler, and the cluster's use over time."""
 
     name: str
     jobs: dict[str, Job]
@@ -55,7 +55,7 @@ class Run:
     simulated: Simulated
 
     def while_waiting(self, what: str) -> float:
-        """The mean part of `what` in use at the times when tasks waited."""
+        """Return the mean part of `what` in use while tasks waited."""
         waits = self.series.curves["waiting"]
         used = self.series.curves[what]
         parts = [part for (_, part), (_, tasks) in zip(used, waits, strict=True) if tasks]
@@ -69,7 +69,7 @@ class Run:
 
     @property
     def finished_at(self) -> float:
-        """When the last job was done."""
+        """The time at which the last job was done."""
         return max(job.finished_at or 0.0 for job in self.jobs.values())
 
 
@@ -81,7 +81,7 @@ def run_jobs(
     seed: int,
     progress: Callable[[float], None],
 ) -> Run:
-    """Have the trace's jobs done, by DRF or by slots; `progress` gets the parts that are done."""
+    """Run the trace's jobs under DRF or slots; report the part that is done to `progress`."""
     vector = NODE.resources
     advertised = Resources({"slots": SLOTS * 1000}) if uses_slots else vector
     cluster = SimulatedCluster(
@@ -132,7 +132,7 @@ class Facebook:
     )
 
     def run(self, options: Options, progress: Progress) -> Result:
-        """Run the same jobs under both.
+        """Run the same jobs under both schedulers.
 
         Raises:
             InvalidRequest: if there is no trace, or it is malformed.
@@ -147,7 +147,7 @@ class Facebook:
         return compare(by_drf, by_slots)
 
     def window(self, options: Options) -> list[SwimJob]:
-        """The jobs to run.
+        """Return the jobs to run.
 
         Raises:
             InvalidRequest: if there is no trace, or it is malformed.
@@ -157,7 +157,7 @@ class Facebook:
         trace = read_swim(options.data)
         end = FIRST_S + HOUR_S * options.scale
         busy = [job for job in trace if FIRST_S <= job.submit_s < end]
-        # A trace that is shorter than that is run from its beginning.
+        # A shorter trace is run from its beginning.
         jobs = busy or [job for job in trace if job.submit_s < HOUR_S * options.scale]
         if not jobs:
             raise InvalidRequest(
@@ -167,7 +167,7 @@ class Facebook:
 
 
 def compare(drf: Run, slots: Run) -> Result:
-    """Tables, plots and checks of one run against the other."""
+    """Return tables, plots and checks of one run against the other."""
     bins = _bins(drf, slots)
     rows = tuple(
         (
@@ -215,7 +215,7 @@ Bin = tuple[str, list[float], list[float], list[float]]
 
 
 def _bins(drf: Run, slots: Run) -> list[Bin]:
-    """By number of tasks: completion times under slots and DRF, and the parts saved of each."""
+    """Group jobs by number of tasks: times under slots and DRF, and the part saved of each."""
     edges = [0, *BINS]
     titles = [f"{low + 1}-{high}" for low, high in pairwise(edges)] + [f"{edges[-1] + 1}-"]
     bins: list[Bin] = [(title, [], [], []) for title in titles]
@@ -275,7 +275,7 @@ def _checks(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Check, ...]:
 
 
 def _check_use(what: str, drf: Run, slots: Run) -> Check:
-    """Compare what is used while tasks wait; not judged if under one of both none waited."""
+    """Compare the use while tasks wait; not judged if no task waited under one of both."""
     title = f"{what} in use while tasks wait for room"
     idle = [run.name for run in (slots, drf) if not run.contended]
     if idle:
@@ -287,7 +287,7 @@ def _check_use(what: str, drf: Run, slots: Run) -> Check:
 
 
 def _plots(drf: Run, slots: Run, bins: list[Bin]) -> tuple[Plot, ...]:
-    # A few last tasks may take hours; they would squeeze the rest into a corner.
+    # The last tasks may take hours, which would compress the rest of the plot.
     end = 60.0 + max(
         at for run in (drf, slots) for at, part in run.series.curves["CPU"] if part > 0.02
     )

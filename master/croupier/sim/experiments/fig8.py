@@ -7,7 +7,7 @@ and each holds about 50 % of it; then memory is dominant for both and each holds
 less than half because nodes of 14 GB are not filled by tasks of 7 and 4 GB.
 
 The paper does not print how long tasks ran. Here a task takes 5 to 15 s, so a phase's first
-20 s still have tasks of the old kind, and are left out of what is checked.
+20 s still have tasks of the old kind, and are not checked.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ NODE = Size.of(4, 14)
 PHASE_S = 120.0
 SETTLING_S = 20.0
 TASK_S = (5.0, 15.0)
-# What one task of job 1 and of job 2 takes in each phase: CPUs, GB.
+# CPUs and GB of one task of job 1 and of job 2 in each phase.
 PHASES = (((1, 10), (1, 1)), ((2, 4), (1, 3)), ((1, 7), (1, 4)))
-# In each phase: of which resource each job's share is stated, and what the paper reads off.
+# In each phase and for each job: the resource and the share that the paper states.
 STATED = (
     (("mem", 0.70), ("cpus", 0.75)),
     (("cpus", 0.50), ("cpus", 0.50)),
@@ -40,7 +40,7 @@ _BACKLOG = 400
 
 
 class _EndlessJob:
-    """Has always more tasks of its present shape to do than fit."""
+    """A job that always has more tasks of its present shape than fit."""
 
     def __init__(self, cluster: SimulatedCluster, name: str, shape: Shape) -> None:
         self._rng: Random = cluster.rng
@@ -50,7 +50,7 @@ class _EndlessJob:
         )
 
     def change(self, shape: Shape) -> None:
-        """From now on tasks are of another shape."""
+        """Give the tasks another shape from now on."""
         self._shape = shape
         self.framework.withdraw()
         self.framework.submit(self._tasks(_BACKLOG))
@@ -69,7 +69,7 @@ class Figure8:
     expected = (
         "Section 7.1 of the DRF paper: two jobs whose demands change after 2 and 4 minutes.\n"
         "Expected shares: 70 % of memory and 75 % of CPUs; then 50 % of CPUs each; then 40 %\n"
-        "of memory each, for want of a fit."
+        "of memory each, because tasks do not fill the nodes."
     )
 
     def run(self, options: Options, progress: Progress) -> Result:

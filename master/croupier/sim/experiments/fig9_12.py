@@ -1,22 +1,22 @@
 """Figures 9 to 12 of the DRF paper (section 7.2): DRF, slots, and fair sharing of CPUs alone.
 
 48 nodes of 8 CPUs and 6 GB for ten minutes. Four users submit jobs of small tasks <1 CPU,
-0.5 GB>, four users jobs of large tasks <2 CPUs, 2 GB>; a job has 80 tasks, and who sees a job
-done submits the next. Compared: DRF; slots, where a node counts as 3 to 6 slots and a task
-takes one whatever its size; and fair sharing of CPUs, which does not look at memory.
+0.5 GB>, four users jobs of large tasks <2 CPUs, 2 GB>; a job has 80 tasks, and each user submits
+the next job when one is done. Compared are DRF; slots, where a node counts as 3 to 6 slots and a
+task takes one whatever its size; and fair sharing of CPUs, which ignores memory.
 
-The last two overcommit nodes. What that costs is a model of `croupier.sim.machine`.
+The last two overcommit nodes; `croupier.sim.machine` models the cost.
 
 The paper prints figures 10 to 12 as bars without numbers. Its text has the large jobs of figure
-9: they are `PAPER_LARGE_JOBS`. It says of the figures (its section 7.2, in other words):
+9: they are `PAPER_LARGE_JOBS`. Its section 7.2 says of the figures:
 
 - slots are worse than DRF in throughput and in response time whatever their number: few leave
   nodes idle, many overcommit them;
 - CPU fairness completes about as many small jobs as DRF, and far fewer large ones;
 - DRF has the lowest response times and the highest throughput overall.
 
-It prints neither how long tasks ran nor what overcommitted nodes lost. Here a task takes 10 to
-30 s, and memory has a cliff. `DIFFERENCES` says where that comes out otherwise, and why.
+It prints neither the duration of tasks nor the loss of overcommitted nodes. Here a task takes 10
+to 30 s, and the cost of memory has a cliff. `DIFFERENCES` explains the differences.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ SLOTS = (3, 4, 5, 6)
 REPEATS = 3
 THRASHING = Cliff(slack=0.1, onset=1.0, growth=4.0)
 MODEL = "this model"
-# Other costs of memory that is not there.
+# Other cost models of missing memory.
 OTHERS: dict[str, Paging] = {
     "no cliff, 1": Even(1.0),
     "no cliff, 5": Even(5.0),
@@ -78,7 +78,7 @@ DIFFERENCES = (
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """A way to share: what nodes advertise, and what tasks ask for."""
+    """A sharing scheme: what nodes advertise, and what tasks ask for."""
 
     name: str
     node: Resources
@@ -88,13 +88,13 @@ class Scheme:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Means over the repeats of a run.
+    """The means over the repeats of a run.
 
     Attributes:
-        small_jobs, large_jobs: completed.
+        small_jobs, large_jobs: the numbers of completed jobs.
         small_s, large_s: mean response times of those, in seconds.
-        cpus, mem: mean parts of all CPUs and memory that were used.
-        simulated: by all of them together.
+        cpus, mem: the mean used parts of all CPUs and memory.
+        simulated: the virtual time and tasks of all repeats.
     """
 
     scheme: str
@@ -108,7 +108,7 @@ class Outcome:
 
 
 def schemes() -> list[Scheme]:
-    """DRF, slots, CPU fairness."""
+    """Return DRF, slots, and CPU fairness."""
     one = Resources({"slots": 1000})
     slots = [Scheme(f"{s} slots", Resources({"slots": s * 1000}), one, one) for s in SLOTS]
     return [
@@ -119,7 +119,7 @@ def schemes() -> list[Scheme]:
 
 
 def run_scheme(scheme: Scheme, seed: int, paging: Paging = THRASHING) -> Outcome:
-    """Ten minutes under one scheme."""
+    """Run ten minutes under one scheme."""
     nodes = [Node(f"n{i}", NODE, scheme.node) for i in range(NODES)]
     cluster = SimulatedCluster(nodes, make_allocator(seed=seed), seed, paging=paging)
     shapes = {"small": Shape(scheme.small, SMALL), "large": Shape(scheme.large, LARGE)}
@@ -162,7 +162,7 @@ class Figures9To12:
     )
 
     def run(self, options: Options, progress: Progress) -> Result:
-        """Run each scheme with several seeds, and again with other costs of paging."""
+        """Run each scheme with several seeds, and once with each other cost of paging."""
         every = schemes()
         runs = [(MODEL, THRASHING, REPEATS), *((name, each, 1) for name, each in OTHERS.items())]
         of_all = sum(repeats for _, _, repeats in runs) * len(every)
@@ -195,7 +195,7 @@ def _cpus(size: Size) -> Resources:
 
 
 def report(outcomes: dict[str, list[Outcome]]) -> Result:
-    """Tables, plots and checks of the outcomes under each cost of memory; `MODEL` is judged."""
+    """Return tables, plots and checks of the outcomes by cost of memory; `MODEL` is judged."""
     main = outcomes[MODEL]
     rows = tuple(
         (

@@ -1,24 +1,23 @@
-"""GPUs of a real cluster: packing, spreading and drawing lots, on the openb trace.
+"""GPUs of a real cluster: packing, spreading and random order, on the openb trace.
 
-The 1,523 nodes and 8,152 pods of Alibaba's cluster-trace-gpu-v2023. In the trace's own time the
-pods are a sample that never fills a hundredth of the cluster, so, as its authors do (Weng et
-al., USENIX ATC 2023), pods come until nearly every GPU is asked for:
+Alibaba's cluster-trace-gpu-v2023 has 1,523 nodes and 8,152 pods. At the times of the trace the pods
+fill less than a hundredth of the cluster. So pods arrive until nearly every GPU is requested, as in
+the authors' paper (Weng et al., USENIX ATC 2023):
 
-- `fill`: every pod once, in the order of the trace, one a second, and none ends. All together
-  ask for 98 % of all GPUs. What is left in the wrong places, and who finds no room? (In sum about
-  as many GPUs are given out in each order: large pods or many small ones go without.)
-- `churn`, on every eighth node: pods drawn at random from the trace, which end after as long as
-  in the trace but an hour at most, and come so fast that 0.9 of all GPUs are asked for at any
-  time; for three hours. How long do pods wait?
+- `fill`: every pod arrives once, in the order of the trace, one a second, and none ends. They
+  request 98 % of all GPUs. The run measures fragmentation and the pods without room. (Each order
+  allocates about as many GPUs: it leaves out large pods or many small ones.)
+- `churn`, on every eighth node for three hours: random pods of the trace run as long as in the
+  trace, but at most an hour, and arrive so fast that 0.9 of all GPUs are requested at any time.
+  The run measures how long pods wait.
 
-Each class of service is a framework in a role of its own. The master is told what each pod
-wants, of GPUs in sum; which GPUs of a node those are is `croupier.sim.gpus`, and an offer whose
-parts do not lie together is declined for ten minutes. The master's name for them here is
-`gpu-share`, because a task's `gpus` must be whole.
+Each class of service is a framework in a role of its own. The master knows the sum of GPUs that a
+pod requests; `croupier.sim.gpus` chooses the GPUs of a node, and the framework declines an offer
+for ten minutes if its GPU parts do not fit the pod. The resource is called `gpu-share`, because a
+task's `gpus` must be whole.
 
-Pods are submitted once a minute, together, and ends are noticed once a minute: the master would
-do as well with each at once, but this is a third of the work. A scale below 1 takes that part
-of nodes and pods.
+Pods are submitted once a minute, and ends are noticed once a minute, which takes a third of the
+work of doing each at once. A scale below 1 takes that part of nodes and pods.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ LARGE = 4
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A pod, when it comes, and how long it runs."""
+    """A pod, its time of arrival, and its duration."""
 
     pod: Pod
     at: float
@@ -67,7 +66,7 @@ class Arrival:
 
 @dataclass(slots=True)
 class Run:
-    """What one order of agents made of the pods; `waits` are those so far, by pod."""
+    """The pods under one order of agents; `waits` are in seconds, by pod."""
 
     order: str
     series: Series
@@ -78,26 +77,26 @@ class Run:
 
     @property
     def taken(self) -> float:
-        """The part of all GPUs that pods have at the end."""
+        """The part of all GPUs that pods hold at the end."""
         return self.series.curves["taken"][-1][1]
 
     @property
     def useless(self) -> float:
-        """The part of all GPUs that was fragmented, in the mean over time."""
+        """The mean part of all GPUs that was fragmented."""
         return self.series.mean("useless")
 
     @property
     def unplaced(self) -> int:
-        """How many pods found no room."""
+        """The number of pods without room."""
         return len(self.placed) - sum(self.placed)
 
     def whole_nodes(self) -> tuple[int, int]:
-        """How many pods that want 8 GPUs found room, and how many there were."""
+        """Return how many pods of 8 GPUs were placed, and how many there were."""
         large = [placed for each, placed in self.each() if each.pod.gpus >= 8]
         return sum(large), len(large)
 
     def wait(self, least: int, most: int) -> float:
-        """The mean wait of pods that want from `least` to `most` GPUs, in seconds."""
+        """Return the mean wait of pods of `least` to `most` GPUs, in seconds."""
         waits = [
             wait
             for each, wait in zip(self.arrivals, self.waits, strict=True)
@@ -106,17 +105,17 @@ class Run:
         return fmean(waits) if waits else 0.0
 
     def each(self) -> Iterator[tuple[Arrival, bool]]:
-        """Pods, and whether they found room."""
+        """Yield pods, and whether they were placed."""
         return zip(self.arrivals, self.placed, strict=True)
 
 
 def fill(pods: list[Pod]) -> list[Arrival]:
-    """One pod a second, for ever."""
+    """Return endless pods, one a second."""
     return [Arrival(pod, float(i), FOR_EVER_S) for i, pod in enumerate(pods)]
 
 
 def churn(pods: list[Pod], gpus: int, seed: int) -> list[Arrival]:
-    """Pods by lot, as fast as asks for `LOAD` times so many GPUs in the mean."""
+    """Return random pods that together request `LOAD` times `gpus` in the mean."""
     rng = Random(seed)
     work = fmean(pod.gpu_total / WHOLE * _seconds(pod) for pod in pods)
     gap = work / (gpus * LOAD)
@@ -135,7 +134,7 @@ def run_order(
     seed: int,
     progress: Callable[[float], None],
 ) -> Run:
-    """Have pods come, and run on until the last has come."""
+    """Run until the last pod has arrived."""
     cluster = SimulatedCluster(
         (_node(node) for node in nodes),
         make_allocator(order=order, seed=seed, scarce=NAME),
@@ -143,7 +142,7 @@ def run_order(
         tick_s=BATCH_S,
     )
     places = _places(cluster, nodes, [each.pod for each in arrivals])
-    # One of a shape in an offer: what is left of a larger one would be refused with it.
+    # One pod of a shape per offer: the rest of a larger offer would be filtered with it.
     habits = Habits(max_per_offer=1, refuse_s=REFUSE_S)
     frameworks: dict[str, SimulatedFramework] = {}
     shapes: dict[tuple[int, int, int, int], Shape] = {}
@@ -205,7 +204,7 @@ class Openb:
     )
 
     def run(self, options: Options, progress: Progress) -> Result:
-        """Fill the cluster, and keep it busy, in each order.
+        """Run `fill` and `churn` with each order.
 
         Raises:
             InvalidRequest: if there is no trace, or it is malformed.
@@ -222,11 +221,11 @@ class Openb:
         for number, order in enumerate(ORDERS):
             begun = number / len(ORDERS)
 
-            def tell(done: float, begun: float = begun, order: str = order) -> None:
+            def report_done(done: float, begun: float = begun, order: str = order) -> None:
                 progress(begun + done / len(ORDERS), order)
 
             filled.append(
-                run_order(order, nodes, fill(pods), options.seed, lambda d: tell(d * 0.8))
+                run_order(order, nodes, fill(pods), options.seed, lambda d: report_done(d * 0.8))
             )
             churned.append(
                 run_order(
@@ -234,7 +233,7 @@ class Openb:
                     some,
                     churn(pods, gpus, options.seed),
                     options.seed,
-                    lambda d: tell(0.8 + d * 0.2),
+                    lambda d: report_done(0.8 + d * 0.2),
                 )
             )
         return report(filled, churned, sum(node.gpus for node in nodes))
@@ -244,14 +243,14 @@ T = TypeVar("T")
 
 
 def _part(items: list[T], scale: float) -> list[T]:
-    """Evenly out of the whole list: that part of it."""
+    """Return a part of the list, evenly spread."""
     if scale >= 1:
         return items
     return [items[int(i / scale)] for i in range(int(len(items) * scale))]
 
 
 def report(filled: list[Run], churned: list[Run], gpus: int) -> Result:
-    """Tables, plots and checks, of runs in the order of `ORDERS`."""
+    """Return tables, plots and checks of runs in the order of `ORDERS`."""
     asked = sum(each.pod.gpu_total for each in filled[0].arrivals) / WHOLE
     fill_rows = tuple(
         (
@@ -363,7 +362,7 @@ def _plots(filled: list[Run], gpus: int) -> tuple[Plot, ...]:
 
 
 def _asked(arrivals: list[Arrival], gpus: int) -> Callable[[float], float]:
-    """The part of all GPUs that is asked for by a time."""
+    """Return a function of time: the part of all GPUs that is requested by then."""
     times = [-(-each.at // BATCH_S) * BATCH_S for each in arrivals]
     sums = [0, *accumulate(each.pod.gpu_total for each in arrivals)]
     return lambda at: sums[bisect_right(times, at)] / (gpus * WHOLE)

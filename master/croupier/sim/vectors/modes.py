@@ -186,7 +186,7 @@ def slots_of(vector: Vector, policy: str) -> int:
 
 
 def run_envy(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
-    """Find who envies whom: the other's bundle has strictly more of every resource needed."""
+    """Find envy: another client's bundle has strictly more of every resource needed."""
     if policy != "property":
         raise Unreadable(f"policy {shortened(policy)} is not known in mode envy")
     bundles = vector.expected.get("bundles")
