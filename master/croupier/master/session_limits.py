@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
-
-from croupier.model.errors import Unavailable
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,39 +22,6 @@ class SessionLimits:
     outbox_bytes: int = 256 * 1024 * 1024
     register_bytes: int = 128 * 1024 * 1024
     first_call_s: float = 10.0
-
-
-class SessionCount:
-    """Number of open sessions, in all and from each address."""
-
-    def __init__(self, limits: SessionLimits) -> None:
-        """Begin with no session."""
-        self.limits = limits
-        self._hosts: Counter[str] = Counter()
-        self._total = 0
-
-    def add(self, host: str) -> None:
-        """Count a new session.
-
-        Raises:
-            Unavailable: if there are too many; then it is not counted.
-        """
-        if self._total >= self.limits.most:
-            raise Unavailable(f"{self._total} sessions are open; the master accepts no more")
-        if self._hosts[host] >= self.limits.most_per_host:
-            number = self._hosts[host]
-            raise Unavailable(
-                f"{number} sessions are open from this address; the master accepts no more"
-            )
-        self._hosts[host] += 1
-        self._total += 1
-
-    def remove(self, host: str) -> None:
-        """Count a session that has ended."""
-        self._total -= 1
-        self._hosts[host] -= 1
-        if not self._hosts[host]:
-            del self._hosts[host]
 
 
 def host_of(peer: str) -> str:

@@ -7,6 +7,7 @@ notified. A message that cannot be encoded ends its own session and no other.
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable
 from itertools import count
 from typing import Final, Generic, TypeVar, cast
@@ -15,10 +16,10 @@ from croupier.master.core.effects import Close, Send, SessionId
 from croupier.master.core.events import SessionEnded
 from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.step import Event
-from croupier.master.session_limits import SessionCount, SessionLimits
+from croupier.master.session_limits import SessionLimits
 from croupier.master.wire.to_agent import order_to_wire
 from croupier.master.wire.to_framework import KnownAgents, event_to_wire
-from croupier.model.errors import CroupierError, TooSlow
+from croupier.model.errors import CroupierError, TooSlow, Unavailable
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Budget, Encoded, Outbox
 from croupier.process.inbox import Inbox
@@ -112,7 +113,7 @@ class Sessions:
     def __init__(self, limits: SessionLimits | None = None) -> None:
         """Begin with no session."""
         self.limits = limits or SessionLimits()
-        self._count = SessionCount(self.limits)
+        self._hosts: Counter[str] = Counter()
         self._budget = Budget(self.limits.outbox_bytes)
         self.registering = Budget(self.limits.register_bytes)
         self._sessions: dict[SessionId, FrameworkSession | AgentSession] = {}
@@ -141,7 +142,14 @@ class Sessions:
         return self._open(AgentSession, host)
 
     def _open(self, kind: type[SessionT], host: str) -> SessionT:
-        self._count.add(host)
+        number, at_host = len(self._sessions), self._hosts[host]
+        if number >= self.limits.most:
+            raise Unavailable(f"{number} sessions are open; the master accepts no more")
+        if at_host >= self.limits.most_per_host:
+            raise Unavailable(
+                f"{at_host} sessions are open from this address; the master accepts no more"
+            )
+        self._hosts[host] += 1
         session = kind(SessionId(next(self._numbers)), host, self._budget)
         self._sessions[session.session_id] = session
         return session
@@ -151,7 +159,9 @@ class Sessions:
         session = self._sessions.pop(session_id, None)
         if session is not None:
             session.outbox.drop()
-            self._count.remove(session.host)
+            self._hosts[session.host] -= 1
+            if not self._hosts[session.host]:
+                del self._hosts[session.host]
 
     def send(self, effect: Send) -> None:
         """Queue a message; cut off a session that does not read."""
