@@ -1,4 +1,4 @@
-"""Facts about agents, and tests on them. Attributes are matched, never allocated."""
+"""Attributes of agents, and constraints on them. Attributes are matched, never allocated."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from itertools import islice
 from croupier.model.errors import InvalidRequest
 from croupier.model.patterns import Pattern
 from croupier.model.ranges import Ranges, format_ranges, parse_ranges
-from croupier.model.scalar import format_milli, parse_scalar
+from croupier.model.scalar import format_milli, parse_pairs, parse_scalar
 
 # Text, thousandths of a number, or ranges.
 AttributeValue = str | int | Ranges
@@ -26,7 +26,7 @@ _NUMBER = re.compile(r"\d{1,12}(\.\d{1,3})?\Z", re.ASCII)
 
 
 class Operator(Enum):
-    """What a constraint asks of an attribute."""
+    """The condition of a constraint on an attribute."""
 
     EXISTS = "exists"
     NOT_EXISTS = "not exists"
@@ -62,7 +62,7 @@ class Constraint:
             object.__setattr__(self, "pattern", _compiled(self.attribute, self.value))
 
     def holds(self, facts: Mapping[str, str]) -> bool:
-        """Whether an agent with these attributes, as text, passes."""
+        """Return whether an agent with these attributes, as text, passes."""
         match self.operator:
             case Operator.EXISTS:
                 return self.attribute in facts
@@ -78,7 +78,7 @@ class Constraint:
                 return not self._matches(facts)
 
     def steps(self, facts: Mapping[str, str]) -> int:
-        """The most steps, of some nanoseconds, that a pattern may take on these attributes."""
+        """Return the most steps, of some nanoseconds, that a match of these attributes takes."""
         text = facts.get(self.attribute, "")
         return 0 if self.pattern is None else self.pattern.size * len(text)
 
@@ -92,27 +92,27 @@ class Constraint:
 
 
 def equals(attribute: str, value: str) -> Constraint:
-    """Only agents whose `attribute` is `value`."""
+    """Accept only agents whose `attribute` is `value`."""
     return Constraint(attribute, Operator.EQUALS, value)
 
 
 def not_equals(attribute: str, value: str) -> Constraint:
-    """No agents whose `attribute` is `value`."""
+    """Reject agents whose `attribute` is `value`."""
     return Constraint(attribute, Operator.NOT_EQUALS, value)
 
 
 def matches(attribute: str, pattern: str) -> Constraint:
-    """Only agents all of whose `attribute` the regular expression matches.
+    """Accept only agents whose whole `attribute` the regular expression matches.
 
     Raises:
-        InvalidRequest: if the pattern is not RE2's syntax, is over 1,024 bytes, or compiles to
-            too much.
+        InvalidRequest: if the pattern is not in RE2's syntax, is over 1,024 bytes, or compiles to
+            too many instructions.
     """
     return Constraint(attribute, Operator.MATCHES, pattern)
 
 
 def not_matches(attribute: str, pattern: str) -> Constraint:
-    """No agents all of whose `attribute` the regular expression matches.
+    """Reject agents whose whole `attribute` the regular expression matches.
 
     Raises:
         InvalidRequest: as `matches` does.
@@ -121,19 +121,17 @@ def not_matches(attribute: str, pattern: str) -> Constraint:
 
 
 def exists(attribute: str) -> Constraint:
-    """Only agents that have `attribute`."""
+    """Accept only agents that have `attribute`."""
     return Constraint(attribute, Operator.EXISTS)
 
 
 def not_exists(attribute: str) -> Constraint:
-    """Only agents that do not have `attribute`."""
+    """Accept only agents that do not have `attribute`."""
     return Constraint(attribute, Operator.NOT_EXISTS)
 
 
 def check_constraints(constraints: Iterable[Constraint]) -> tuple[Constraint, ...]:
-    """Return `constraints` as a tuple.
-
-    Takes no more of them than it must, so that a stream of them is not made in vain.
+    """Return `constraints` as a tuple; reading stops at the first one too many.
 
     Raises:
         InvalidRequest: if there are over 100.
@@ -158,22 +156,19 @@ def check_attribute_name(name: str) -> str:
 def parse_attributes(text: str) -> dict[str, AttributeValue]:
     """Read `rack:r1;zone:a;cores:8;slots:[1-4]`.
 
-    What is not written as this program would write a number is text: `version:1.10`.
+    A number in another form than `str` writes is text: `version:1.10`.
 
     Raises:
-        InvalidRequest: if it is not that.
+        InvalidRequest: if `text` has another form.
     """
     attributes: dict[str, AttributeValue] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(";"))):
-        name, colon, value = (piece.strip() for piece in part.partition(":"))
-        if not colon or not value or len(value) > MAX_TEXT:
-            raise InvalidRequest(f"{part[:80]!r} is not NAME:VALUE (example: rack:r1;zone:a)")
-        if check_attribute_name(name) in attributes:
-            raise InvalidRequest(f"attribute {name} is given twice")
-        if value.startswith("["):
-            attributes[name] = parse_ranges(value)
-        else:
-            attributes[name] = _number_or_text(name, value)
+    for name, value in parse_pairs(text, "NAME:VALUE (example: rack:r1;zone:a)").items():
+        if len(value) > MAX_TEXT:
+            raise InvalidRequest(f"attribute {name[:80]}: value is too long")
+        is_ranges = value.startswith("[")
+        attributes[check_attribute_name(name)] = (
+            parse_ranges(value) if is_ranges else _number_or_text(name, value)
+        )
     return attributes
 
 
@@ -192,12 +187,12 @@ def _number_or_text(name: str, value: str) -> AttributeValue:
 
 
 def attribute_text(value: AttributeValue) -> str:
-    """The text form of an attribute's value, which constraints compare with."""
+    """Return the text form of an attribute's value, which constraints compare with."""
     if isinstance(value, str):
         return value
     return format_milli(value) if isinstance(value, int) else format_ranges(value)
 
 
 def facts_of(hostname: str, attributes: Attributes) -> dict[str, str]:
-    """What constraints see of an agent: its attributes as text, and its hostname."""
+    """Return an agent's attributes as text, with its hostname, for constraints."""
     return {n: attribute_text(v) for n, v in attributes.items()} | {"hostname": hostname}

@@ -1,4 +1,4 @@
-"""What is to happen at a time, unless it is put off or called off first."""
+"""Deadlines by key, which can be moved and cancelled."""
 
 from __future__ import annotations
 
@@ -10,10 +10,9 @@ KeyT = TypeVar("KeyT")
 
 
 class Deadlines(Generic[KeyT]):
-    """One time per key. Setting is O(log n), amortised; memory is O(keys that are set)."""
+    """One deadline per key. `set` is amortised O(log n); memory is O(keys)."""
 
     def __init__(self) -> None:
-        """Begin with none."""
         self._heap: list[tuple[float, int, KeyT]] = []
         self._live: dict[KeyT, tuple[float, int]] = {}
         self._count = 0
@@ -28,7 +27,7 @@ class Deadlines(Generic[KeyT]):
         return iter(self._live)
 
     def set(self, key: KeyT, at: float) -> None:
-        """Have `key` come due at `at`, in place of any earlier setting."""
+        """Set the deadline of `key` to `at`."""
         self._count += 1
         self._live[key] = (at, self._count)
         heapq.heappush(self._heap, (at, self._count, key))
@@ -37,21 +36,21 @@ class Deadlines(Generic[KeyT]):
             heapq.heapify(self._heap)
 
     def set_at_most(self, key: KeyT, at: float) -> None:
-        """Have `key` come due at `at`, or earlier if it was set so."""
+        """Set the deadline of `key` to `at`, unless it has an earlier one."""
         if key not in self._live or self._live[key][0] > at:
             self.set(key, at)
 
     def cancel(self, key: KeyT) -> None:
-        """Call `key` off; nothing happens if it was not set."""
+        """Remove the deadline of `key`, if it has one."""
         self._live.pop(key, None)
 
     def at(self, key: KeyT) -> float | None:
-        """When `key` comes due; None if it is not set."""
+        """Return the deadline of `key`; None if it has none."""
         live = self._live.get(key)
         return None if live is None else live[0]
 
     def next(self) -> float | None:
-        """When the earliest comes due; None if nothing is set."""
+        """Return the earliest deadline; None if there is none."""
         while self._heap:
             at, number, key = self._heap[0]
             if self._live.get(key) == (at, number):
@@ -60,10 +59,10 @@ class Deadlines(Generic[KeyT]):
         return None
 
     def due(self, now: float) -> Iterator[KeyT]:
-        """Take out what has come due by `now`, earliest first, one at a time.
+        """Remove and yield the keys that are due by `now`, earliest first.
 
-        What is called off or set while this runs counts: the former is left out, the latter
-        comes up if it is due too.
+        Changes during the iteration count: a cancelled key is skipped, and a new one is yielded if
+        it is due.
         """
         while (at := self.next()) is not None and at <= now:
             _, _, key = heapq.heappop(self._heap)

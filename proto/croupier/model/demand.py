@@ -1,4 +1,4 @@
-"""Demand: what a framework says it wants."""
+"""Declared demand of frameworks."""
 
 from __future__ import annotations
 
@@ -14,26 +14,25 @@ from croupier.model.resources import Resources
 MAX_COUNT = 10**9
 MAX_PER_OFFER = 10**6
 MAX_SHAPES = 64
-# A unit takes at least one of these amounts, in thousandths: the same as is offered to a framework
-# that declares no demand. Units are dealt one by one, and a large agent holds millions of smaller.
+# A unit has at least one of these amounts, in thousandths: the least offer to a framework without
+# a demand. Units are allocated one by one, and a large agent holds millions of smaller ones.
 LEAST = {"cpus": 10, "mem": 32_000, "disk": 32_000}
 LEAST_OF_OTHERS = 10
-# Instructions of all patterns of one framework, which every agent may be held against.
+# Instructions of all patterns of one framework, which may be matched with every agent.
 MAX_PROGRAMS = 10_000
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """`count` units of a shape, beyond what already runs, on agents that pass all constraints.
+    """`count` units of a shape, beyond running tasks, on agents that pass all constraints.
 
     Attributes:
-        unit: what one task takes. A scalar that agents hold as ranges counts numbers:
+        unit: resources of one task. A scalar that agents hold as ranges counts numbers:
             `ports:2` is any two ports.
-        count: None means without end. Counted down as the framework launches tasks.
-        min_per_offer: an offer of this shape has at least so many units, of one agent; or
-            all that are left of `count`.
-        max_per_offer: and at most so many; None is no bound.
-        role: which of the framework's roles it is offered in; None is the first.
+        count: counted down as the framework launches tasks; None is unlimited.
+        min_per_offer: least units of one agent in an offer; fewer only at the end of `count`.
+        max_per_offer: most units in an offer; None is no bound.
+        role: the framework's role for the offers; None is its first.
     """
 
     unit: Resources
@@ -44,10 +43,10 @@ class Demand:
     role: Role | None = None
 
     def check(self) -> None:
-        """Look for what can never be dealt.
+        """Check the demand.
 
         Raises:
-            InvalidRequest: if there is such a thing.
+            InvalidRequest: if no offer can ever meet it.
         """
         if not self.unit.scalars or self.unit.ranges or self.unit.sets:
             raise InvalidRequest("a demand's unit is made of scalars (ports:2 asks for two ports)")
@@ -70,7 +69,7 @@ class Demand:
         self._check_size()
 
     def _check_size(self) -> None:
-        """Refuse units that an agent has room for many thousands of: each is dealt by itself."""
+        """Refuse tiny units: each is allocated by itself, and an agent has room for thousands."""
         for name, milli in self.unit.scalars.items():
             if milli * self.min_per_offer >= LEAST.get(name, LEAST_OF_OTHERS):
                 return
@@ -80,16 +79,16 @@ class Demand:
         )
 
     def is_unit(self, task: Resources) -> bool:
-        """Whether `task` takes just what one unit does; numbers of ranges count as scalars."""
+        """Return whether `task` equals one unit; numbers of ranges count as scalars."""
         numbers = {name: 1000 * rng.count(ranges) for name, ranges in task.ranges.items()}
         return not task.sets and self.unit.scalars == {**task.scalars, **numbers}
 
     def suits(self, facts: Mapping[str, str]) -> bool:
-        """Whether an agent with these attributes passes all constraints."""
+        """Return whether an agent with these attributes passes all constraints."""
         return all(each.holds(facts) for each in self.constraints)
 
     def counted_down(self, units: int = 1) -> Demand:
-        """What is wanted once so many more units are launched."""
+        """Return the demand after the launch of `units` more."""
         return self if self.count is None else replace(self, count=max(self.count - units, 0))
 
     def __str__(self) -> str:
@@ -107,16 +106,16 @@ class Demand:
 
 
 def counted_for(demands: Sequence[Demand], task: Resources, facts: Mapping[str, str]) -> int | None:
-    """Return the place of the demand that a launched task counts for; None if none wants more.
+    """Return the index of the demand that a launched task counts for; None if all are met.
 
-    It is a demand whose unit is what the task takes; else one whose unit fits in that; else any.
-    Of several it is the first whose constraints the agent passes, else the first. Master and
-    SDK both count by this rule, so that they agree on what is left.
+    It is a demand whose unit equals the task's resources; else one whose unit fits in them; else
+    any. Of several it is the first whose constraints the agent passes, else the first. Master and
+    SDK both use this rule, so that they agree on the remaining demand.
 
     Args:
-        demands: those of the role that the task is launched in.
-        task: what the task takes.
-        facts: of the agent that the task is launched on.
+        demands: of the role that the task is launched in.
+        task: resources of the task.
+        facts: attributes of its agent.
     """
     wanted = [place for place, demand in enumerate(demands) if demand.count != 0]
     if len(wanted) > 1:
@@ -131,17 +130,16 @@ def counted_for(demands: Sequence[Demand], task: Resources, facts: Mapping[str, 
 
 
 def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tuple[Demand, ...]:
-    """Return `demands` as a tuple, if one framework may want all of them.
-
-    Takes no more of them than it must, so that a stream of them is not made in vain.
+    """Return `demands` as a tuple; reading stops at the first one that is invalid.
 
     Args:
-        demands: each is checked by itself too.
+        demands: of one framework; each is checked by itself too.
         roles: the framework's; if there are none, demands may name any.
 
     Raises:
-        InvalidRequest: if there are over 64, two are of one shape, role and constraints, their
-            patterns are too much together, or one names a role that the framework has not.
+        InvalidRequest: if there are over 64, two have the same shape, role and constraints, their
+            patterns are too complex together, or one names a role that the framework does not
+            have.
     """
     kept: list[Demand] = []
     seen: set[tuple[object, ...]] = set()

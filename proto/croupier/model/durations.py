@@ -1,4 +1,4 @@
-"""Spans of time as people write them: `30s`, `10m`, `1h30m`, `500ms`; a bare number is seconds."""
+"""Durations as people write them: `30s`, `10m`, `1h30m`, `500ms`; a bare number is seconds."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ _BARE: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?")
 
 
 def parse_duration(text: str) -> float:
-    """The seconds in `text`.
+    """Return the seconds in `text`.
 
     Raises:
-        InvalidRequest: if it is no span of time.
+        InvalidRequest: if it is not a duration.
     """
     if _BARE.fullmatch(text):
         return float(text)
     parts = _PART.findall(text)
     if not parts or "".join(number + unit for number, unit in parts) != text:
-        raise InvalidRequest(f"{text[:80]!r} is no span of time (examples: 30s, 10m, 1h30m)")
+        raise InvalidRequest(f"{text[:80]!r} is not a duration (examples: 30s, 10m, 1h30m)")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
 
 def duration_text(seconds: float) -> str:
-    """`seconds`, whole, for people: `45 s`, `3 min 20 s`, `2 h 5 min`."""
+    """Return whole `seconds` as text: `45 s`, `3 min 20 s`, `2 h 5 min`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole} s"

@@ -1,15 +1,15 @@
-"""The tree of errors; every error that crosses a module border is one of these.
+"""The error tree; every error that crosses a module border is one of these.
 
     CroupierError
     |-- InvalidRequest    the caller's fault: the same request fails again
-    |-- NotFound          no such thing, or not the caller's
-    |-- Conflict          the world has moved on, as with a stale offer
+    |-- NotFound          the object does not exist, or is not the caller's
+    |-- Conflict          the state has changed meanwhile, as with a stale offer
     |-- Unavailable       try again later
     |   `-- NotLeader     ask the master that leads
     |-- FailedOver        a newer session of the same id has taken over
     |-- Removed           the framework or agent was removed for good
-    |-- TooSlow           the peer did not read in time and was cut off
-    `-- ProtocolViolation the stream broke its own rules
+    |-- TooSlow           the peer did not read in time and was disconnected
+    `-- ProtocolViolation the peer broke the rules of the stream
 
 A broken invariant is an `assert`, not one of these.
 """
@@ -18,16 +18,16 @@ from __future__ import annotations
 
 
 class CroupierError(Exception):
-    """Anything that can go wrong in a way a caller may want to handle."""
+    """Base of all errors that a caller may want to handle."""
 
 
 MAX_TEXT = 400
 
 
 def shortened(error: CroupierError) -> CroupierError:
-    """`error` as it may be kept: at most 400 characters of text, which may quote a peer.
+    """Return `error` to be stored: with at most 400 characters of text, and without its traceback.
 
-    Neither does it hold on to the frames that it was raised in, with all that these refer to.
+    The text may quote a peer. The traceback would keep all objects of its frames alive.
     """
     text = str(error)
     kept = error if len(text) <= MAX_TEXT else type(error)(text[:MAX_TEXT] + "...")
@@ -36,19 +36,19 @@ def shortened(error: CroupierError) -> CroupierError:
 
 
 class InvalidRequest(CroupierError):
-    """The request can never succeed as it is."""
+    """The request is invalid; it fails again unchanged."""
 
 
 class NotFound(CroupierError):
-    """There is no such thing, or it belongs to somebody else."""
+    """The object does not exist, or belongs to another caller."""
 
 
 class Conflict(CroupierError):
-    """The request was right once; the state has changed since."""
+    """The request does not fit the present state, as with a stale offer."""
 
 
 class Unavailable(CroupierError):
-    """Not now; the same request may succeed later."""
+    """The request cannot be served now; it may succeed later."""
 
 
 class NotLeader(Unavailable):
@@ -59,7 +59,7 @@ class NotLeader(Unavailable):
     """
 
     def __init__(self, message: str, leader: str = "") -> None:
-        """Say so, and who does."""
+        """Name the leader, if it is known."""
         super().__init__(message, leader)
         self.leader = leader
 
@@ -76,7 +76,7 @@ class Removed(CroupierError):
 
 
 class TooSlow(CroupierError):
-    """The peer left its events unread for too long and was disconnected."""
+    """The peer did not read its events in time and was disconnected."""
 
 
 class ProtocolViolation(CroupierError):

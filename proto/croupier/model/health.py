@@ -1,4 +1,4 @@
-"""What is wrong with an agent, as agents tell masters and masters tell operators."""
+"""Problems of an agent, as agents report them to masters and masters to operators."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Identifiers, and what makes a legal one.
+"""Identifiers and their rules, which are those of Mesos.
 
-The rules are Mesos': an id names a directory on an agent, so it must not be able
-to leave one; a role is a path of such components.
+An id names a directory on an agent, so it must not lead out of one. A role is a path of such
+components.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def check_id(kind: str, value: str) -> str:
 
 
 def check_hostname(value: str) -> str:
-    """Return `value` if agents may go by that name.
+    """Return `value` if it can be an agent's hostname.
 
     Raises:
         InvalidRequest: if it is empty, over 255 characters, or cannot be printed.
@@ -57,10 +57,10 @@ def check_hostname(value: str) -> str:
 
 
 def check_role(value: str) -> Role:
-    """Return `value` as a role if it is a legal one: `*`, or up to 32 components joined by `/`.
+    """Return `value` as a role: `*`, or up to 32 components joined by `/`.
 
     Raises:
-        InvalidRequest: if it is not.
+        InvalidRequest: if it is no legal role.
     """
     if value == DEFAULT_ROLE:
         return DEFAULT_ROLE

@@ -1,13 +1,13 @@
-"""Text of peers, made safe for terminals and logs: the one place that escapes it."""
+"""Escapes in text of peers, for terminals and logs."""
 
 from __future__ import annotations
 
 
 def printable(text: str) -> str:
-    r"""`text` with each character that does not print, such as an escape, as `\x1b`.
+    r"""Return `text` with each unprintable character, such as an escape, as `\x1b`.
 
-    Line ends, tabs, control characters, marks that turn the direction of writing, and lone
-    surrogates are among them; spaces are not. O(length).
+    These are line ends, tabs, control characters, marks of writing direction and lone surrogates,
+    but not spaces. O(length).
     """
     if text.isprintable():
         return text
@@ -15,5 +15,5 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """As `printable`, but lines stay lines."""
+    """Return `text` as `printable` does, except that line ends stay."""
     return "\n".join(map(printable, text.split("\n")))

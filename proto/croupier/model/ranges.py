@@ -19,7 +19,7 @@ MAX_RANGES = 1_000
 
 
 def make_ranges(pairs: Iterable[Range]) -> Ranges:
-    """The ranges that `pairs` name, sorted and coalesced. O(n log n).
+    """Return the ranges of `pairs`, sorted and coalesced. O(n log n).
 
     Raises:
         InvalidRequest: if a range is empty, negative, too large or overlaps another.
@@ -37,7 +37,7 @@ def make_ranges(pairs: Iterable[Range]) -> Ranges:
 
 
 def union(*several: Ranges) -> Ranges:
-    """The numbers of all. O(n log n) in the ranges of all together.
+    """Return the union of `several`. O(n log n) in all their ranges.
 
     Raises:
         ValueError: if two share a number: no number can be held twice.
@@ -50,10 +50,10 @@ def union(*several: Ranges) -> Ranges:
 
 
 def difference(left: Ranges, right: Ranges) -> Ranges:
-    """`left` without the numbers of `right`.
+    """Return `left` without the numbers of `right`.
 
     Raises:
-        ValueError: if `right` has a number that `left` has not.
+        ValueError: if a number of `right` is not in `left`.
     """
     rest: list[Range] = []
     pending = list(reversed(right))
@@ -73,7 +73,7 @@ def difference(left: Ranges, right: Ranges) -> Ranges:
 
 
 def contains(outer: Ranges, inner: Ranges) -> bool:
-    """Whether every number of `inner` is in `outer`. O(len(outer) + len(inner))."""
+    """Return whether all numbers of `inner` are in `outer`. O(len(outer) + len(inner))."""
     index = 0
     for begin, end in inner:
         while index < len(outer) and outer[index][1] < begin:
@@ -84,12 +84,12 @@ def contains(outer: Ranges, inner: Ranges) -> bool:
 
 
 def count(ranges: Ranges) -> int:
-    """How many numbers there are."""
+    """Return the number of numbers in `ranges`."""
     return sum(end - begin + 1 for begin, end in ranges)
 
 
 def lowest(ranges: Ranges, number: int) -> Ranges:
-    """The `number` lowest numbers.
+    """Return the `number` lowest numbers of `ranges`.
 
     Raises:
         ValueError: if there are fewer.
@@ -110,7 +110,7 @@ def parse_ranges(text: str) -> Ranges:
     """Read `[31000-32000,40000]`.
 
     Raises:
-        InvalidRequest: if it is not that.
+        InvalidRequest: if `text` has another form.
     """
     body = text.strip()
     if not (body.startswith("[") and body.endswith("]")):
@@ -125,7 +125,7 @@ def parse_ranges(text: str) -> Ranges:
 
 
 def format_ranges(ranges: Ranges) -> str:
-    """What `parse_ranges` reads."""
+    """Return `ranges` in the form that `parse_ranges` reads."""
     return "[" + ",".join(str(b) if b == e else f"{b}-{e}" for b, e in ranges) + "]"
 
 

@@ -1,8 +1,7 @@
-"""Amounts of many resources at once, exactly.
+"""Exact amounts of many resources at once.
 
-Adding and taking away the same amount always ends where it began: scalars are
-integers of thousandths, ranges and sets are sets. Amounts of nothing are not kept,
-so equal amounts are equal values.
+Scalars are integers of thousandths, ranges and sets are sets, so adding and subtracting the same
+amount has no effect. Zero amounts are not kept, so equal amounts are equal values.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from typing import Final
 from croupier.model import ranges as rng
 from croupier.model.errors import InvalidRequest
 from croupier.model.ranges import Ranges
-from croupier.model.scalar import check_milli, format_scalar, parse_scalar
+from croupier.model.scalar import check_milli, format_scalar, parse_pairs, parse_scalar
 
 FIRST: Final = ("cpus", "mem", "disk", "gpus")
 MAX_NAMES: Final = 64
@@ -25,11 +24,11 @@ _ITEM = re.compile(r"[^\s,{}\[\];:]{1,255}\Z")
 
 
 class Resources:
-    """What an agent has, an offer promises, or a task takes. Immutable.
+    """The resources of an agent, an offer or a task. Immutable.
 
-    `Resources.parse("cpus:1.5;mem:8GB;ports:[31000-32000]")` reads the form that `str`
-    writes. `a <= b` says that `a` fits in `b`; it is a partial order, so `not a <= b`
-    does not mean `a > b`.
+    `Resources.parse("cpus:1.5;mem:8GB;ports:[31000-32000]")` reads the form that `str` writes.
+    `a <= b` means that `a` fits in `b`. This is a partial order: `not a <= b` does not mean
+    `a > b`.
 
     Attributes:
         scalars: thousandths of a unit (of a MiB for mem and disk), by name; all above 0.
@@ -66,17 +65,12 @@ class Resources:
         """Read `name:amount` pairs joined by `;`, as in `cpus:4;mem:8GB;ports:[31000-32000]`.
 
         Raises:
-            InvalidRequest: if `text` is not that; the message says where.
+            InvalidRequest: if `text` has another form; the message says where.
         """
         scalars: dict[str, int] = {}
         ranges: dict[str, Ranges] = {}
         sets: dict[str, frozenset[str]] = {}
-        for part in filter(None, (piece.strip() for piece in text.split(";"))):
-            name, colon, value = (piece.strip() for piece in part.partition(":"))
-            if not colon or not value:
-                raise InvalidRequest(f"{part!r} is not NAME:AMOUNT (example: cpus:4;mem:8GB)")
-            if name in scalars or name in ranges or name in sets:
-                raise InvalidRequest(f"{name} is given twice")
+        for name, value in parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)").items():
             if value.startswith("["):
                 ranges[name] = rng.parse_ranges(value)
             elif value.startswith("{"):
@@ -106,15 +100,15 @@ class Resources:
         return hash(str(self))
 
     def __bool__(self) -> bool:
-        """Whether there is anything at all."""
+        """Return whether any amount is above 0."""
         return bool(self.scalars or self.ranges or self.sets)
 
     def __getitem__(self, name: str) -> int:
-        """Thousandths of the scalar `name`; 0 if there is none."""
+        """Return the thousandths of the scalar `name`; 0 if there are none."""
         return self.scalars.get(name, 0)
 
     def __add__(self, other: Resources) -> Resources:
-        """Both together.
+        """Add `other`.
 
         Raises:
             ValueError: if a number or an item is in both: it cannot be held twice.
@@ -140,7 +134,7 @@ class Resources:
         return _made(scalars, ranges, sets)
 
     def __sub__(self, other: Resources) -> Resources:
-        """Take `other` away.
+        """Subtract `other`.
 
         Raises:
             ValueError: if `other` does not fit in this.
@@ -165,7 +159,7 @@ class Resources:
         return _made(scalars, ranges, sets)
 
     def __le__(self, other: Resources) -> bool:
-        """Whether this fits in `other`."""
+        """Return whether this fits in `other`."""
         mine, theirs = self.scalars, other.scalars
         for name, milli in mine.items():
             if milli > theirs.get(name, 0):
@@ -181,11 +175,11 @@ class Resources:
         return True
 
     def __ge__(self, other: Resources) -> bool:
-        """Whether `other` fits in this."""
+        """Return whether `other` fits in this."""
         return other <= self
 
     def excess(self, free: Resources) -> str:
-        """In words, the first amount of this that does not fit in `free`; empty if all do."""
+        """Describe the first amount of this that does not fit in `free`; empty if all fit."""
         for name in self._scalar_order():
             if self.scalars[name] > free[name]:
                 needs = format_scalar(name, self.scalars[name])
@@ -215,10 +209,10 @@ class Resources:
         return max(units, 0)
 
     def carve(self, free: Resources, units: int) -> Resources:
-        """`units` times this, out of `free`; the lowest numbers where ranges are counted.
+        """Return `units` times this out of `free`; of ranges, the lowest numbers.
 
         Raises:
-            ValueError: if that much is not there.
+            ValueError: if `free` has less.
         """
         if units < 1:
             return NOTHING
@@ -235,16 +229,16 @@ class Resources:
 
     @property
     def parts(self) -> int:
-        """How many scalars, ranges and items there are."""
+        """The number of scalars, ranges and items."""
         pieces = sum(map(len, self.ranges.values())) + sum(map(len, self.sets.values()))
         return len(self.scalars) + pieces
 
     def everyday(self) -> Resources:
-        """Only what is in cpus, mem, disk and gpus."""
+        """Return only cpus, mem, disk and gpus."""
         return _made({n: m for n, m in self.scalars.items() if n in FIRST}, {}, {})
 
     def within_bounds(self) -> Resources:
-        """This, with the lowest ranges only of a resource that has more than a message may."""
+        """Return this with at most as many ranges as a message may have: the lowest."""
         if all(len(ranges) <= rng.MAX_RANGES for ranges in self.ranges.values()):
             return self
         bounded = {name: ranges[: rng.MAX_RANGES] for name, ranges in self.ranges.items()}
@@ -256,7 +250,7 @@ class Resources:
 
 
 def total_of(amounts: Iterable[Resources]) -> Resources:
-    """The scalars of all of `amounts` added up; ranges and sets are left out."""
+    """Return the sum of the scalars of `amounts`, without ranges and sets."""
     scalars: dict[str, int] = {}
     for amount in amounts:
         for name, milli in amount.scalars.items():
@@ -265,7 +259,7 @@ def total_of(amounts: Iterable[Resources]) -> Resources:
 
 
 def sum_of(amounts: Iterable[Resources]) -> Resources:
-    """All of `amounts` together, as by `+` but linear in them: ranges are sorted once.
+    """Return the sum of `amounts`, in linear time, because ranges are sorted once.
 
     Raises:
         ValueError: if a number or an item is in two of them.
@@ -288,10 +282,10 @@ def sum_of(amounts: Iterable[Resources]) -> Resources:
 
 
 def check_names(names: list[str]) -> None:
-    """Look at the names of resources that come together.
+    """Check the names of the resources of one amount.
 
     Raises:
-        InvalidRequest: if one is illegal or there twice, or there are over 64.
+        InvalidRequest: if one is illegal or given twice, or there are over 64.
     """
     if len(names) > MAX_NAMES:
         raise InvalidRequest(f"more than {MAX_NAMES} resources")
@@ -308,7 +302,7 @@ def _made(
     ranges: Mapping[str, Ranges],
     sets: Mapping[str, frozenset[str]],
 ) -> Resources:
-    """A value of parts that are known to be right; skips the checks of the constructor."""
+    """Return an amount of parts that are known to be valid, without the constructor's checks."""
     made = Resources.__new__(Resources)
     made.scalars, made.ranges, made.sets = scalars, ranges, sets
     return made

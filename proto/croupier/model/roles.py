@@ -1,7 +1,7 @@
-"""Roles as a tree of paths, and what operators may set of one.
+"""Roles as a tree of paths, and their settings.
 
-`ads/prod` is within `ads`; a role that nobody has named is there all the same, with the
-default settings. Weights and amounts are whole thousandths; amounts are of scalars only.
+`ads/prod` is within `ads`. Every role exists with the default settings until an operator changes
+them. Weights and amounts are whole thousandths; amounts are of scalars only.
 """
 
 from __future__ import annotations
@@ -13,7 +13,14 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.resources import FIRST, check_names
-from croupier.model.scalar import MILLI, check_milli, format_milli, format_scalar, parse_scalar
+from croupier.model.scalar import (
+    MILLI,
+    check_milli,
+    format_milli,
+    format_scalar,
+    parse_pairs,
+    parse_scalar,
+)
 from croupier.model.tags import recorded
 
 MAX_WEIGHT: Final = 1_000_000 * MILLI
@@ -22,17 +29,17 @@ MAX_WEIGHT: Final = 1_000_000 * MILLI
 @recorded("RoleSettings", "weight resource_weights guarantee limit preemption")
 @dataclass(frozen=True, slots=True)
 class RoleSettings:
-    """What an operator has set of a role. It counts what the whole subtree holds.
+    """An operator's settings of a role. They apply to the resources of its whole subtree.
 
     Attributes:
-        weight: thousandths. Of two siblings that want all they can get, the one of twice
-            the weight gets twice the share.
-        resource_weights: thousandths, by resource; the weight of the role for a resource is
-            `weight` times this. 1000 where it is not given.
-        guarantee: thousandths of each scalar: while the role holds less, it is dealt before
-            everybody who has met his guarantee or has none. 0 is none.
-        limit: thousandths of each scalar that the role never holds more than; 0 is a limit,
-            and what is not given is not limited.
+        weight: thousandths. Of two siblings with unlimited demand, the one with twice the weight
+            gets twice the share.
+        resource_weights: thousandths, by resource. The weight of the role for a resource is
+            `weight` times this; the default is 1000.
+        guarantee: thousandths of each scalar. While the role holds less, it is allocated before
+            roles that have met their guarantee or have none. 0 is none.
+        limit: thousandths of each scalar that the role may hold. 0 is a limit; a scalar that is
+            not named is not limited.
         preemption: False: the role neither preempts nor is preempted. None: as its parent,
             and at the top as the cluster.
     """
@@ -45,7 +52,7 @@ class RoleSettings:
 
     @property
     def is_default(self) -> bool:
-        """Whether it says nothing that an untouched role does not."""
+        """Whether the settings equal those of a role that no operator changed."""
         return (
             self.weight == MILLI
             and all(weight == MILLI for weight in self.resource_weights.values())
@@ -55,18 +62,21 @@ class RoleSettings:
         )
 
     def __str__(self) -> str:
-        told = [f"weight {format_milli(self.weight)}"]
-        told += [f"weight of {n} {format_milli(w)}" for n, w in self.resource_weights.items()]
-        told += [f"guarantee {format_amounts(self.guarantee)}"] if self.guarantee else []
-        told += [f"limit {format_amounts(self.limit)}"] if self.limit else []
-        told += [f"preemption {'on' if self.preemption else 'off'}"] * (self.preemption is not None)
-        return ", ".join(told)
+        texts = [f"weight {format_milli(self.weight)}"]
+        texts += [f"weight of {n} {format_milli(w)}" for n, w in self.resource_weights.items()]
+        texts += [f"guarantee {format_amounts(self.guarantee)}"] if self.guarantee else []
+        texts += [f"limit {format_amounts(self.limit)}"] if self.limit else []
+        texts += [f"preemption {'on' if self.preemption else 'off'}"] * (
+            self.preemption is not None
+        )
+        return ", ".join(texts)
 
     def check(self) -> None:
-        """Look for what no role could have.
+        """Check the settings.
 
         Raises:
-            InvalidRequest: if there is such a thing.
+            InvalidRequest: if a weight, a name or an amount is invalid, or a guarantee is above
+                its limit.
         """
         check_weight("the weight", self.weight)
         for named in (self.resource_weights, self.guarantee, self.limit):
@@ -85,13 +95,13 @@ class RoleSettings:
 
 
 def parent_of(role: Role) -> Role | None:
-    """The role that `role` is directly within; None at the top."""
+    """Return the role directly above `role`; None at the top."""
     parent, slash, _ = role.rpartition("/")
     return Role(parent) if slash else None
 
 
 def ancestors(role: Role) -> tuple[Role, ...]:
-    """The roles that `role` is within, the nearest first, without itself."""
+    """Return the roles above `role`, the nearest first."""
     found: list[Role] = []
     parent = parent_of(role)
     while parent is not None:
@@ -101,7 +111,7 @@ def ancestors(role: Role) -> tuple[Role, ...]:
 
 
 def is_within(role: Role, other: Role) -> bool:
-    """Whether `role` is `other` or below it."""
+    """Return whether `role` is `other` or below it."""
     return role == other or role.startswith(other + "/")
 
 
@@ -120,7 +130,7 @@ def check_weight(what: str, weight: int) -> int:
 
 
 def parse_weight(what: str, text: str) -> int:
-    """Thousandths of the weight written in `text`, such as `0.5`; `what` names it in the error.
+    """Return the thousandths of the weight in `text`, such as `0.5`; `what` names it in errors.
 
     Raises:
         InvalidRequest: if it is not a number above 0 and at most 1,000,000, in thousandths.
@@ -138,22 +148,15 @@ def parse_amounts(text: str) -> dict[str, int]:
     """Read scalars such as `cpus:4;mem:8GB` as thousandths; an amount of 0 is kept.
 
     Raises:
-        InvalidRequest: if `text` is not that; the message says where.
+        InvalidRequest: if `text` has another form; the message says where.
     """
-    amounts: dict[str, int] = {}
-    for part in filter(None, (piece.strip() for piece in text.split(";"))):
-        name, colon, value = (piece.strip() for piece in part.partition(":"))
-        if not colon or not value:
-            raise InvalidRequest(f"{part[:80]!r} is not NAME:AMOUNT (example: cpus:4;mem:8GB)")
-        if name in amounts:
-            raise InvalidRequest(f"{name[:80]} is given twice")
-        check_names([name])
-        amounts[name] = parse_scalar(name, value)
-    return amounts
+    pairs = parse_pairs(text, "NAME:AMOUNT (example: cpus:4;mem:8GB)")
+    check_names(list(pairs))
+    return {name: parse_scalar(name, value) for name, value in pairs.items()}
 
 
 def format_amounts(amounts: Mapping[str, int]) -> str:
-    """`amounts` as people write them; `parse_amounts` reads it back."""
+    """Return `amounts` as people write them; `parse_amounts` reads it back."""
     known = [name for name in FIRST if name in amounts]
     names = known + sorted(name for name in amounts if name not in FIRST)
     return ";".join(f"{name}:{format_scalar(name, amounts[name])}" for name in names)

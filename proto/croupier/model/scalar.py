@@ -1,7 +1,7 @@
 """Amounts of one resource, in whole thousandths of its unit.
 
-Integers account; nothing here is ever a float. `mem` and `disk` count MiB, and the
-suffixes KB, MB, GB, TB (or KiB, MiB, ...) are powers of 1024, as in Mesos.
+Amounts are integers, never floats. `mem` and `disk` count MiB, and the suffixes KB, MB, GB, TB (or
+KiB, MiB, ...) are powers of 1024, as in Mesos.
 """
 
 from __future__ import annotations
@@ -26,8 +26,25 @@ _MIB_OF = {
 }
 
 
+def parse_pairs(text: str, form: str) -> dict[str, str]:
+    """Read `NAME:VALUE` pairs joined by `;`; errors describe one as `form`.
+
+    Raises:
+        InvalidRequest: if a pair is malformed, or a name is given twice.
+    """
+    pairs: dict[str, str] = {}
+    for part in filter(None, map(str.strip, text.split(";"))):
+        name, _, value = map(str.strip, part.partition(":"))
+        if not value:
+            raise InvalidRequest(f"{part[:80]!r} is not {form}")
+        if name in pairs:
+            raise InvalidRequest(f"{name[:80]} is given twice")
+        pairs[name] = value
+    return pairs
+
+
 def parse_scalar(name: str, text: str) -> int:
-    """Thousandths of the amount written in `text`, such as `0.5` or, for mem and disk, `8GB`.
+    """Return the thousandths in `text`, such as `0.5` or, for mem and disk, `8GB`.
 
     Raises:
         InvalidRequest: if it is not a number, negative, too large, has a unit that
@@ -56,7 +73,7 @@ def check_milli(name: str, milli: int) -> int:
 
 
 def format_scalar(name: str, milli: int) -> str:
-    """`milli` thousandths as people write them; `parse_scalar` reads it back."""
+    """Return `milli` thousandths as people write them; `parse_scalar` reads it back."""
     if name not in SIZED:
         return format_milli(milli)
     gib = 1024 * MILLI
@@ -66,7 +83,7 @@ def format_scalar(name: str, milli: int) -> str:
 
 
 def format_milli(milli: int) -> str:
-    """`milli` thousandths as a plain decimal number."""
+    """Return `milli` thousandths as a plain decimal number."""
     sign, milli = ("-", -milli) if milli < 0 else ("", milli)
     whole, rest = divmod(milli, MILLI)
     return f"{sign}{whole}" + (f".{rest:03d}".rstrip("0") if rest else "")

@@ -1,4 +1,4 @@
-"""Points in the history of a cluster's store, by which a store that was rolled back is known."""
+"""Positions in the history of a cluster's store, which reveal a store that was rolled back."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.tags import recorded
 
-# A term each second takes 136 years to reach the first, a million commits a second 285 years to
-# reach the second. A number above them is no count of anything.
+# One term a second reaches the first in 136 years, a million commits a second the second in 285
+# years. A larger number is not a count.
 MAX_EPOCH: Final = 2**32
 MAX_COMMIT: Final = 2**53
 MAX_NAME: Final = 64
@@ -18,12 +18,12 @@ MAX_NAME: Final = 64
 @recorded("StorePosition", "generation epoch term commit proof")
 @dataclass(frozen=True, slots=True)
 class StorePosition:
-    """How far the store had got when a master said so.
+    """The position of a store when a master sent it.
 
     Attributes:
-        generation: how often an operator has gone on with an older store on purpose.
+        generation: how often an operator continued with an older store on purpose.
         epoch: the number of the master's term.
-        term: the random name of the term, which tells two terms of one number apart.
+        term: the random name of the term, which distinguishes two terms of one number.
         commit: the number of a durable commit, counted over the life of the cluster.
         proof: made with the secret of the cluster, in hexadecimal; empty: not proven.
     """
@@ -35,7 +35,7 @@ class StorePosition:
     proof: str = field(default="", repr=False)
 
     def check(self) -> None:
-        """Refuse what no master has ever said.
+        """Refuse a position that no master can have sent.
 
         Raises:
             InvalidRequest: if a number is absurd or a text too long.
@@ -49,7 +49,7 @@ class StorePosition:
 
     @property
     def rank(self) -> tuple[int, int, int]:
-        """Orders positions of one history by how far they are."""
+        """Sort key of the positions of one history."""
         return self.generation, self.epoch, self.commit
 
     def __str__(self) -> str:

@@ -1,10 +1,10 @@
-"""Tasks: what they are, the states they go through, and what is said about them.
+"""Tasks, their states and their status updates.
 
-Rule: every state a task can move to stands in `TRANSITIONS`; anything else is an error
-and changes nothing. States and reasons keep Mesos' names.
+Rule: `TRANSITIONS` lists every state that a task can move to; any other move is an error and
+changes nothing. States and reasons have Mesos' names.
 
-UNREACHABLE, the master's verdict on a silent agent, is not the end: an agent that returns
-may say that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
+UNREACHABLE, which the master sets for a silent agent, is not final: an agent that returns may
+report that the task runs. FINISHED, FAILED, KILLED, ERROR, LOST, DROPPED, GONE and
 GONE_BY_OPERATOR are final.
 """
 
@@ -19,7 +19,7 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId, check_id
 from croupier.model.resources import Resources
 from croupier.model.tags import recorded
 
-# The number of an end that the master tells: above all that an agent could give.
+# The sequence number of a terminal update by the master: above all numbers of agents.
 MASTER_SEQUENCE = 2**62
 
 MAX_MESSAGE = 4096
@@ -31,13 +31,13 @@ MAX_GRACE_MS = 24 * 3600 * 1000
 MAX_LABELS = 64
 MAX_LABEL = 1024
 DEFAULT_GRACE_MS = 3_000
-# Of an ended task whose text is longer only the name is kept, up to so many characters.
+# Of an ended task with more text than MAX_SLIM, only the name is kept, cut to MAX_SLIM_NAME.
 MAX_SLIM = 1024
 MAX_SLIM_NAME = 256
 
 
 class _Named(IntEnum):
-    """A number of the wire that is shown by its name."""
+    """A number of the wire that formats as its name."""
 
     def __str__(self) -> str:
         return self.name
@@ -52,7 +52,7 @@ class _Named(IntEnum):
     "GONE GONE_BY_OPERATOR UNKNOWN",
 )
 class TaskState(_Named):
-    """Where a task stands; the numbers are those of the wire."""
+    """The state of a task; the numbers are those of the wire."""
 
     STARTING = 1
     RUNNING = 2
@@ -71,13 +71,13 @@ class TaskState(_Named):
 
     @property
     def is_terminal(self) -> bool:
-        """Whether the task has ended and holds nothing any more."""
+        """Whether the task has ended and holds no resources."""
         return self in TERMINAL
 
 
 @recorded("Source", "MASTER AGENT EXECUTOR")
 class Source(_Named):
-    """Who made a status update."""
+    """The origin of a status update."""
 
     MASTER = 1
     AGENT = 2
@@ -93,7 +93,7 @@ class Source(_Named):
     "EXECUTOR_TERMINATED AGENT_REBOOTED GONE_BY_OPERATOR",
 )
 class Reason(_Named):
-    """Why a task is in its state; the numbers are those of the wire."""
+    """The reason of a task's state; the numbers are those of the wire."""
 
     NONE = 0
     COMMAND_EXECUTOR_FAILED = 1
@@ -120,54 +120,29 @@ class Reason(_Named):
     GONE_BY_OPERATOR = 22
 
 
+_S = TaskState
 TERMINAL = frozenset(
-    {
-        TaskState.FINISHED,
-        TaskState.FAILED,
-        TaskState.KILLED,
-        TaskState.LOST,
-        TaskState.ERROR,
-        TaskState.DROPPED,
-        TaskState.GONE,
-        TaskState.GONE_BY_OPERATOR,
-    }
+    {_S.FINISHED, _S.FAILED, _S.KILLED, _S.LOST, _S.ERROR, _S.DROPPED, _S.GONE, _S.GONE_BY_OPERATOR}
 )
-_LIVE = frozenset(
-    {
-        TaskState.STAGING,
-        TaskState.STARTING,
-        TaskState.RUNNING,
-        TaskState.KILLING,
-        TaskState.UNREACHABLE,
-    }
-)
-_ENDS = TERMINAL - {TaskState.ERROR}
+_LIVE = frozenset({_S.STAGING, _S.STARTING, _S.RUNNING, _S.KILLING, _S.UNREACHABLE})
+_ENDS = TERMINAL - {_S.ERROR}
 
-# What an agent may say of a task; the others are verdicts of the master's.
+# States that agents report; the master sets the others.
 REPORTABLE = frozenset(
-    {
-        TaskState.STARTING,
-        TaskState.RUNNING,
-        TaskState.KILLING,
-        TaskState.FINISHED,
-        TaskState.FAILED,
-        TaskState.KILLED,
-        TaskState.DROPPED,
-        TaskState.GONE,
-    }
+    {_S.STARTING, _S.RUNNING, _S.KILLING, _S.FINISHED, _S.FAILED, _S.KILLED, _S.DROPPED, _S.GONE}
 )
 
-# Mesos enforces no order among the live states (any may jump to any other), save that
-# nothing goes back to STAGING. ERROR is a verdict on a task that never came to be.
+# Like Mesos, this enforces no order among the live states, except that no task returns to STAGING.
+# ERROR is for a task that was never launched.
 TRANSITIONS: dict[TaskState, frozenset[TaskState]] = {
-    **{state: (_LIVE - {TaskState.STAGING}) | _ENDS for state in _LIVE},
+    **{state: (_LIVE - {_S.STAGING}) | _ENDS for state in _LIVE},
     **{state: frozenset() for state in TERMINAL},
-    TaskState.UNKNOWN: frozenset(),
+    _S.UNKNOWN: frozenset(),
 }
 
 
 def moved(task_id: TaskId, old: TaskState, new: TaskState) -> TaskState:
-    """The state after moving from `old` to `new`.
+    """Return the state after a move from `old` to `new`.
 
     Raises:
         Conflict: if a task cannot make that move.
@@ -201,10 +176,10 @@ class Command:
         )
 
     def check(self) -> None:
-        """Look for what no agent could run.
+        """Check the command.
 
         Raises:
-            InvalidRequest: if there is such a thing.
+            InvalidRequest: if no agent can run it.
         """
         if bool(self.argv) == bool(self.shell):
             raise InvalidRequest("a command is either a list of words or a shell line")
@@ -227,10 +202,10 @@ class Command:
 @recorded("TaskInfo", "task_id command resources name grace_ms labels")
 @dataclass(frozen=True, slots=True)
 class TaskInfo:
-    """What a framework wants to run.
+    """A framework's description of a task.
 
     Attributes:
-        grace_ms: how long SIGTERM may take before SIGKILL.
+        grace_ms: time between SIGTERM and SIGKILL.
     """
 
     task_id: TaskId
@@ -242,7 +217,7 @@ class TaskInfo:
 
     @property
     def size(self) -> int:
-        """Characters of all its text, as a measure of the memory that it takes."""
+        """Characters of all its text, as a measure of its memory."""
         return (
             len(self.task_id)
             + len(self.name)
@@ -257,10 +232,10 @@ class TaskInfo:
         return replace(self, command=Command(), name=self.name[:MAX_SLIM_NAME], labels=())
 
     def check(self) -> None:
-        """Look for what makes the task invalid whatever it is launched on.
+        """Check the task, apart from the offers that it is launched on.
 
         Raises:
-            InvalidRequest: if there is such a thing.
+            InvalidRequest: if it is invalid.
         """
         check_id("task", self.task_id)
         if len(self.name) > MAX_MESSAGE:
@@ -278,7 +253,7 @@ class TaskInfo:
 
 
 def check_grace(grace_ms: int) -> int:
-    """Return `grace_ms` if a task may be given so long to end by itself.
+    """Return `grace_ms` if a task may have that much time to end after SIGTERM.
 
     Raises:
         InvalidRequest: if it is negative or above 24 hours.
@@ -299,17 +274,17 @@ class TaskStatus:
 
     Attributes:
         agent_id: empty if the master knows no agent for the task.
-        sequence: numbers an agent's updates of one task from 1; `MASTER_SEQUENCE` if the
-            master says how the task ended, for want of an agent; 0 if it is sent once and
-            needs no acknowledgement.
-        time_ms: milliseconds since the epoch by the clock of whoever made it.
-        exit_code: set if the process ended by itself; 127 or 126, as by a shell, if its program
+        sequence: numbers an agent's updates of one task from 1; `MASTER_SEQUENCE` if the master
+            reports the end of the task on behalf of a lost agent; 0 if the update is sent once
+            and needs no acknowledgement.
+        time_ms: milliseconds since the epoch by the clock of `source`.
+        exit_code: set if the process ended by itself; 127 or 126, as of a shell, if its program
             was not found or cannot be run (CONTAINER_LAUNCH_FAILED).
         signal: set if a signal ended the process.
-        pid: of the task's first process; 0 before there is one.
-        decided_in_s: with UNKNOWN: within how many seconds the master will know; None if
-            there is nothing to wait for.
-        is_reconciled: whether it answers RECONCILE: it may have been told before.
+        pid: of the task's first process; 0 before it has started.
+        decided_in_s: with UNKNOWN: seconds within which the master decides on the task; None if
+            no decision is pending.
+        is_reconciled: whether it answers RECONCILE; then it may repeat an earlier update.
     """
 
     framework_id: FrameworkId
@@ -329,5 +304,5 @@ class TaskStatus:
 
     @property
     def needs_acknowledgement(self) -> bool:
-        """Whether this is sent again until it is acknowledged."""
+        """Whether the update is sent again until it is acknowledged."""
         return self.sequence > 0

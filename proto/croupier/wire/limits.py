@@ -1,7 +1,7 @@
-"""How many entries a repeated field may have, checked before any of them is read.
+"""Bounds of repeated fields, checked before any entry is read.
 
 An empty entry takes two bytes on the wire and some microseconds to convert, so a message of
-legal size could hold the loop for seconds.
+legal size could block the loop for seconds.
 """
 
 from __future__ import annotations
@@ -10,10 +10,10 @@ from croupier.model.errors import InvalidRequest
 
 
 def check_count(number: int, most: int, what: str) -> None:
-    """Refuse a repeated field of `number` entries if it may have `most`. O(1).
+    """Check that a repeated field of `number` entries has at most `most`. O(1).
 
     Raises:
-        InvalidRequest: if there are more; the message names them as `what`.
+        InvalidRequest: if it has more; the message calls them `what`.
     """
     if number > most:
         raise InvalidRequest(f"more than {most} {what}")

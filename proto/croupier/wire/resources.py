@@ -33,8 +33,8 @@ _OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
 
 
 def resources_to_wire(amount: Resources) -> pb.Resources:
-    """The message for `amount`."""
-    # Only sums over very many agents are larger than the wire can carry.
+    """Return the message for `amount`."""
+    # Only sums over very many agents exceed an int64.
     scalars = {name: min(milli, _INT64_MAX) for name, milli in amount.scalars.items()}
     wire = pb.Resources(
         cpus_milli=scalars.get("cpus", 0),
@@ -53,11 +53,11 @@ def resources_to_wire(amount: Resources) -> pb.Resources:
 
 
 def resources_from_wire(wire: pb.Resources) -> Resources:
-    """The amount in `wire`.
+    """Return the amount in `wire`.
 
     Raises:
-        InvalidRequest: if an amount is negative, a name is illegal or named twice, a
-            range is malformed, or there is too much of anything.
+        InvalidRequest: if an amount is negative, a name is illegal or given twice, a
+            range is malformed, or a list is too long.
     """
     check_count(len(wire.scalars), MAX_NAMES, "scalar resources")
     check_count(len(wire.ranges), MAX_NAMES, "resources of ranges")
@@ -86,12 +86,12 @@ def resources_from_wire(wire: pb.Resources) -> Resources:
 
 
 def attributes_to_wire(attributes: Attributes) -> list[pb.Attribute]:
-    """The messages for `attributes`, in order."""
+    """Return the messages for `attributes`, in order."""
     return [_attribute_to_wire(name, value) for name, value in attributes.items()]
 
 
 def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeValue]:
-    """The attributes in `wire`.
+    """Return the attributes in `wire`.
 
     Raises:
         InvalidRequest: if a name is illegal or given twice, a value is missing, or they are
@@ -106,7 +106,7 @@ def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeVal
 
 
 def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
-    """The message for `constraint`."""
+    """Return the message for `constraint`."""
     return pb.Constraint(
         attribute=constraint.attribute,
         operator=_OPERATORS_OUT[constraint.operator],
@@ -115,11 +115,11 @@ def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
 
 
 def constraint_from_wire(wire: pb.Constraint) -> Constraint:
-    """The constraint in `wire`.
+    """Return the constraint in `wire`.
 
     Raises:
         InvalidRequest: if the attribute's name is illegal, the operator unknown, or the
-            pattern malformed or too much.
+            pattern malformed or too complex.
     """
     if wire.operator not in _OPERATORS:
         raise InvalidRequest(

@@ -20,7 +20,7 @@ _PREEMPTION_OUT = {meaning: number for number, meaning in _PREEMPTION.items()}
 
 
 def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
-    """The message for `settings`."""
+    """Return the message for `settings`."""
     return pb.RoleSettings(
         weight_milli=settings.weight,
         resource_weights=_to_wire(settings.resource_weights),
@@ -31,7 +31,7 @@ def settings_to_wire(settings: RoleSettings) -> pb.RoleSettings:
 
 
 def settings_from_wire(wire: pb.RoleSettings) -> RoleSettings:
-    """The settings in `wire`.
+    """Return the settings in `wire`.
 
     Raises:
         InvalidRequest: if a weight, a name or an amount is illegal, or a name is given twice.

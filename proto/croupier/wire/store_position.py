@@ -7,7 +7,7 @@ from croupier.v1 import agent_pb2 as pb
 
 
 def position_to_wire(position: StorePosition) -> pb.StorePosition:
-    """The message for `position`."""
+    """Return the message for `position`."""
     return pb.StorePosition(
         generation=position.generation,
         epoch=position.epoch,
@@ -18,10 +18,10 @@ def position_to_wire(position: StorePosition) -> pb.StorePosition:
 
 
 def position_from_wire(wire: pb.StorePosition) -> StorePosition:
-    """The position in `wire`; whether it is proven is not checked here.
+    """Return the position in `wire`, whose proof is not checked here.
 
     Raises:
-        InvalidRequest: if no master can have said it.
+        InvalidRequest: if no master can have sent it.
     """
     position = StorePosition(
         wire.generation, wire.epoch, wire.term[:255], wire.commit, wire.proof[:64].hex()

@@ -33,13 +33,13 @@ from croupier.wire.resources import (
 )
 
 _REASONS: dict[int, Reason] = {int(reason): reason for reason in Reason}
-# Bounds of numbers that peers send and others are told: the year 9999, and a year from now.
+# Bounds of numbers that the master passes on from peers: the year 9999, and a year.
 _MAX_TIME_MS = 253_402_300_799_999
 _MAX_DECIDED_MS = 366 * 24 * 3600 * 1000
 
 
 def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
-    """The message for `task`."""
+    """Return the message for `task`."""
     return pb.TaskInfo(
         task_id=task.task_id,
         name=task.name,
@@ -56,7 +56,7 @@ def task_to_wire(task: TaskInfo) -> pb.TaskInfo:
 
 
 def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
-    """The task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
+    """Return the task in `wire`; only the form is checked here, `TaskInfo.check` does the rest.
 
     Raises:
         InvalidRequest: if an amount of resources is malformed, or a list is too long.
@@ -82,12 +82,12 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
 
 
 def grace_from_wire(wire: pb.KillPolicy) -> int:
-    """The grace in `wire`; every illegal one is the least that `check_grace` refuses."""
+    """Return the grace in `wire`; one that is too long becomes the least that is."""
     return min(wire.grace_ms, MAX_GRACE_MS + 1)
 
 
 def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
-    """The message for `status`."""
+    """Return the message for `status`."""
     return pb.TaskStatus(
         framework_id=status.framework_id,
         task_id=status.task_id,
@@ -109,11 +109,10 @@ def status_to_wire(status: TaskStatus) -> pb.TaskStatus:
 
 
 def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
-    """The status in `wire`. A reason that a newer peer made up is read as none.
+    """Return the status in `wire`. An unknown reason, as of a newer peer, is read as NONE.
 
     Raises:
-        InvalidRequest: if the state or the source is unknown, or the number is one that no
-            update has.
+        InvalidRequest: if the state or the source is unknown, or the number is too large.
     """
     if wire.sequence > MASTER_SEQUENCE:
         raise InvalidRequest(
@@ -146,7 +145,7 @@ def status_from_wire(wire: pb.TaskStatus) -> TaskStatus:
 
 
 def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
-    """The message for `demand`."""
+    """Return the message for `demand`."""
     return framework_pb2.Demand(
         unit=resources_to_wire(demand.unit),
         count=demand.count,
@@ -158,9 +157,9 @@ def demand_to_wire(demand: Demand) -> framework_pb2.Demand:
 
 
 def demands_from_wire(wire: Sequence[framework_pb2.Demand]) -> tuple[Demand, ...]:
-    """The demands in `wire`; whether the framework has their roles is not checked here.
+    """Return the demands in `wire`, whose roles are not checked here.
 
-    Nothing is read beyond what is too much: a pattern costs time to compile.
+    Reading stops at the first excess: a pattern costs time to compile.
 
     Raises:
         InvalidRequest: if one is malformed, or they are too many or too complex.

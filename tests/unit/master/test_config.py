@@ -39,7 +39,7 @@ from croupier.net.address import Address
         (["--store", "etcd://"], "no address given"),
         (["--store", "etcd://h:1/a//b"], "cannot be part of a prefix"),
         (["--lease", "1"], "--lease"),
-        (["--lease", "5 parsecs"], "no span of time"),
+        (["--lease", "5 parsecs"], "not a duration"),
         (["--lease", "1h"], "between 2 and 60 seconds"),
         (["--store", "etcd://10.0.0.1"], "--etcd-ca"),
         (["--store", "etcd://127.0.0.1", "--etcd-ca", "/no/such/file"], "/no/such/file"),
