@@ -71,12 +71,12 @@ async def test_a_drain_is_followed_over_the_death_of_its_master(tmp_path: Path) 
             killing = TaskState.KILLING
             await eventually(lambda: len(framework.on(host0, killing)) == 2, 20)
             # The command asks on its own: it must have seen the tasks before the master dies.
-            assert "2 tasks left; all are ended by force within 6 s" in await line(process)
+            assert "2 tasks left; all are killed within 6 s" in await line(process)
             cluster.kill("master")
             await cluster.start_master(*QUICK)
             done = await ended(process, 60)
         assert (done.code, done.err) == (0, "")
-        assert done.out.endswith("is drained: no task is left, and it is offered to nobody\n")
+        assert done.out.endswith("is drained: it has no tasks left, and gets no offers\n")
         await eventually(lambda: len(framework.on(host0, TaskState.KILLED)) == 2, 10)
         reasons = {each.reason for each in framework.on(host0, TaskState.KILLED)}
         assert reasons == {Reason.AGENT_DRAINING}

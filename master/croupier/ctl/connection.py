@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import grpc.aio
 
-from croupier.ctl.target import Target
+from croupier.ctl.flags import Target
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
 from croupier.net.leader_search import LeaderSearch, Leadership

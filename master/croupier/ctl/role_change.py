@@ -1,21 +1,28 @@
-"""The commands that change roles: ask once, and print what has become different.
+"""Changes of a role's settings, and the lines that report them.
 
-Rule: each command means only the parts of a role's settings that it names, so that two
-operators who change different parts of one role do not undo each other's work.
+Rule: a command changes only the settings that it names, so that two operators who change different
+settings of one role do not undo each other's work.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from croupier.ctl.connection import connected
-from croupier.ctl.tables import preemption_text, resource_weights_text
-from croupier.ctl.target import Target
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import ROLES, all_of
+from croupier.ctl.operation import ask, run
+from croupier.ctl.table import Table, print_table
 from croupier.ctl.terminal import print_lines
-from croupier.ctl.views import View, role_moved_view
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.role import (
+    preemption_text,
+    resource_weights_text,
+    role_moved_view,
+    role_view,
+)
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import check_role
 from croupier.model.roles import RoleSettings, parse_amounts, parse_weight
@@ -24,23 +31,44 @@ from croupier.wire.roles import settings_to_wire
 
 PREEMPTION = {"on": True, "off": False, "inherit": None}
 
-_NOTHING = "nothing"
+_WEIGHTS = (pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS)
+_QUOTA = (
+    pb.RoleChange.PART_GUARANTEE,
+    pb.RoleChange.PART_LIMIT,
+    pb.RoleChange.PART_PREEMPTION,
+)
 
 
 @dataclass(frozen=True, slots=True)
-class Manner:
-    """How a change is asked for and told."""
+class ChangeOptions:
+    """The flags of commands that change a role."""
 
     dry_run: bool = False
     force: bool = False
     as_json: bool = False
 
 
-def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
-    """The change that `weights set` makes; `resources` are such as `cpus=2`.
+def show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None:
+    """Print one role. A role without settings and frameworks has the defaults.
 
     Raises:
-        InvalidRequest: if an argument cannot be.
+        InvalidRequest: if the role is malformed.
+    """
+    check_role(role)
+    known = run(target, lambda master: all_of(master, ROLES))
+    default = role_view(pb.RoleView(role=role, settings=settings_to_wire(RoleSettings())))
+    found = next((view for view in known if view["role"] == role), default)
+    if as_json:
+        print(json.dumps(found, indent=2))
+    else:
+        print_table(table, [found], sys.stdout)
+
+
+def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
+    """Return the change of `weights set`; `resources` are such as `cpus=2`.
+
+    Raises:
+        InvalidRequest: if an argument is malformed.
     """
     by_resource: dict[str, int] = {}
     for text in resources:
@@ -51,36 +79,24 @@ def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleCh
             raise InvalidRequest(f"--resource {name} is given twice")
         by_resource[name] = parse_weight(f"the weight of {name}", value)
     settings = RoleSettings(parse_weight(f"the weight of {role}", weight), by_resource)
-    parts = [pb.RoleChange.PART_WEIGHT]
-    if by_resource:
-        parts.append(pb.RoleChange.PART_RESOURCE_WEIGHTS)
-    return _change(role, settings, parts)
+    return _change(role, settings, _WEIGHTS if by_resource else _WEIGHTS[:1])
 
 
 def weight_removal(role: str) -> pb.RoleChange:
-    """The change that `weights remove` makes.
-
-    Raises:
-        InvalidRequest: if the role is illegal.
-    """
-    return _change(role, None, [pb.RoleChange.PART_WEIGHT, pb.RoleChange.PART_RESOURCE_WEIGHTS])
+    """Return the change of `weights remove`; raises as `weight_change`."""
+    return _change(role, None, _WEIGHTS)
 
 
 def quota_change(
     role: str, guarantee: str | None, limit: str | None, preemption: str | None
 ) -> pb.RoleChange:
-    """The change that `quota set` makes; None leaves a part as it is.
+    """Return the change of `quota set`; None leaves a setting as it is.
 
     Raises:
-        InvalidRequest: if an argument cannot be, or all are None.
+        InvalidRequest: if an argument is malformed, or all are None.
     """
-    parts = []
-    if guarantee is not None:
-        parts.append(pb.RoleChange.PART_GUARANTEE)
-    if limit is not None:
-        parts.append(pb.RoleChange.PART_LIMIT)
-    if preemption is not None:
-        parts.append(pb.RoleChange.PART_PREEMPTION)
+    given = (guarantee, limit, preemption)
+    parts = [part for part, text in zip(_QUOTA, given, strict=True) if text is not None]
     if not parts:
         raise InvalidRequest("give --guarantee, --limit or --preemption")
     if preemption not in (None, *PREEMPTION):
@@ -94,37 +110,22 @@ def quota_change(
 
 
 def quota_removal(role: str) -> pb.RoleChange:
-    """The change that `quota remove` makes.
+    """Return the change of `quota remove`; raises as `quota_change`."""
+    return _change(role, None, _QUOTA)
+
+
+def change_role(target: Target, change: pb.RoleChange, options: ChangeOptions) -> None:
+    """Make the change, or only check it with `dry_run`, and print the differences.
 
     Raises:
-        InvalidRequest: if the role is illegal.
+        CroupierError: if the master refuses.
     """
-    parts = [
-        pb.RoleChange.PART_GUARANTEE,
-        pb.RoleChange.PART_LIMIT,
-        pb.RoleChange.PART_PREEMPTION,
-    ]
-    return _change(role, None, parts)
-
-
-def change_role(target: Target, change: pb.RoleChange, manner: Manner) -> None:
-    """Have the change made, or with `dry_run` only judged, and print what moved.
-
-    Raises:
-        InvalidRequest: if it can never be.
-        Conflict: if the cluster as it stands does not allow it.
-    """
-    request = pb.UpdateRolesRequest(changes=[change], dry_run=manner.dry_run, force=manner.force)
-
-    async def asked() -> pb.UpdateRolesResponse:
-        async with connected(target) as master:
-            return await master.ask(master.service.UpdateRoles, request)
-
-    answer = asyncio.run(asked())
+    request = pb.UpdateRolesRequest(changes=[change], dry_run=options.dry_run, force=options.force)
+    answer = ask(target, "UpdateRoles", request)
     moved = [role_moved_view(each) for each in answer.roles]
-    if manner.as_json:
-        told = {"dry_run": answer.dry_run, "roles": moved, "others": answer.others}
-        print(json.dumps(told, indent=2))
+    if options.as_json:
+        view = {"dry_run": answer.dry_run, "roles": moved, "others": answer.others}
+        print(json.dumps(view, indent=2))
         return
     if answer.dry_run:
         print("nothing was changed; this is what would be:")
@@ -132,15 +133,15 @@ def change_role(target: Target, change: pb.RoleChange, manner: Manner) -> None:
 
 
 def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]:
-    """What became different, one line for each role."""
+    """Yield one line for each role that changed, and one for `named` in any case."""
     for view in moved:
         before, after = view["before"], view["after"]
         differences = list(_differences(before, after))
         if not differences and view["role"] == named:
             differences = ["nothing is different"]
         if differences:
-            holds = f"its share is {after['share']:.3f}"
-            yield f"{view['role']}: {', '.join(differences)}; {holds}"
+            share = f"its share is {after['share']:.3f}"
+            yield f"{view['role']}: {', '.join(differences)}; {share}"
     if others:
         yield f"and {others} more roles are entitled to another share"
 
@@ -148,25 +149,17 @@ def moved_lines(moved: Sequence[View], named: str, others: int) -> Iterator[str]
 def _differences(before: View, after: View) -> Iterator[str]:
     for name in ("guarantee", "limit"):
         if before[name]["milli"] != after[name]["milli"]:
-            was, is_now = before[name]["text"] or _NOTHING, after[name]["text"] or _NOTHING
-            yield f"{name} {was} -> {is_now}"
+            yield f"{name} {before[name]['text'] or 'none'} -> {after[name]['text'] or 'none'}"
     if before["weight_milli"] != after["weight_milli"]:
         yield f"weight {before['weight']:g} -> {after['weight']:g}"
     if before["resource_weights"] != after["resource_weights"]:
-        yield f"weights {_weights(before)} -> {_weights(after)}"
+        was, now = (resource_weights_text(each["resource_weights"]) for each in (before, after))
+        yield f"weights {was or 'none'} -> {now or 'none'}"
     if before["preemption"] is not after["preemption"]:
-        yield f"preemption {_preemption(before)} -> {_preemption(after)}"
+        was, now = (preemption_text(each["preemption"]) for each in (before, after))
+        yield f"preemption {was or 'inherited'} -> {now or 'inherited'}"
     if before["entitlement_ppm"] != after["entitlement_ppm"]:
         yield f"entitled to {before['entitlement']:.3f} -> {after['entitlement']:.3f}"
-
-
-def _weights(view: View) -> str:
-    weights: Mapping[str, float] = view["resource_weights"]
-    return resource_weights_text(weights) or _NOTHING
-
-
-def _preemption(view: View) -> str:
-    return preemption_text(view["preemption"]) or "inherited"
 
 
 def _change(

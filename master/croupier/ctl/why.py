@@ -1,21 +1,21 @@
-"""The command that tells why a framework has no more than it has.
+"""Explaining why a framework gets no more offers.
 
-Rule: whatever keeps it from more is said in words and numbers, and with what a person can
-do about it.
+Rule: every cause is printed in words and numbers, with what a person can do about it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import Iterator
 
-from croupier.ctl.connection import connected
-from croupier.ctl.lookup import agent_id_of, framework_called
-from croupier.ctl.tables import preemption_text, resource_weights_text, wish_text
-from croupier.ctl.target import Target
+from croupier.ctl.connection import Master
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import find_agent, find_framework
+from croupier.ctl.operation import run
 from croupier.ctl.terminal import print_lines
-from croupier.ctl.views import View, framework_view, reason_view, role_view
+from croupier.ctl.views.amounts import View, demand_text, many
+from croupier.ctl.views.framework import framework_view
+from croupier.ctl.views.role import preemption_text, resource_weights_text, role_view
 from croupier.v1 import operator_pb2 as pb
 
 # Policies that compare shares; entitlements are for drf alone.
@@ -44,34 +44,45 @@ _ADVICE = {
 
 
 def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> None:
-    """Print why the framework is not dealt more, or with `agent` not more of that agent.
+    """Print why the framework gets no more offers, or none of `agent`.
 
-    Each may be an id, or the name or hostname of just one.
+    Each may be an id, or a name or hostname that only one has.
 
     Raises:
         NotFound: if there is no such framework or agent.
         Conflict: if several have that name.
     """
 
-    async def asked() -> pb.ExplainResponse:
-        async with connected(target) as master:
-            framework_id = (await framework_called(master, framework))["framework_id"]
-            agent_id = await agent_id_of(master, agent) if agent else ""
-            request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
-            return await master.ask(master.service.Explain, request)
+    async def asked(master: Master) -> pb.ExplainResponse:
+        framework_id = (await find_framework(master, framework))["framework_id"]
+        agent_id = (await find_agent(master, agent))["agent_id"] if agent else ""
+        request = pb.ExplainRequest(framework_id=framework_id, agent_id=agent_id)
+        return await master.ask(master.service.Explain, request)
 
-    answer = asyncio.run(asked())
-    told = {
+    answer = run(target, asked)
+    found = {
         "framework": framework_view(answer.framework),
         "roles": [role_view(role) for role in answer.roles],
         "reasons": [reason_view(reason) for reason in answer.reasons],
-        # Masters of before say none, and drf is the default.
+        # Masters of older releases do not name it; drf is the default.
         "policy": answer.policy or "drf",
     }
     if as_json:
-        print(json.dumps(told, indent=2))
-        return
-    print_lines(*why_lines(told, agent))
+        print(json.dumps(found, indent=2))
+    else:
+        print_lines(*why_lines(found, agent))
+
+
+def reason_view(reason: pb.PassedOver) -> View:
+    """Return one cause for which a framework was passed over."""
+    return {
+        "cause": reason.cause,
+        "role": reason.role,
+        "agents": reason.agents,
+        "about_agent_id": reason.about_agent_id or None,
+        "about_role": reason.about_role or None,
+        "detail": reason.detail,
+    }
 
 
 def why_lines(told: View, agent: str) -> Iterator[str]:
@@ -88,14 +99,16 @@ def _framework_lines(framework: View, policy: str) -> Iterator[str]:
     name, framework_id = framework["name"], framework["framework_id"]
     yield f"framework {name} ({framework_id}): {framework['state']}"
     holds = framework["used"]["text"] or "nothing"
-    holds = f"  holds {holds} in {_many(framework['tasks'], 'task')}"
+    holds = f"  holds {holds} in {many(framework['tasks'], 'task')}"
     share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
     due = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
     yield holds + share + due
     if framework["offers"]:
-        offered, offers = framework["offered"]["text"], _many(framework["offers"], "offer")
+        offered, offers = framework["offered"]["text"], many(framework["offers"], "offer")
         yield f"  is offered {offered} in {offers}"
-    wishes = ", ".join(map(wish_text, framework["demands"])) or "whatever is free, in whole offers"
+    wishes = (
+        ", ".join(map(demand_text, framework["demands"])) or "whatever is free, in whole offers"
+    )
     asleep = framework["suppressed_roles"]
     none = " (but no offers)" if framework["suppressed"] else ""
     none = f" (but no offers in {', '.join(asleep)})" if asleep and not none else none
@@ -130,7 +143,7 @@ def _reason_lines(told: View, agent: str) -> Iterator[str]:
     yield f"It is not dealt more of {agent}:" if agent else "It is not dealt more:"
     for reason in reasons:
         role = f" in role {reason['role']}" if len(roles) > 1 else ""
-        agents = "" if agent or not reason["agents"] else f", {_many(reason['agents'], 'agent')}"
+        agents = "" if agent or not reason["agents"] else f", {many(reason['agents'], 'agent')}"
         yield f"  {reason['cause']}{role}{agents}: {reason['detail']}"
         advice = _advice(reason, told["policy"])
         if advice:
@@ -160,7 +173,3 @@ def _parting(own: str, other: str) -> str:
     while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:
         common += 1
     return "/".join(mine[: common + 1]) if common < len(mine) else ""
-
-
-def _many(number: int, noun: str) -> str:
-    return f"1 {noun}" if number == 1 else f"{number} {noun}s"

@@ -79,7 +79,8 @@ async def test_what_speaks_something_else_is_no_master() -> None:
 
 async def test_why_says_what_its_json_is() -> None:
     done = await croupier("why", "--help")
-    assert "Print JSON for programs" in done.out
+    assert "Print JSON." in done.out
+    assert "list" not in done.out
     async with serving(ScriptedOperator()) as operator:
         framework = pb.FrameworkView()
         framework.framework.framework_id = "f1"

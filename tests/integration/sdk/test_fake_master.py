@@ -6,7 +6,8 @@ import grpc.aio
 import pytest
 
 from croupier.master.core.invariants import check_state
-from croupier.sdk import Conflict, InvalidRequest, Resources, Task, TaskState
+from croupier.model.task import MASTER_SEQUENCE
+from croupier.sdk import Conflict, Resources, Task, TaskState
 from croupier.sdk.testing import FakeMaster
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
@@ -86,13 +87,22 @@ async def test_ports_that_a_task_uses_are_not_offered() -> None:
             check(master)
 
 
-async def test_an_agent_reports_only_what_a_real_one_may() -> None:
+async def test_a_state_that_no_agent_reports_comes_from_the_master() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
             await framework.launch(master, task("t1"))
-            with pytest.raises(InvalidRequest, match="from_master"):
-                await master.update("t1", TaskState.UNREACHABLE)
+            assert await master.update("t1", TaskState.UNREACHABLE) == 0
+            assert await master.update("t1", TaskState.LOST) == MASTER_SEQUENCE
+            await master.acknowledged("t1", MASTER_SEQUENCE)
+            assert framework.states == [("t1", "UNREACHABLE"), ("t1", "LOST")]
+
+
+async def test_no_agent_reports_a_task_that_has_ended() -> None:
+    async with FakeMaster() as master:
+        framework = Recorder(master.address)
+        async with running(framework, master):
+            await framework.launch(master, task("t1"))
             await master.update("t1", TaskState.FINISHED)
             await master.acknowledged("t1", 1)
             with pytest.raises(Conflict, match="has ended"):

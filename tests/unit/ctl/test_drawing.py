@@ -6,9 +6,11 @@ import io
 
 import pytest
 
-from croupier.ctl import tables, views
 from croupier.ctl.drawing import Drawn, drawn_lines
-from croupier.ctl.tables import print_table
+from croupier.ctl.table import Table, print_table
+from croupier.ctl.views.agent import AGENTS, agent_view
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.task import TASKS, task_view
 from croupier.model.resources import Resources
 from croupier.v1 import framework_pb2, task_pb2
 from croupier.v1 import operator_pb2 as pb
@@ -24,7 +26,7 @@ class Terminal(io.StringIO):
         return True
 
 
-def shown(table: tables.Table, view: views.View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def shown(table: Table, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The lines on a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
@@ -35,10 +37,10 @@ def shown(table: tables.Table, view: views.View, monkeypatch: pytest.MonkeyPatch
 
 def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -> None:
     agent = framework_pb2.AgentDescription(agent_id=AGENT_ID, hostname="node-17.rack3.example")
-    view = views.agent_view(
+    view = agent_view(
         pb.AgentView(agent=agent, state="connected", total=AMOUNT, used=AMOUNT, offered=AMOUNT)
     )
-    lines = shown(tables.AGENTS, view, monkeypatch)
+    lines = shown(AGENTS, view, monkeypatch)
     assert all(len(line) <= 80 for line in lines)
     assert lines[0].split() == ["AGENT", "HOST", "STATE", "TASKS", "USED", "TOTAL"]
     assert lines[1].split()[0] == lines[2].split()[0] == AGENT_ID
@@ -47,7 +49,7 @@ def test_eighty_columns_are_enough_for_agents(monkeypatch: pytest.MonkeyPatch) -
 
 def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) -> None:
     info = task_pb2.TaskInfo(task_id="train-0017", name="a long name of a task", resources=AMOUNT)
-    view = views.task_view(
+    view = task_view(
         pb.TaskView(
             framework_id=FRAMEWORK_ID,
             agent_id=AGENT_ID,
@@ -56,7 +58,7 @@ def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) ->
             status=task_pb2.TaskStatus(state=task_pb2.TASK_RUNNING),
         )
     )
-    lines = shown(tables.TASKS, view, monkeypatch)
+    lines = shown(TASKS, view, monkeypatch)
     assert all(len(line) <= 80 for line in lines)
     assert lines[1].split()[0] == "train-0017"
     assert FRAMEWORK_ID in lines[1]

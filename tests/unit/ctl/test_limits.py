@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from croupier.ctl.flags import Target
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
 from croupier.ctl.run.limits import Limits, limit_over
-from croupier.ctl.target import Target
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import TaskState, TaskStatus

@@ -8,11 +8,11 @@ from contextlib import asynccontextmanager
 
 import pytest
 
+from croupier.ctl.flags import Target
 from croupier.ctl.run import output
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.printer import Printer
-from croupier.ctl.target import Target
 from croupier.net.address import Address
 from tests.harness.eventually import eventually
 from tests.harness.task_outputs import TaskOutputs, serving_outputs

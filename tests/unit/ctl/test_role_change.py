@@ -11,7 +11,7 @@ from croupier.ctl.role_change import (
     weight_change,
     weight_removal,
 )
-from croupier.ctl.views import role_moved_view
+from croupier.ctl.views.role import role_moved_view
 from croupier.model.errors import InvalidRequest
 from croupier.model.roles import RoleSettings
 from croupier.v1 import operator_pb2 as pb
@@ -113,8 +113,8 @@ def test_what_moved_is_told_a_line_for_each_role() -> None:
     ]
     assert list(moved_lines(views, "ads", 3)) == [
         (
-            "ads: guarantee nothing -> cpus:4, limit nothing -> mem:0MB, weight 1 -> 2, "
-            "weights nothing -> gpus=0.5, preemption inherited -> off, "
+            "ads: guarantee none -> cpus:4, limit none -> mem:0MB, weight 1 -> 2, "
+            "weights none -> gpus=0.5, preemption inherited -> off, "
             "entitled to 0.500 -> 0.667; its share is 0.250"
         ),
         "web: entitled to 0.500 -> 0.333; its share is 0.250",

@@ -8,9 +8,12 @@ from dataclasses import replace
 
 import pytest
 
-from croupier.ctl import tables, views
-from croupier.ctl.tables import Table, plain_lines, print_table
-from croupier.ctl.views import View
+from croupier.ctl.table import Table, plain_lines, print_table
+from croupier.ctl.views.agent import AGENTS, agent_view
+from croupier.ctl.views.amounts import View, demand_text, demand_view
+from croupier.ctl.views.framework import FRAMEWORKS, framework_view
+from croupier.ctl.views.role import QUOTAS, ROLES, WEIGHTS, role_view
+from croupier.ctl.views.task import OFFERS, TASKS, TASKS_WITH_COMMANDS, offer_view, task_view
 from croupier.model.attributes import equals, parse_attributes
 from croupier.model.demand import Demand
 from croupier.model.ids import Role
@@ -86,7 +89,7 @@ TASK = pb.TaskView(
 
 
 def test_an_agent() -> None:
-    view = views.agent_view(AGENT)
+    view = agent_view(AGENT)
     assert view["attributes"] == {"rack": "r1", "cores": "8"}
     assert view["total"] == {
         "text": "cpus:4;mem:8GB;ports:[1-2,5];zones:{a,b}",
@@ -98,7 +101,7 @@ def test_an_agent() -> None:
 
 
 def test_a_framework() -> None:
-    view = views.framework_view(FRAMEWORK)
+    view = framework_view(FRAMEWORK)
     assert (view["share"], view["share_ppm"]) == (0.666667, 666_667)
     assert view["demands"][0]["count"] == 3
     assert view["demands"][0]["constraints"] == ["rack equals r1"]
@@ -107,15 +110,15 @@ def test_a_framework() -> None:
 
 def test_a_wish_in_portions_of_one_of_several_roles() -> None:
     demand = Demand(Resources.parse("gpus:1"), None, (), 2, 4, Role("ads/prod"))
-    view = views.demand_view(demand_to_wire(demand))
+    view = demand_view(demand_to_wire(demand))
     assert (view["min_per_offer"], view["max_per_offer"], view["role"]) == (2, 4, "ads/prod")
-    assert tables.wish_text(view) == "any number of <gpus:1> 2 to 4 at once in ads/prod"
-    view = views.demand_view(demand_to_wire(replace(demand, max_per_offer=None, role=None)))
-    assert tables.wish_text(view) == "any number of <gpus:1> 2 to any at once"
+    assert demand_text(view) == "any number of <gpus:1> 2 to 4 at once in ads/prod"
+    view = demand_view(demand_to_wire(replace(demand, max_per_offer=None, role=None)))
+    assert demand_text(view) == "any number of <gpus:1> 2 to any at once"
 
 
 def test_a_role() -> None:
-    view = views.role_view(ROLE)
+    view = role_view(ROLE)
     assert (view["weight"], view["weight_milli"], view["share"]) == (2.5, 2500, 0.5)
     assert view["resource_weights"] == {"gpus": 0.5}
     assert view["guarantee"] == {"text": "cpus:4", "milli": {"cpus": 4000}}
@@ -124,7 +127,7 @@ def test_a_role() -> None:
 
 
 def test_a_task_shows_its_command_but_not_its_environment() -> None:
-    view = views.task_view(TASK)
+    view = task_view(TASK)
     assert (view["state"], view["exit_code"], view["signal"]) == ("FAILED", 3, None)
     assert (view["command"], view["shell"], view["source"]) == (["echo", "hi"], None, "AGENT")
     assert "SECRET" not in json.dumps(view)
@@ -132,18 +135,18 @@ def test_a_task_shows_its_command_but_not_its_environment() -> None:
 
 def test_a_state_of_a_newer_master_is_shown_as_its_number() -> None:
     status = task_pb2.TaskStatus(state=task_pb2.TaskState.ValueType(99))
-    assert views.task_view(pb.TaskView(status=status))["state"] == "99"
+    assert task_view(pb.TaskView(status=status))["state"] == "99"
 
 
 ALL: list[tuple[Table, View]] = [
-    (tables.AGENTS, views.agent_view(AGENT)),
-    (tables.FRAMEWORKS, views.framework_view(FRAMEWORK)),
-    (tables.ROLES, views.role_view(ROLE)),
-    (tables.WEIGHTS, views.role_view(ROLE)),
-    (tables.QUOTAS, views.role_view(ROLE)),
-    (tables.OFFERS, views.offer_view(OFFER)),
-    (tables.TASKS, views.task_view(TASK)),
-    (tables.TASKS_WITH_COMMANDS, views.task_view(TASK)),
+    (AGENTS, agent_view(AGENT)),
+    (FRAMEWORKS, framework_view(FRAMEWORK)),
+    (ROLES, role_view(ROLE)),
+    (WEIGHTS, role_view(ROLE)),
+    (QUOTAS, role_view(ROLE)),
+    (OFFERS, offer_view(OFFER)),
+    (TASKS, task_view(TASK)),
+    (TASKS_WITH_COMMANDS, task_view(TASK)),
 ]
 
 
@@ -155,7 +158,7 @@ def test_the_reason_of_an_end_is_shown_where_nothing_else_tells_it() -> None:
         (task_pb2.TASK_GONE_BY_OPERATOR, task_pb2.REASON_GONE_BY_OPERATOR),
     ):
         task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
-        cells = plain_lines(tables.TASKS, [views.task_view(task)])[1].split()
+        cells = plain_lines(TASKS, [task_view(task)])[1].split()
         told[cells[5]] = cells[7]
     assert told == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
 
@@ -213,12 +216,12 @@ def test_a_terminal_shows_the_same(
 
 
 def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
-    roles = [views.role_view(ROLE) | {"role": role} for role in ("ads", "ads/prod", "ads/prod/eu")]
+    roles = [role_view(ROLE) | {"role": role} for role in ("ads", "ads/prod", "ads/prod/eu")]
     out = Terminal()
-    print_table(tables.WEIGHTS, roles, out)
+    print_table(WEIGHTS, roles, out)
     shown = [line.split("  2.5")[0].rstrip() for line in out.getvalue().splitlines()[1:]]
     assert shown == ["ads", "  prod", "    eu"]
-    assert [line.split()[0] for line in plain_lines(tables.WEIGHTS, roles)[1:]] == [
+    assert [line.split()[0] for line in plain_lines(WEIGHTS, roles)[1:]] == [
         "ads",
         "ads/prod",
         "ads/prod/eu",
@@ -228,15 +231,15 @@ def test_a_terminal_shows_roles_as_a_tree_and_a_pipe_their_paths() -> None:
 def test_nothing_is_cut_in_a_pipe() -> None:
     long_id = "f" * 300
     out = io.StringIO()
-    view = views.framework_view(FRAMEWORK) | {"framework_id": long_id}
-    print_table(tables.FRAMEWORKS, [view], out)
+    view = framework_view(FRAMEWORK) | {"framework_id": long_id}
+    print_table(FRAMEWORKS, [view], out)
     assert long_id in out.getvalue()
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
 def test_what_a_terminal_would_obey_is_spelled_out(out: io.StringIO) -> None:
-    view = views.framework_view(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
-    print_table(tables.FRAMEWORKS, [view], out)
+    view = framework_view(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
+    print_table(FRAMEWORKS, [view], out)
     assert "\x1b[2J" not in out.getvalue()
-    plain = "\n".join(plain_lines(tables.FRAMEWORKS, [view]))
+    plain = "\n".join(plain_lines(FRAMEWORKS, [view]))
     assert "[red]\\x1b[2J\\nx" in plain

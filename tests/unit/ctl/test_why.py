@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.ctl.views import framework_view, reason_view, role_view
-from croupier.ctl.why import why_lines
+from croupier.ctl.views.framework import framework_view
+from croupier.ctl.views.role import role_view
+from croupier.ctl.why import reason_view, why_lines
 from croupier.model.demand import Demand
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings

@@ -17,9 +17,9 @@ from croupier.master.core.step import Event, step
 from croupier.master.core.tasks import Task
 from croupier.model.agent_orders import LaunchTask, ResendUpdates
 from croupier.model.clock import Clock
-from croupier.model.errors import Conflict, CroupierError, InvalidRequest
+from croupier.model.errors import Conflict, CroupierError
 from croupier.model.ids import AgentId, FrameworkId, TaskId
-from croupier.model.task import REPORTABLE, Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
 from croupier.sdk.testing.streams import Streams
 
 # A fake master disconnects no peer for its silence.
@@ -131,11 +131,8 @@ class Core:
         """Report an update by the task's agent, which reconnects if it was lost; its number.
 
         Raises:
-            InvalidRequest: if only a master reports that state.
             Conflict: if the task has ended.
         """
-        if status.state not in REPORTABLE:
-            raise InvalidRequest(f"an agent does not report {status.state.name}; see from_master")
         framework = self.state.frameworks.get(status.framework_id)
         task = framework.tasks.get(status.task_id) if framework is not None else None
         if task is None or task.is_orphan:

@@ -25,6 +25,7 @@ from croupier.model.ids import AgentId, OfferId, Role, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import (
     MASTER_SEQUENCE,
+    REPORTABLE,
     TRANSITIONS,
     Reason,
     Source,
@@ -256,12 +257,15 @@ class FakeMaster:
     ) -> int:
         """Wait until the task is launched, move it to `state`, and send the update.
 
+        States that no agent reports, such as LOST, come from the master.
+
         Returns:
             The update's sequence number. With `from_master` it is `MASTER_SEQUENCE` for a
             terminal state, which is sent until it is acknowledged as an agent's is; else 0: such
             an update is sent once and not acknowledged.
         """
         await self._until(lambda: self._find_task_state(task_id), f"task {task_id}")
+        from_master = from_master or state not in REPORTABLE
         status = TaskStatus(
             framework_id=self._service.framework_id,
             task_id=TaskId(task_id),

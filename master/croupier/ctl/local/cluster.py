@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from croupier.ctl.connection import connected
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import AGENTS, all_of
 from croupier.ctl.local.children import Child, Children
 from croupier.ctl.local.plan import Daemon, Plan
-from croupier.ctl.pages import all_agents
-from croupier.ctl.target import Target
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.backoff import Backoff
@@ -155,10 +155,10 @@ class Cluster:
         names = {agent.name for agent in self._plan.agents}
         try:
             async with connected(Target((self._plan.master_address,))) as master:
-                known = await all_agents(master)
+                known = await all_of(master, AGENTS)
         except CroupierError:
             return 0
-        return len({a.agent.hostname for a in known if a.state == "connected"} & names)
+        return len({a["hostname"] for a in known if a["state"] == "connected"} & names)
 
     def _check_alive(self) -> None:
         for child in self._started:

@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import Final
 
 from croupier.ctl.connection import connected
-from croupier.ctl.pages import all_agents
-from croupier.ctl.target import Target
+from croupier.ctl.flags import Target
+from croupier.ctl.lists import AGENTS, all_of
 from croupier.model.errors import CroupierError
 
 ASK_S: Final = 1.0
@@ -53,7 +53,7 @@ class Addresses:
 
     async def _ask(self) -> None:
         async with connected(self._target) as master:
-            listed = {each.agent.agent_id: each.agent for each in await all_agents(master)}
+            listed = {each["agent_id"]: each for each in await all_of(master, AGENTS)}
         self._gone = set(self._known) - set(listed)
         for agent_id in set(self._known) & set(listed):
-            self._known[agent_id] = listed[agent_id].http_address
+            self._known[agent_id] = listed[agent_id]["http_address"]

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar
 
 from croupier.ctl.connection import Refused
+from croupier.ctl.flags import Target
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
@@ -20,7 +21,6 @@ from croupier.ctl.run.printer import OutputClosed, Printer
 from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.run.waiting import Watch
 from croupier.ctl.signals import EndSignals
-from croupier.ctl.target import Target
 from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.process.daemon import raise_file_limit

@@ -7,11 +7,11 @@ from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Final
 
+from croupier.ctl.flags import Target
 from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.output import Outputs
 from croupier.ctl.run.progress import Copy, Progress
-from croupier.ctl.target import Target
 from croupier.model.limits import DEFAULT_REFUSE_S
 from croupier.sdk import (
     Conflict,

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from croupier.ctl.connection import connected
+from croupier.ctl.flags import Target
 from croupier.ctl.run.job import Job
 from croupier.ctl.run.launcher import Launcher
-from croupier.ctl.target import Target
 from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 

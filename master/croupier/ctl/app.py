@@ -1,0 +1,41 @@
+"""The `croupier` command line, to which each module of `commands` adds its own.
+
+Rule: a command imports what it needs within it, so that `--help` stays fast.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pkgutil import iter_modules
+
+from cyclopts import App
+
+from croupier.ctl import commands
+from croupier.process.cli import make_app
+
+# A task's environment names its ids by CROUPIER_..., which are not flags.
+app = make_app(
+    "croupier",
+    "Inspect and operate a Croupier cluster; `croupier local` starts one on this machine.\n\n"
+    "--master HOST:PORT[,...], before or after the command, names the masters; without it"
+    " CROUPIER_MASTER in the environment, or else 127.0.0.1:5050.\n\n"
+    "Exit codes: 0 done; 1 the master refused, or no master can be reached; 2 wrong command line;"
+    " 130 Ctrl-C. run and drain have more: see their --help.",
+    reads_environment=False,
+)
+# Commands that have commands of their own, such as `weights set`.
+families: set[str] = set()
+
+
+def family(name: str, text: str) -> App:
+    """Add a command that has commands of its own."""
+    families.add(name)
+    made = make_app(name, text, reads_environment=False)
+    app.command(made)
+    return made
+
+
+def load_commands() -> None:
+    """Import every module of `commands`, each of which adds commands to `app`."""
+    for module in iter_modules(commands.__path__):
+        import_module(f"{commands.__name__}.{module.name}")

@@ -1,0 +1,160 @@
+"""`croupier agent` and `croupier drain`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from croupier.ctl.app import app, family
+from croupier.ctl.flags import (
+    LOCAL,
+    DryRunFlag,
+    GraceFlag,
+    JsonFlag,
+    MasterFlag,
+    Target,
+    TimeoutFlag,
+    WaitFlag,
+    YesFlag,
+)
+
+if TYPE_CHECKING:
+    from google.protobuf.message import Message
+
+agent = family(
+    "agent",
+    "Show, drain, deactivate and reactivate an agent, or declare it gone.\n\n"
+    "AGENT is an agent id, or a hostname if only one agent has it: croupier agents lists them.",
+)
+
+
+@agent.command(name="show")
+def show(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Show one agent: state, resources, attributes, tasks, drain.
+
+    Parameters
+    ----------
+    name
+        Agent id, or hostname if only one agent has it.
+    """
+    from functools import partial
+
+    from croupier.ctl.operation import print_result, run
+    from croupier.ctl.previews import agent_use
+    from croupier.ctl.views.agent import agent_lines
+
+    use = run(master, partial(agent_use, named=name))
+    print_result(use.agent, *agent_lines(use.agent, use.tasks, use.frameworks), as_json=as_json)
+
+
+@app.command(name="drain")
+@agent.command(name="drain")
+def drain(
+    name: str,
+    /,
+    *,
+    grace: GraceFlag = None,
+    wait: WaitFlag = False,
+    timeout: TimeoutFlag = None,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> int:
+    """Kill the tasks of an agent and withhold it from offers, until it is reactivated.
+
+    The master keeps the drain: it goes on if this command ends, and outlives masters and agents.
+    It is done when no task is left; it does not wait for frameworks to acknowledge the ends.
+
+    Exit codes: 0 done; 1 the master refused or cannot be reached; 2 wrong argument; 3 --timeout
+    passed; 4 another operator ended the drain, or the agent left for good; 130 Ctrl-C.
+
+    Parameters
+    ----------
+    name
+        Agent id, or hostname if only one agent has it.
+    grace
+        The longest time between SIGTERM and SIGKILL of a task, such as 30s. A task's own grace
+        period is used if it is shorter, or if this is not given. A second drain can only make it
+        shorter.
+    wait
+        Follow the drain until it is done, with a line for each change.
+    timeout
+        Stop waiting after this time, such as 10m; the drain stays on.
+    """
+    from croupier.ctl.draining import DrainOptions, drain_agent
+
+    return drain_agent(master, name, DrainOptions(grace, wait, timeout, dry_run, as_json))
+
+
+@agent.command(name="deactivate")
+def deactivate(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Withhold an agent from offers; its tasks run on.
+
+    Parameters
+    ----------
+    name
+        Agent id, or hostname if only one agent has it.
+    """
+    from croupier.v1.operator_pb2 import DeactivateAgentRequest
+
+    _change(master, "DeactivateAgent", DeactivateAgentRequest(agent=name), as_json)
+
+
+@agent.command(name="reactivate")
+def reactivate(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Offer an agent again that was deactivated or drained.
+
+    Tasks that were already told to end do so; the other tasks run on.
+
+    Parameters
+    ----------
+    name
+        Agent id, or hostname if only one agent has it.
+    """
+    from croupier.v1.operator_pb2 import ReactivateAgentRequest
+
+    _change(master, "ReactivateAgent", ReactivateAgentRequest(agent=name), as_json)
+
+
+@agent.command(name="gone")
+def gone(
+    name: str,
+    /,
+    *,
+    yes: YesFlag = False,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Declare an agent and all its tasks dead, for good.
+
+    For a machine that will not come back: its tasks are reported GONE_BY_OPERATOR, so that
+    frameworks start them elsewhere. If the agent returns after all, it ends its tasks and gets a
+    new id.
+
+    Parameters
+    ----------
+    name
+        Agent id, or hostname if only one agent has it.
+    """
+    from functools import partial
+
+    from croupier.ctl.operation import ask, confirm, look_ahead, print_result
+    from croupier.ctl.previews import gone_preview
+    from croupier.ctl.views.agent import agent_view, name_of
+    from croupier.v1.operator_pb2 import MarkAgentGoneRequest
+
+    preview = partial(gone_preview, named=name)
+    if dry_run:
+        look_ahead(master, preview, as_json=as_json)
+        return
+    request = MarkAgentGoneRequest(agent=name if yes else confirm(master, preview))
+    view = agent_view(ask(master, "MarkAgentGone", request).agent)
+    print_result(view, f"{name_of(view)} is gone", as_json=as_json)
+
+
+def _change(master: Target, method: str, request: Message, as_json: bool) -> None:
+    from croupier.ctl.operation import ask, print_result
+    from croupier.ctl.views.agent import agent_view, name_of, state_text
+
+    view = agent_view(ask(master, method, request).agent)
+    print_result(view, f"{name_of(view)} is {state_text(view)}", as_json=as_json)

@@ -1,0 +1,62 @@
+"""`croupier framework`."""
+
+from __future__ import annotations
+
+from croupier.ctl.app import family
+from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, MasterFlag, YesFlag
+
+framework = family("framework", "Tear a framework down.")
+
+
+@framework.command(name="teardown")
+def teardown(
+    name: str,
+    /,
+    *,
+    yes: YesFlag = False,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove a framework for good, and kill its tasks.
+
+    For a framework whose program will not come back: its resources are offered again as its tasks
+    end, and not only after its failover timeout. The master refuses the program if it returns
+    under this id.
+
+    Parameters
+    ----------
+    name
+        Framework id, or name if only one framework has it: croupier frameworks lists them.
+    """
+    from contextlib import suppress
+    from functools import partial
+
+    from croupier.ctl.connection import Master
+    from croupier.ctl.lists import find_framework
+    from croupier.ctl.operation import confirm, look_ahead, print_result, run
+    from croupier.ctl.previews import teardown_preview
+    from croupier.ctl.views.amounts import View, many
+    from croupier.model.errors import NotFound
+    from croupier.v1.operator_pb2 import TeardownFrameworkRequest
+
+    async def torn_down(leader: Master) -> tuple[View, str]:
+        framework_id, title = named, f"framework {named}"
+        with suppress(NotFound):
+            # A removed framework is not listed, but the master knows its id.
+            found = await find_framework(leader, named)
+            framework_id = found["framework_id"]
+            title = f"framework {framework_id} ({found['name']})"
+        request = TeardownFrameworkRequest(framework_id=framework_id)
+        left = (await leader.ask(leader.service.TeardownFramework, request)).tasks
+        ending = f"; {many(left, 'task')} of it will end" if left else ""
+        view = {"framework_id": framework_id, "tasks_left": left}
+        return view, f"{title} is torn down{ending}"
+
+    preview = partial(teardown_preview, named=name)
+    if dry_run:
+        look_ahead(master, preview, as_json=as_json)
+        return
+    named = name if yes else confirm(master, preview)
+    view, line = run(master, torn_down)
+    print_result(view, line, as_json=as_json)

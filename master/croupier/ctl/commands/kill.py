@@ -1,0 +1,55 @@
+"""`croupier kill`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from croupier.ctl.app import app
+from croupier.ctl.flags import LOCAL, GraceFlag, MasterFlag
+
+if TYPE_CHECKING:
+    from croupier.v1.operator_pb2 import KillTaskRequest
+
+
+@app.command
+def kill(
+    task_id: str,
+    /,
+    *,
+    framework: str = "",
+    grace: GraceFlag = None,
+    master: MasterFlag = LOCAL,
+) -> None:
+    """Kill a task.
+
+    Parameters
+    ----------
+    task_id
+        Task id, as `croupier tasks` shows it.
+    framework
+        Id of the task's framework; needed if several frameworks have a task of that id.
+    grace
+        The time between SIGTERM and SIGKILL, such as 10s; the task's own if not given.
+    """
+    from croupier.ctl.operation import ask
+    from croupier.ctl.terminal import print_lines
+
+    task = ask(master, "KillTask", kill_request(task_id, framework, grace)).task
+    print_lines(f"task {task.task.task_id} of framework {task.framework_id} was asked to end")
+
+
+def kill_request(task_id: str, framework_id: str, grace_ms: int | None) -> KillTaskRequest:
+    """Return the request to kill a task; `grace_ms` None is the task's own.
+
+    Raises:
+        InvalidRequest: if an id is malformed.
+    """
+    from croupier.model.ids import check_id
+    from croupier.v1.operator_pb2 import KillTaskRequest
+    from croupier.v1.task_pb2 import KillPolicy
+
+    check_id("task", task_id)
+    if framework_id:
+        check_id("framework", framework_id)
+    policy = None if grace_ms is None else KillPolicy(grace_ms=grace_ms)
+    return KillTaskRequest(task_id=task_id, framework_id=framework_id, kill_policy=policy)

@@ -1,0 +1,63 @@
+"""`croupier local`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from croupier.ctl.app import app
+from croupier.net.address import MASTER_HTTP_PORT, MASTER_PORT
+
+
+@app.command
+def local(
+    *master_flags: str,
+    agents: int = 3,
+    cpus: str | None = None,
+    mem: str | None = None,
+    disk: str | None = None,
+    master_port: int = MASTER_PORT,
+    http_port: int = MASTER_HTTP_PORT,
+    work_dir: Path | None = None,
+    role_weights: str = "",
+    policy: str = "",
+    verbose: bool = False,
+) -> int:
+    """Run a master and agents on this machine until Ctrl-C.
+
+    A daemon that ends is restarted, on the same ports and files.
+
+    Parameters
+    ----------
+    master_flags
+        Flags of croupier-master, after --, such as -- --offer-lease 30.
+    agents
+        The number of agents.
+    cpus
+        CPUs of each agent; an equal part of this machine's if not given, at least 1.
+    mem
+        Memory of each agent, such as 4GB; an equal part if not given.
+    disk
+        Disk of each agent, such as 10GB; an equal part of the free space if not given.
+    master_port
+        The master's port on 127.0.0.1; 0 for any free port.
+    http_port
+        The master's port for metrics and health; 0 for any free port.
+    work_dir
+        Directory for state, logs and output. If not given, a temporary directory, which is removed
+        at the end; its logs are kept if a daemon failed.
+    role_weights
+        Weights of roles, such as ads=2,web=1.
+    policy
+        Allocation order: drf, yarn-drf, fifo, asset, single-resource, slots or random; drf if not
+        given.
+    verbose
+        Print the log lines of all daemons.
+    """
+    from croupier.ctl.local.command import Place, run_local
+    from croupier.ctl.local.plan import make_wishes
+
+    for_master = (*(("--policy", policy) if policy else ()), *master_flags)
+    return run_local(
+        make_wishes(agents, cpus, mem, disk, role_weights, for_master),
+        Place(master_port, http_port, work_dir, verbose),
+    )

@@ -1,0 +1,161 @@
+"""`croupier weights` and `croupier quota`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.ctl.app import family
+from croupier.ctl.flags import (
+    LOCAL,
+    DryRunFlag,
+    ForceFlag,
+    JsonFlag,
+    JsonListFlag,
+    MasterFlag,
+)
+
+weights = family(
+    "weights",
+    "List or change the weights of roles: a role of weight 2 gets twice the share of one of 1.",
+)
+quota = family(
+    "quota",
+    "List or change the guarantees and limits of roles.\n\n"
+    "Both apply to the role with all roles below it.",
+)
+
+
+@weights.command(name="list")
+@weights.default
+def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
+    """List the weights of all roles."""
+    from croupier.ctl.lists import ROLES, print_list
+    from croupier.ctl.views.role import WEIGHTS
+
+    print_list(master, ROLES, WEIGHTS, as_json=as_json)
+
+
+@weights.command(name="get")
+def weights_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Show the weight of one role."""
+    from croupier.ctl.role_change import show_role
+    from croupier.ctl.views.role import WEIGHTS
+
+    show_role(master, role, WEIGHTS, as_json=as_json)
+
+
+@weights.command(name="set")
+def weights_set(
+    role: str,
+    weight: str,
+    /,
+    *,
+    resource: Annotated[list[str] | None, Parameter(negative="")] = None,
+    dry_run: DryRunFlag = False,
+    force: ForceFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set the weight of a role, at once and until it is changed again.
+
+    Parameters
+    ----------
+    role
+        The role, such as ads or ads/prod.
+    weight
+        A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
+    resource
+        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. Replaces all resource
+        weights that were set before. If none is given, they stay.
+    """
+    from croupier.ctl.role_change import ChangeOptions, change_role, weight_change
+
+    change = weight_change(role, weight, resource or ())
+    change_role(master, change, ChangeOptions(dry_run, force, as_json))
+
+
+@weights.command(name="remove")
+def weights_remove(
+    role: str,
+    /,
+    *,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Reset the weight of a role to the master's configuration, which is 1 by default."""
+    from croupier.ctl.role_change import ChangeOptions, change_role, weight_removal
+
+    change_role(master, weight_removal(role), ChangeOptions(dry_run, as_json=as_json))
+
+
+@quota.command(name="list")
+@quota.default
+def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
+    """List the roles that have a guarantee, a limit or a preemption setting."""
+    from croupier.ctl.lists import ROLES, print_list
+    from croupier.ctl.views.role import QUOTAS, has_quota
+
+    print_list(master, ROLES, QUOTAS, as_json=as_json, keep=has_quota)
+
+
+@quota.command(name="get")
+def quota_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Show the guarantee, the limit and the preemption setting of one role."""
+    from croupier.ctl.role_change import show_role
+    from croupier.ctl.views.role import QUOTAS
+
+    show_role(master, role, QUOTAS, as_json=as_json)
+
+
+@quota.command(name="set")
+def quota_set(
+    role: str,
+    /,
+    *,
+    guarantee: str | None = None,
+    limit: str | None = None,
+    preemption: str | None = None,
+    dry_run: DryRunFlag = False,
+    force: ForceFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set the guarantee or the limit of a role, at once and until it is changed again.
+
+    Settings that are not given stay as they are.
+
+    Parameters
+    ----------
+    role
+        The role, such as ads or ads/prod.
+    guarantee
+        Amounts such as 'cpus:4;mem:8GB': while the role holds less, it is allocated first; ''
+        removes the guarantee.
+    limit
+        Amounts such as 'cpus:4;mem:8GB': the role never holds more. 0 is a limit; '' removes the
+        limit.
+    preemption
+        on, off (the role neither preempts nor is preempted), or inherit (as its parent).
+    """
+    from croupier.ctl.role_change import ChangeOptions, change_role, quota_change
+
+    change = quota_change(role, guarantee, limit, preemption)
+    change_role(master, change, ChangeOptions(dry_run, force, as_json))
+
+
+@quota.command(name="remove")
+def quota_remove(
+    role: str,
+    /,
+    *,
+    dry_run: DryRunFlag = False,
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Remove the guarantee, the limit and the preemption setting of a role."""
+    from croupier.ctl.role_change import ChangeOptions, change_role, quota_removal
+
+    change_role(master, quota_removal(role), ChangeOptions(dry_run, as_json=as_json))

@@ -1,0 +1,83 @@
+"""`croupier run`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from croupier.ctl.app import app
+from croupier.ctl.flags import LOCAL, MasterFlag, ResourcesWaitFlag, TimeoutFlag
+
+
+@app.command
+def run(
+    *command: str,
+    cpus: str = "1",
+    mem: str = "128MB",
+    disk: str = "0",
+    gpus: str = "0",
+    role: str = "*",
+    count: Annotated[int, Parameter(name=["--count", "-n"])] = 1,
+    env: Annotated[list[str] | None, Parameter(negative="")] = None,
+    shell: Annotated[bool, Parameter(negative="")] = False,
+    name: str = "",
+    user: str = "",
+    timeout: TimeoutFlag = None,
+    wait_for_resources: ResourcesWaitFlag = None,
+    master: MasterFlag = LOCAL,
+) -> int:
+    """Run a command on the cluster and print its output: croupier run -- CMD...
+
+    The command's standard input is empty.
+
+    Exit codes: the command's own, or 128 + N if signal N ended it; 127 if the agent does not find
+    the program; 126 if it cannot run it; of several tasks, the first that is not 0; 124 if
+    --timeout or --wait-for-resources passed. Ctrl-C ends the tasks.
+
+    Parameters
+    ----------
+    command
+        The command and its arguments, after --.
+    cpus
+        CPUs of each task; may be a fraction, such as 0.1.
+    mem
+        Memory of each task, such as 512MB.
+    disk
+        Disk of each task, such as 1GB.
+    gpus
+        GPUs of each task, in whole numbers.
+    role
+        The role whose share of the cluster the tasks are charged to.
+    count
+        The number of tasks that run the command; each line of output then begins with the task's
+        [number].
+    env
+        NAME=VALUE for the command's environment; may be repeated.
+    shell
+        Run the words, joined by spaces, by sh -c.
+    name
+        The name of the job in lists; the command itself if not given.
+    user
+        The account to run as; needs agents that run as root.
+    timeout
+        Kill the tasks if they are not done after this time, such as 10m; no limit if not given.
+    wait_for_resources
+        Give up, and kill the tasks, if tasks wait for resources or for the master and none starts
+        for this time, such as 5m; no limit if not given.
+    """
+    from croupier.ctl.run.command import run_job
+    from croupier.ctl.run.job import Job, make_unit, parse_environment
+    from croupier.ctl.run.limits import Limits
+
+    job = Job(
+        words=command,
+        unit=make_unit(cpus, mem, disk, gpus),
+        is_shell=shell,
+        count=count,
+        role=role,
+        name=name,
+        user=user,
+        environment=parse_environment(env or ()),
+    )
+    return run_job(job, master, Limits(timeout, wait_for_resources))

@@ -1,0 +1,29 @@
+"""`croupier why`."""
+
+from __future__ import annotations
+
+from croupier.ctl.app import app
+from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
+
+
+@app.command
+def why(
+    framework: str,
+    /,
+    *,
+    agent: str = "",
+    master: MasterFlag = LOCAL,
+    as_json: JsonFlag = False,
+) -> None:
+    """Explain why a framework gets no more offers, and what to do about it.
+
+    Parameters
+    ----------
+    framework
+        Framework id, or name if only one framework has it.
+    agent
+        Id or hostname of an agent: explain why the framework is not offered more of that agent.
+    """
+    from croupier.ctl.why import explain
+
+    explain(master, framework, agent, as_json=as_json)

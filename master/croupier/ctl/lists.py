@@ -1,0 +1,173 @@
+"""Lists of the master, page by page: for other commands, and printed as a table or JSON.
+
+Rule: printing holds one page at a time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from textwrap import indent
+from typing import Any
+
+from google.protobuf.message import Message
+
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.flags import Target
+from croupier.ctl.table import Table, print_table
+from croupier.ctl.views.agent import agent_view
+from croupier.ctl.views.amounts import View
+from croupier.ctl.views.framework import framework_view
+from croupier.ctl.views.role import role_view
+from croupier.ctl.views.task import offer_view, task_view
+from croupier.model.errors import Conflict, NotFound, Unavailable
+from croupier.v1 import operator_pb2 as pb
+
+Pages = AsyncIterator[list[View]]
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of object that the master lists.
+
+    Attributes:
+        method: the call that lists it.
+        items: the field of its answer that holds the objects.
+    """
+
+    method: str
+    request: type[Message]
+    items: str
+    view: Callable[[Any], View]
+
+
+AGENTS = Kind("ListAgents", pb.ListAgentsRequest, "agents", agent_view)
+FRAMEWORKS = Kind("ListFrameworks", pb.ListFrameworksRequest, "frameworks", framework_view)
+OFFERS = Kind("ListOffers", pb.ListOffersRequest, "offers", offer_view)
+ROLES = Kind("ListRoles", pb.ListRolesRequest, "roles", role_view)
+TASKS = Kind("ListTasks", pb.ListTasksRequest, "tasks", task_view)
+
+
+async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
+    """Yield every page of a list; `fields` are those of the request.
+
+    Raises:
+        Unavailable: if the master cannot be reached, or repeats a page.
+        CroupierError: if the master refuses.
+    """
+    request: Any = kind.request(**fields)
+    while True:
+        page: Any = await master.ask(getattr(master.service, kind.method), request)
+        yield [kind.view(each) for each in getattr(page, kind.items)]
+        if not page.next_page_token:
+            return
+        if page.next_page_token == request.page_token:
+            raise Unavailable(f"the master at {master.address} repeats a page of its list")
+        request.page_token = page.next_page_token
+
+
+async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
+    """Return a whole list.
+
+    Raises:
+        CroupierError: as for `pages`.
+    """
+    return [view async for page in pages(master, kind, **fields) for view in page]
+
+
+async def find_framework(master: Master, named: str) -> View:
+    """Return the framework of this id or, if only one has it, of this name.
+
+    Raises:
+        NotFound: if there is none.
+        Conflict: if several have that name.
+    """
+    known = await all_of(master, FRAMEWORKS)
+    return _only(known, named, "framework", "framework_id", "name")
+
+
+async def find_agent(master: Master, named: str) -> View:
+    """Return the agent of this id or, if only one has it, of this hostname.
+
+    Raises:
+        NotFound: if there is none.
+        Conflict: if several have that hostname.
+    """
+    return _only(await all_of(master, AGENTS), named, "agent", "agent_id", "hostname")
+
+
+def _only(known: list[View], named: str, noun: str, id_key: str, name_key: str) -> View:
+    found = [each for each in known if each[id_key] == named]
+    found = found or [each for each in known if each[name_key] == named]
+    if not found:
+        raise NotFound(f"no {noun} {named!r}")
+    if len(found) > 1:
+        ids = ", ".join(each[id_key] for each in found)
+        raise Conflict(f"several {noun}s are called {named!r}: {ids}")
+    return found[0]
+
+
+def print_list(
+    target: Target,
+    fetch: Kind | Callable[[Master], Pages],
+    table: Table,
+    *,
+    as_json: bool,
+    keep: Callable[[View], bool] = lambda _: True,
+) -> None:
+    """Print the objects that pass `keep`, as a table or as a JSON list."""
+
+    async def printed() -> None:
+        async with connected(target) as master:
+            found = pages(master, fetch) if isinstance(fetch, Kind) else fetch(master)
+            await _print_pages(found, table, as_json, keep)
+
+    asyncio.run(printed())
+
+
+async def _print_pages(
+    found: Pages, table: Table, as_json: bool, keep: Callable[[View], bool]
+) -> None:
+    is_empty = True
+    async for page in found:
+        views = [view for view in page if keep(view)]
+        if views and as_json:
+            items = ",\n".join(indent(json.dumps(view, indent=2), "  ") for view in views)
+            sys.stdout.write(("[\n" if is_empty else ",\n") + items)
+        elif views:
+            print_table(table, views, sys.stdout, with_titles=is_empty)
+        is_empty = is_empty and not views
+    if as_json:
+        print("[]" if is_empty else "\n]")
+    elif is_empty:
+        print(table.empty)
+
+
+def list_tasks(target: Target, named: str, *, with_commands: bool, as_json: bool) -> None:
+    """Print the tasks of the framework of this id or name, or of all if it is empty.
+
+    Raises:
+        NotFound: if there is no such framework, nor a remembered task of it.
+        Conflict: if several frameworks have that name.
+    """
+
+    async def fetch(master: Master) -> Pages:
+        is_empty = True
+        async for page in pages(master, TASKS, framework_id=named, with_commands=with_commands):
+            is_empty = is_empty and not page
+            yield page
+        if is_empty and named:
+            known = (await find_framework(master, named))["framework_id"]
+            if known != named:
+                async for page in pages(
+                    master, TASKS, framework_id=known, with_commands=with_commands
+                ):
+                    yield page
+
+    from croupier.ctl.views import task
+
+    table = task.TASKS_WITH_COMMANDS if with_commands else task.TASKS
+    print_list(target, fetch, table, as_json=as_json)

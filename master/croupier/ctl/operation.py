@@ -1,0 +1,89 @@
+"""One shape for commands that change the cluster: preview, confirm, call, print.
+
+Rule: a change that cannot be undone shows its consequences and asks first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from google.protobuf.message import Message
+
+from croupier.ctl.connection import Master, connected
+from croupier.ctl.flags import Target
+from croupier.ctl.terminal import print_lines
+from croupier.ctl.views.amounts import View
+from croupier.model.errors import Conflict, InvalidRequest
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """The consequences of an operation on one object, for programs and for people."""
+
+    object_id: str
+    view: View
+    lines: Sequence[str]
+
+
+MakePreview = Callable[[Master], Coroutine[Any, Any, Preview]]
+
+
+def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:
+    """Connect to the leading master, and return its answer to `question`.
+
+    Raises:
+        CroupierError: if no master can be reached, or the master refuses.
+    """
+
+    async def asked() -> T:
+        async with connected(target) as master:
+            return await question(master)
+
+    return asyncio.run(asked())
+
+
+def ask(target: Target, method: str, request: Message) -> Any:
+    """Make one call, and return its response; raises as `run`."""
+    return run(target, lambda master: master.ask(getattr(master.service, method), request))
+
+
+def print_result(view: View, *lines: str, as_json: bool) -> None:
+    """Print `view` as JSON, or `lines`."""
+    if as_json:
+        print(json.dumps(view, indent=2))
+    else:
+        print_lines(*lines)
+
+
+def look_ahead(target: Target, preview: MakePreview, *, as_json: bool) -> Preview:
+    """Print the consequences of an operation, and return them.
+
+    Raises:
+        CroupierError: if the object is not found, or no master can be reached.
+    """
+    found = run(target, preview)
+    print_result({"dry_run": True, **found.view}, *found.lines, as_json=as_json)
+    return found
+
+
+def confirm(target: Target, preview: MakePreview) -> str:
+    """Print the consequences of an operation and ask; return the id of its object.
+
+    Raises:
+        Conflict: if the answer is no.
+        InvalidRequest: if standard input is no terminal.
+    """
+    found = look_ahead(target, preview, as_json=False)
+    if not sys.stdin.isatty():
+        raise InvalidRequest("cannot ask for confirmation here, as stdin is no terminal: say --yes")
+    print("type yes to go on: ", end="", flush=True)
+    if sys.stdin.readline().strip().lower() != "yes":
+        raise Conflict("nothing was changed")
+    return found.object_id

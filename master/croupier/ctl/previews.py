@@ -1,0 +1,116 @@
+"""The consequences of draining or losing an agent, and of tearing a framework down."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from croupier.ctl.connection import Master
+from croupier.ctl.lists import AGENTS, FRAMEWORKS, TASKS, all_of, find_agent, find_framework
+from croupier.ctl.operation import Preview
+from croupier.ctl.views import agent as agents
+from croupier.ctl.views import framework as frameworks
+from croupier.ctl.views.amounts import View, many
+from croupier.ctl.views.task import is_live
+
+
+@dataclass(frozen=True, slots=True)
+class AgentUse:
+    """An agent, its live tasks, and all frameworks."""
+
+    agent: View
+    tasks: Sequence[View]
+    frameworks: Sequence[View]
+
+    def preview(self, lines: Iterator[str]) -> Preview:
+        """Return what an operation on the agent means, in `lines` for people."""
+        view = {
+            "agent": self.agent,
+            "tasks": _short(self.tasks, "task_id", "framework_id", "state"),
+        }
+        return Preview(self.agent["agent_id"], view, list(lines))
+
+
+async def agent_use(master: Master, named: str) -> AgentUse:
+    """Return the use of the agent of this id or hostname.
+
+    Raises:
+        NotFound: if there is none.
+        Conflict: if several have that hostname.
+    """
+    agent = await find_agent(master, named)
+    tasks = await all_of(master, TASKS)
+    mine = [each for each in tasks if each["agent_id"] == agent["agent_id"] and is_live(each)]
+    return AgentUse(agent, mine, await all_of(master, FRAMEWORKS))
+
+
+async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Preview:
+    """Return the consequences of draining an agent; raises as `agent_use`."""
+    use = await agent_use(master, named)
+
+    def lines() -> Iterator[str]:
+        grace = "its own grace" if grace_ms is None else f"at most {grace_ms / 1000:g} s"
+        number = many(len(use.tasks), "task")
+        yield f"nothing was changed; {agents.name_of(use.agent)} would get no offers, and {number}"
+        yield f"would be killed, each with {grace}:" if use.tasks else "would be killed"
+        yield from agents.task_count_lines(use.tasks, use.frameworks)
+
+    return use.preview(lines())
+
+
+async def gone_preview(master: Master, named: str) -> Preview:
+    """Return the consequences of declaring an agent gone; raises as `agent_use`."""
+    use = await agent_use(master, named)
+
+    def lines() -> Iterator[str]:
+        name = agents.name_of(use.agent)
+        yield f"{name} is {agents.state_text(use.agent)}; if it is declared gone, for good:"
+        yield "  it never returns under this id; if it still runs, it ends its tasks"
+        if not use.tasks:
+            yield "  it has no live tasks that the master knows"
+            return
+        are = "is" if len(use.tasks) == 1 else "are"
+        yield f"  {many(len(use.tasks), 'task')} {are} lost, and may be started elsewhere:"
+        for line in agents.task_count_lines(use.tasks, use.frameworks):
+            yield f"  {line}"
+
+    return use.preview(lines())
+
+
+async def teardown_preview(master: Master, named: str) -> Preview:
+    """Return the consequences of tearing a framework down.
+
+    Raises:
+        NotFound: if there is no such framework.
+        Conflict: if several have that name.
+    """
+    framework = await find_framework(master, named)
+    framework_id = framework["framework_id"]
+    tasks = await all_of(master, TASKS, framework_id=framework_id)
+    tasks = [task for task in tasks if is_live(task)]
+    hosts = {each["agent_id"]: each["hostname"] for each in await all_of(master, AGENTS)}
+    view = {"framework": framework, "tasks": _short(tasks, "task_id", "agent_id", "state")}
+    return Preview(framework_id, view, list(_teardown_lines(framework, tasks, hosts)))
+
+
+def _teardown_lines(
+    framework: View, tasks: Sequence[View], hosts: Mapping[str, str]
+) -> Iterator[str]:
+    name, framework_id = framework["name"], framework["framework_id"]
+    state = frameworks.state_text(framework)
+    yield f"framework {framework_id} ({name}) is {state}; if it is torn down:"
+    yield "  no program can subscribe under its id ever again"
+    if not tasks:
+        yield "  it has no live tasks"
+        return
+    holds = framework["used"]["text"] or "nothing"
+    are = "is" if len(tasks) == 1 else "are"
+    yield f"  {many(len(tasks), 'task')} {are} killed; it holds {holds}:"
+    for agent_id, number in sorted(Counter(task["agent_id"] for task in tasks).items()):
+        host = hosts.get(agent_id, "")
+        yield f"    {many(number, 'task')} on agent {agent_id}" + (f" ({host})" if host else "")
+
+
+def _short(tasks: Sequence[View], *keys: str) -> list[View]:
+    return [{key: task[key] for key in keys} for task in tasks]

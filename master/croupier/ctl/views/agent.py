@@ -1,0 +1,135 @@
+"""Agents, as commands show them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from croupier.ctl.table import Column, Table, amount, number, text
+from croupier.ctl.views.amounts import View, amount_view, many, seconds
+from croupier.model.attributes import attribute_text
+from croupier.model.durations import duration_text
+from croupier.v1 import operator_pb2 as pb
+from croupier.wire.resources import attributes_from_wire
+
+_MAX_BLOCKERS = 10
+
+
+def agent_view(agent: pb.AgentView) -> View:
+    """Return one agent.
+
+    `drain` is None unless the agent is being drained, `decided_in_s` unless it is disconnected.
+    """
+    described = agent.agent
+    attributes = attributes_from_wire(described.attributes)
+    return {
+        "agent_id": described.agent_id,
+        "hostname": described.hostname,
+        "state": agent.state,
+        "http_address": described.http_address,
+        "attributes": {name: attribute_text(value) for name, value in attributes.items()},
+        "total": amount_view(agent.total),
+        "used": amount_view(agent.used),
+        "offered": amount_view(agent.offered),
+        "tasks": agent.tasks,
+        "deactivated": agent.deactivated,
+        "drain": _drain_view(agent.drain) if agent.HasField("drain") else None,
+        "problems": [{"part": each.part, "message": each.message} for each in agent.problems],
+        "decided_in_s": seconds(agent, "decided_in_ms"),
+    }
+
+
+def _drain_view(drain: pb.Drain) -> View:
+    return {
+        "done": drain.done,
+        "grace_s": seconds(drain, "grace_ms"),
+        "tasks_left": drain.tasks_left,
+        "estimate_s": seconds(drain, "estimate_ms"),
+        "blockers": [
+            {"framework_id": each.framework_id, "task_id": each.task_id, "reason": each.reason}
+            for each in drain.blockers
+        ],
+    }
+
+
+def state_text(agent: View) -> str:
+    """Return the agent's state, such as `connected, draining (3 left)`."""
+    words = [agent["state"]]
+    drain = agent["drain"]
+    if drain is not None:
+        words.append("drained" if drain["done"] else f"draining ({drain['tasks_left']} left)")
+    if agent["deactivated"]:
+        words.append("deactivated")
+    if agent["problems"]:
+        words.append(f"unhealthy ({', '.join(each['part'] for each in agent['problems'])})")
+    if agent["decided_in_s"] is not None:
+        words.append(f"given up in {duration_text(agent['decided_in_s'])}")
+    return ", ".join(words)
+
+
+AGENTS = Table(
+    (
+        text("AGENT", "agent_id", is_id=True),
+        text("HOST", "hostname"),
+        Column("STATE", state_text),
+        number("TASKS", "tasks"),
+        amount("USED", "used", 1),
+        amount("OFFERED", "offered", 3),
+        amount("TOTAL", "total", 2),
+        Column(
+            "ATTRIBUTES",
+            lambda view: ";".join(f"{name}:{value}" for name, value in view["attributes"].items()),
+            rank=4,
+        ),
+    ),
+    "no agents are registered",
+)
+
+
+def name_of(agent: View) -> str:
+    """Return the agent's id with its hostname."""
+    host = agent["hostname"]
+    return f"agent {agent['agent_id']}" + (f" ({host})" if host else "")
+
+
+def drain_lines(agent: View) -> Iterator[str]:
+    """Yield the progress of the agent's drain, and the tasks that it waits for."""
+    drain = agent["drain"]
+    if drain["done"]:
+        yield f"{name_of(agent)} is drained: it has no tasks left, and gets no offers"
+        return
+    line = f"{name_of(agent)} is draining: {many(drain['tasks_left'], 'task')} left"
+    if drain["estimate_s"] is None:
+        yield f"{line}; the remaining time is unknown while the agent is disconnected"
+    else:
+        yield f"{line}; all are killed within {duration_text(drain['estimate_s'])}"
+    blockers = drain["blockers"]
+    for each in blockers[:_MAX_BLOCKERS]:
+        yield f"  {each['task_id']} of {each['framework_id']}: {each['reason']}"
+    if len(blockers) > _MAX_BLOCKERS:
+        yield f"  and {len(blockers) - _MAX_BLOCKERS} more"
+
+
+def task_count_lines(tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
+    """Yield the number of tasks of each framework."""
+    names = {each["framework_id"]: each["name"] for each in frameworks}
+    counts = Counter(task["framework_id"] for task in tasks)
+    for framework_id, tasks_of_it in sorted(counts.items()):
+        name = names.get(framework_id, "")
+        framework = f"framework {framework_id}" + (f" ({name})" if name else "")
+        yield f"  {many(tasks_of_it, 'task')} of {framework}"
+
+
+def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
+    """Yield all that is known of an agent; `tasks` are its live ones."""
+    yield f"{name_of(agent)}: {state_text(agent)}"
+    for key in ("total", "used", "offered"):
+        yield f"  {key}: {agent[key]['text'] or 'nothing'}"
+    attributes = ", ".join(f"{name}:{value}" for name, value in agent["attributes"].items())
+    yield f"  attributes: {attributes or 'none'}"
+    yield f"  address: {agent['http_address'] or 'none'}"
+    for each in agent["problems"]:
+        yield f"  unhealthy: {each['part']}: {each['message']}"
+    yield from task_count_lines(tasks, frameworks)
+    if agent["drain"] is not None:
+        yield from drain_lines(agent)

@@ -1,0 +1,106 @@
+"""Tasks and offers, as commands show them."""
+
+from __future__ import annotations
+
+from croupier.ctl.table import Column, Table, amount, text
+from croupier.ctl.views.amounts import View, amount_view, labels_view
+from croupier.model.task import TERMINAL, Reason, Source, TaskState
+from croupier.v1 import operator_pb2 as pb
+
+_ENDED = {state.name for state in TERMINAL}
+# Reasons that the state or the exit code tells as well.
+_PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
+
+
+def task_view(task: pb.TaskView) -> View:
+    """Return one task; `command`, `shell` and `labels` are None if they were not asked for."""
+    status, command = task.status, task.task.command
+    return {
+        "task_id": task.task.task_id,
+        "name": task.task.name,
+        "framework_id": task.framework_id,
+        "agent_id": task.agent_id,
+        "role": task.role,
+        "state": _name(TaskState, status.state),
+        "reason": _name(Reason, status.reason),
+        "source": _name(Source, status.source),
+        "message": status.message,
+        "exit_code": status.exit_code if status.HasField("exit_code") else None,
+        "signal": status.signal if status.HasField("signal") else None,
+        "pid": status.pid,
+        "time_ms": status.time_ms,
+        "resources": amount_view(task.task.resources),
+        "command": list(command.argv) or None,
+        "shell": command.shell or None,
+        "labels": labels_view(task.task.labels) if task.task.HasField("command") else None,
+    }
+
+
+def offer_view(offer: pb.OfferView) -> View:
+    """Return one outstanding offer."""
+    return {
+        "offer_id": offer.offer.offer_id,
+        "framework_id": offer.framework_id,
+        "agent_id": offer.offer.agent_id,
+        "role": offer.offer.role,
+        "resources": amount_view(offer.offer.resources),
+        "lease_s": offer.offer.lease_ms / 1000,
+    }
+
+
+def is_live(task: View) -> bool:
+    """Whether the task has not ended."""
+    return task["state"] not in _ENDED
+
+
+def _name(kind: type[TaskState | Reason | Source], number: int) -> str:
+    """Return the name of an enumeration's value; its number if only a newer master knows it."""
+    try:
+        return kind(number).name
+    except ValueError:
+        return str(number)
+
+
+def _code_text(view: View) -> str:
+    """Return the exit code, or -N if signal N ended the task."""
+    if view["signal"] is not None:
+        return str(-view["signal"])
+    return "" if view["exit_code"] is None else str(view["exit_code"])
+
+
+def _reason_text(view: View) -> str:
+    return "" if view["reason"] in (*_PLAIN, view["state"]) else str(view["reason"])
+
+
+OFFERS = Table(
+    (
+        text("OFFER", "offer_id", is_id=True),
+        text("FRAMEWORK", "framework_id", 2, is_id=True),
+        text("AGENT", "agent_id", 1, is_id=True),
+        text("ROLE", "role", 3),
+        Column("LEASE", lambda view: f"{view['lease_s']:g}s", is_number=True),
+        amount("RESOURCES", "resources"),
+    ),
+    "no offers are outstanding",
+)
+TASKS = Table(
+    (
+        text("TASK", "task_id", is_id=True),
+        text("NAME", "name", 3),
+        text("FRAMEWORK", "framework_id", 1, is_id=True),
+        text("AGENT", "agent_id", 2, is_id=True),
+        text("ROLE", "role", 4),
+        text("STATE", "state"),
+        Column("CODE", _code_text, is_number=True),
+        Column("WHY", _reason_text),
+        amount("RESOURCES", "resources", 5),
+    ),
+    "no tasks are running or have ended lately",
+)
+TASKS_WITH_COMMANDS = Table(
+    (
+        *TASKS.columns,
+        Column("COMMAND", lambda view: view["shell"] or " ".join(view["command"] or ()), rank=1),
+    ),
+    TASKS.empty,
+)
