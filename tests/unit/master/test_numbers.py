@@ -231,11 +231,11 @@ def test_no_number_of_a_subscription_ends_the_master() -> None:
 def test_an_agent_cannot_use_the_numbers_of_the_master(number: int) -> None:
     """An end under such a number could never be acknowledged."""
     end = status(task_pb2.TASK_FINISHED, number)
-    with pytest.raises(InvalidRequest, match="no agent numbers an update"):
+    with pytest.raises(InvalidRequest, match="reserved for the master"):
         report_from_wire(SESSION, agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=[end])))
     listed = register()
     listed.tasks[0].latest.CopyFrom(end)
-    with pytest.raises(InvalidRequest, match="no agent numbers an update"):
+    with pytest.raises(InvalidRequest, match="reserved for the master"):
         report_from_wire(SESSION, agent_pb2.Report(register=listed))
 
 

@@ -60,7 +60,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
         case "goodbye":
             return AgentStopped(session, wire.goodbye.message[:1024])
         case _:
-            raise ProtocolViolation("a report that is empty or unknown")
+            raise ProtocolViolation("the report is empty or unknown to this master")
 
 
 def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
@@ -69,7 +69,7 @@ def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
     try:
         position = position_from_wire(wire.position) if has_position else None
     except InvalidRequest as error:
-        claim, objection = Claim.UNPROVEN, f"the agent claims what no master has said: {error}"
+        claim, objection = Claim.UNPROVEN, f"the agent states a malformed position: {error}"
     else:
         claim, objection = lineage.judge(wire.cluster, wire.master_epoch, position)
     return replace(event, claim=claim, objection=objection)
@@ -139,7 +139,7 @@ def _status(wire: task_pb2.TaskStatus) -> TaskStatus:
     """
     if wire.sequence >= MASTER_SEQUENCE:
         raise InvalidRequest(
-            f"task {wire.task_id[:255]!r}: no agent numbers an update {wire.sequence}"
+            f"task {wire.task_id[:255]!r}: sequence {wire.sequence} is reserved for the master"
         )
     status = status_from_wire(wire)
     source = Source.AGENT if status.source is Source.MASTER else status.source

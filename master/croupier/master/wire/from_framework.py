@@ -124,7 +124,7 @@ def _check_counts(wire: pb.Call) -> None:
 def _check_size(wire: pb.Call | pb.Subscribe) -> None:
     size = wire.ByteSize()
     if size > MAX_MESSAGE_BYTES:
-        raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are taken")
+        raise InvalidRequest(f"the call is {size} bytes; at most {MAX_MESSAGE_BYTES} are accepted")
 
 
 async def _call(name: str, wire: pb.Call) -> calls.Call:
@@ -162,14 +162,14 @@ async def _call(name: str, wire: pb.Call) -> calls.Call:
         case "teardown":
             return calls.Teardown()
         case _:
-            raise InvalidRequest("the call is empty, or one that this master does not know")
+            raise InvalidRequest("the call is empty or unknown to this master")
 
 
 async def _accept(wire: pb.Call) -> calls.Accept:
     """Convert an ACCEPT; a malformed task is refused without the others."""
     for operation in wire.accept.operations:
         if operation.WhichOneof("operation") != "launch":
-            raise InvalidRequest("an operation that this master does not know; LAUNCH is")
+            raise InvalidRequest("unknown operation; this master knows LAUNCH")
     tasks: list[TaskInfo] = []
     malformed: list[calls.MalformedTask] = []
     held = TimeSlice()
