@@ -1,4 +1,4 @@
-"""What it costs an agent to remember: its log beside SQLite, and both beside the bare disk.
+"""Cost of an agent's checkpoint, compared with SQLite and with the bare disk.
 
     python tests/bench/checkpoint.py [--directory DIR] [--seconds S]
 
@@ -47,7 +47,7 @@ def update(number: int) -> Record:
 
 
 class Table:
-    """The same in SQLite: WAL, synchronous=FULL, one thread, one transaction for each group."""
+    """The same records in SQLite: WAL, synchronous=FULL, one transaction per group."""
 
     def __init__(self, path: Path) -> None:
         self._thread = ThreadPoolExecutor(1)
@@ -99,7 +99,7 @@ class Bare:
 
 
 async def measure(name: str, commit: Commit, seconds: float) -> None:
-    """Commit groups of each size, one after the other."""
+    """Commit groups of each size in turn."""
     for size in GROUPS:
         took: list[float] = []
         number = 0
@@ -117,7 +117,7 @@ async def measure(name: str, commit: Commit, seconds: float) -> None:
 
 
 async def main() -> None:
-    """Measure each in turn."""
+    """Measure all three in turn."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     parser.add_argument("--directory", type=Path, help="on the disk to measure (default: /var/tmp)")
     parser.add_argument("--seconds", type=float, default=2.0, help="for each line")

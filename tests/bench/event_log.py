@@ -1,4 +1,4 @@
-"""What the event log costs: events per second of a master's core, with and without it.
+"""Cost of the event log: events per second of the master's core, with and without it.
 
     python -m tests.bench.event_log [SECONDS]
 
@@ -35,7 +35,7 @@ PATIENT = Settings(agent_timeout_s=365 * 24 * 3600.0, suspect_beats=1e9)
 
 
 def events_of(seconds: float) -> list[tuple[Event, float]]:
-    """What a master is given in so many seconds."""
+    """Return the events of a master in so many seconds."""
     events: list[tuple[Event, float]] = []
 
     def noted(state: State, event: Event, now: float) -> list[Effect]:
@@ -58,7 +58,7 @@ def events_of(seconds: float) -> list[tuple[Event, float]]:
 
 
 def decide(events: list[tuple[Event, float]], recorder: Recorder) -> float:
-    """Give a fresh core all events; the seconds that took."""
+    """Run a fresh core on all events; return the seconds."""
     state = state_of(make_head(PATIENT))
     began = time.perf_counter()
     for start in range(0, len(events), BATCH):
@@ -69,7 +69,7 @@ def decide(events: list[tuple[Event, float]], recorder: Recorder) -> float:
 
 
 def reference() -> float:
-    """A bare loop on a heap, for the machine's own speed; seconds per million."""
+    """Run a loop on a heap, as a measure of the machine; return seconds per million."""
     heap = list(range(1000))
     began = time.perf_counter()
     for number in range(1_000_000):

@@ -1,4 +1,4 @@
-"""How long a cluster of three masters is without one: the leader is killed again and again.
+"""Time without a leader in a cluster of three masters whose leader is killed repeatedly.
 
     python -m tests.bench.failover [--kills N] [--lease SECONDS]
 
@@ -27,14 +27,14 @@ from tests.harness.eventually import eventually
 
 UNIT = Resources.parse("cpus:1;mem:64MB")
 SEED = 7
-# Longer than any lease: the time by which a failover must be over.
+# The time limit of a failover, longer than any lease.
 PATIENCE_S = 60.0
 # A killed master is started again once another leads, as a supervisor would.
 LEADS_FOR_S = 1.0
 
 
 class Watcher(Framework):
-    """Declines all, and notes when it was offered something."""
+    """A framework that declines all offers and records their times."""
 
     def __init__(self, masters: str) -> None:
         super().__init__(name="watcher", master=masters, demand=UNIT)
@@ -52,14 +52,14 @@ class Watcher(Framework):
         await self.decline(offers, 0)
 
     def longest_gap_s(self, since: float) -> float:
-        """The longest time without an offer, of those that ended after `since`, until now."""
+        """Return the longest time without an offer that ended after `since`, up to now."""
         ended = [gap for at, gap in self.gaps if at > since]
         return max([*ended, time.monotonic() - self.offered_at])
 
 
 @dataclass(slots=True)
 class Failovers:
-    """What was measured, in seconds.
+    """Measured failovers, in seconds.
 
     Attributes:
         waits: from each kill to the first offer of the next leader.
@@ -71,14 +71,14 @@ class Failovers:
     tasks: int = 0
 
     def quantile(self, part: float) -> float:
-        """Such that this part of all waits is at most that long."""
+        """Return the quantile of all waits."""
         ordered = sorted(self.waits)
         return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
 @asynccontextmanager
 async def several_masters(folder: Path, lease_s: float) -> AsyncIterator[tuple[Cluster, Watcher]]:
-    """Three masters, three members of etcd, agents, a workload that runs, and who watches it."""
+    """Run three masters, three members of etcd, agents, a workload and a watching framework."""
     cluster = Cluster(folder, Layout(masters=3, etcd=3, lease_s=lease_s), SEED)
     watching: asyncio.Task[None] | None = None
     try:
@@ -96,7 +96,7 @@ async def several_masters(folder: Path, lease_s: float) -> AsyncIterator[tuple[C
 
 
 async def kill_leader(cluster: Cluster, watcher: Watcher) -> float:
-    """Kill whoever leads; seconds until another master offered something."""
+    """Kill the leader; return the seconds until another master's first offer."""
     name = await cluster.leader()
     assert name is not None
     cluster.masters[name].kill()
@@ -114,7 +114,7 @@ async def kill_leader(cluster: Cluster, watcher: Watcher) -> float:
 
 
 async def measure(folder: Path, kills: int, lease_s: float, told: bool = False) -> Failovers:
-    """Kill the leader so often, and judge."""
+    """Kill the leader so often, and check the limits."""
     result = Failovers(lease_s)
     async with several_masters(folder, lease_s) as (cluster, watcher):
         for number in range(1, kills + 1):

@@ -1,4 +1,4 @@
-"""What it costs to make records durable: SQLite, etcd of one member and of three, the bare disk.
+"""Cost of durable records: SQLite, etcd of one and of three members, and the bare disk.
 
     python -m tests.bench.registry [SECONDS]
 
@@ -37,12 +37,12 @@ from tests.harness.etcd import running_etcd
 
 SIZES = (1, 10, 100, 1000)
 SUBMITTERS = (10, 100, 1000)
-# So that a store does not grow with the time it is measured for.
+# Bounds the size of the store.
 DIFFERENT = 5_000
 
 
 class Floor:
-    """The least it can cost: records made rows, an append and fdatasync."""
+    """The minimum: encoding, an append and fdatasync."""
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("ab", buffering=0)
@@ -59,7 +59,7 @@ class Floor:
 
 
 def task(number: int) -> TaskRecord:
-    """A record such as most are: of a task."""
+    """Return a typical record: of a task."""
     task_id = TaskId(f"task-{number % DIFFERENT}")
     command = Command(shell=f"exec sleep {number}", environment={"NUMBER": str(number)})
     info = TaskInfo(task_id, command, Resources.parse("cpus:1;mem:1GB"))
@@ -71,7 +71,7 @@ def task(number: int) -> TaskRecord:
 async def one_after_another(
     store: Store | Floor, size: int, seconds: float
 ) -> tuple[int, list[float]]:
-    """How many commits were made, and the seconds of each."""
+    """Return the number of commits, and the seconds of each."""
     took: list[float] = []
     began = time.perf_counter()
     while time.perf_counter() - began < seconds:
@@ -83,7 +83,7 @@ async def one_after_another(
 
 
 async def at_once(store: Store | Floor, submitters: int, seconds: float) -> tuple[int, list[float]]:
-    """How many commits were made, and the seconds that each of so many submitters waited."""
+    """Return the number of commits, and the waits of so many submitters, in seconds."""
     took: list[float] = []
     waiting: list[tuple[Record, asyncio.Future[None]]] = []
     ends_at = time.perf_counter() + seconds
@@ -111,7 +111,7 @@ async def at_once(store: Store | Floor, submitters: int, seconds: float) -> tupl
 
 @asynccontextmanager
 async def etcd_store(directory: Path, members: int) -> AsyncIterator[Store]:
-    """A store of a master that leads."""
+    """Open the store of a leading master."""
     with running_etcd(directory, members) as etcd:
         client = EtcdClient(etcd.addresses)
         election = EtcdElection(client, "croupier", "127.0.0.1:5050", 10)
@@ -127,7 +127,7 @@ async def etcd_store(directory: Path, members: int) -> AsyncIterator[Store]:
 
 @asynccontextmanager
 async def file_store(store: SqliteStore | Floor) -> AsyncIterator[Store | Floor]:
-    """A store that is opened and closed."""
+    """Open and close a store."""
     await store.load()
     try:
         yield store
@@ -136,7 +136,7 @@ async def file_store(store: SqliteStore | Floor) -> AsyncIterator[Store | Floor]
 
 
 def row(what: str, load: str, commits: int, records: int, seconds: float, took: list[float]) -> str:
-    """One line of the table."""
+    """Return one line of the table."""
     percent = quantiles(took, n=100) if len(took) > 1 else took * 99
     return (
         f"{what:<10} {load:<14} {commits / seconds:>9,.0f} {records / seconds:>10,.0f}"
@@ -145,7 +145,7 @@ def row(what: str, load: str, commits: int, records: int, seconds: float, took: 
 
 
 async def measure(what: str, store: Store | Floor, seconds: float) -> None:
-    """All rows of one store."""
+    """Return all rows of one store."""
     for size in SIZES:
         began = time.perf_counter()
         commits, took = await one_after_another(store, size, seconds)

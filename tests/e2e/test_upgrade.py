@@ -1,4 +1,4 @@
-"""A cluster of an earlier build is upgraded in place: its store, work directory and tasks."""
+"""Upgrades of a cluster of an earlier build in place: store, work directory and tasks."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def old_build(tmp_path_factory: pytest.TempPathFactory) -> Build:
 async def test_a_cluster_is_upgraded_in_place(
     tmp_path: Path, old_build: Build, order: Order
 ) -> None:
-    """No task is lost or run twice, and every end is told once, with its true exit code."""
+    """No task is lost or run twice, and each true exit code is reported once."""
     async with old_cluster(tmp_path, old_build) as upgrade:
         if order.framework == "first":
             upgrade.stop_keeper()
@@ -92,7 +92,9 @@ async def end_all(upgrade: Upgrade) -> None:
     await upgrade.end_tasks(upgrade.tasks)
     total = upgrade.tasks + LATE
     await eventually(lambda: len(upgrade.ends()) == total, WAIT_S, "late tasks end")
-    await eventually(lambda: not unsettled(upgrade.entries), WAIT_S, "all ends are told")
+    await eventually(
+        lambda: not unsettled(upgrade.entries), WAIT_S, "all terminal updates are acknowledged"
+    )
 
     assert check_tasks(work_of, {"keeper": upgrade.entries}, upgrade.ran) == []
     assert upgrade.ends() == upgrade.codes()

@@ -29,7 +29,7 @@ class FakeElection:
         self._address = ""
 
     def stand(self, address: Address) -> None:
-        """Be the election of the master at `address`."""
+        """Stand for the master at `address`."""
         self._address = str(address)
 
     async def elect(self) -> None:
@@ -61,7 +61,7 @@ class FakeElection:
 
 
 class FakeStore(MemoryStore):
-    """One store for all terms; its commits wait or fail when the test says so."""
+    """A store for all terms, whose commits wait or fail as the test says."""
 
     def __init__(self) -> None:
         super().__init__()

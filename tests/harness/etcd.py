@@ -1,4 +1,4 @@
-"""A real etcd of one member or several, on loopback, whose members can be killed and frozen.
+"""A real etcd on loopback, of one or several members, which tests can kill and freeze.
 
 Its processes are ended by their ids when `running_etcd` is left.
 """
@@ -29,7 +29,7 @@ USER, PASSWORD = "croupier", "croupier's"
 
 @dataclass(frozen=True)
 class Certificates:
-    """Files in PEM: an authority, what etcd shows, and what its clients show."""
+    """PEM files: an authority, and certificates and keys of etcd and its clients."""
 
     ca: Path
     server: Path
@@ -40,7 +40,7 @@ class Certificates:
 
 @dataclass
 class Member:
-    """One member of an etcd; its process, while it runs."""
+    """A member of an etcd, and its process while it runs."""
 
     name: str
     client: Address
@@ -50,10 +50,10 @@ class Member:
 
 
 class Etcd:
-    """An etcd that is there to be broken.
+    """An etcd for fault injection.
 
     Attributes:
-        members: in the order in which clients know them.
+        members: in the order of the clients' addresses.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class Etcd:
         certificates: Certificates | None = None,
         flags: Sequence[str] = (),
     ) -> None:
-        """Nothing runs before `start`; data goes below `directory`. `flags` are etcd's own."""
+        """Run nothing before `start`; keep data below `directory`. `flags` are etcd's own."""
         self.certificates, self._flags = certificates, flags
         addresses = free_addresses(2 * members)
         self.members = [
@@ -75,15 +75,15 @@ class Etcd:
 
     @property
     def addresses(self) -> tuple[Address, ...]:
-        """Where clients find the members."""
+        """Return the addresses of the members for clients."""
         return tuple(member.client for member in self.members)
 
     def target(self, prefix: str = "croupier") -> EtcdTarget:
-        """What `--store` says of it."""
+        """Return the value of `--store` for this etcd."""
         return EtcdTarget(self.addresses, prefix)
 
     def access(self, user: str = "", password: str = "") -> EtcdAccess:
-        """What lets a client in."""
+        """Return the credentials of a client."""
         if self.certificates is None:
             return EtcdAccess(user=user, password=password)
         files = self.certificates
@@ -102,7 +102,7 @@ class Etcd:
         self.wait_ready()
 
     def launch(self, number: int) -> None:
-        """Start a member that does not run; as it was, if it ran before."""
+        """Start a member, with its data if it ran before."""
         member = self.members[number]
         assert member.process is None
         scheme = "https" if self.certificates else "http"
@@ -134,7 +134,7 @@ class Etcd:
             )
 
     def kill(self, *numbers: int) -> None:
-        """kill -9 members."""
+        """Kill members with SIGKILL."""
         for number in numbers:
             process = self.members[number].process
             assert process is not None
@@ -143,12 +143,12 @@ class Etcd:
             self.members[number].process = None
 
     def freeze(self, *numbers: int) -> None:
-        """Let members do nothing, and keep their connections."""
+        """Stop members; their connections stay open."""
         for number in numbers:
             self._signal(number, signal.SIGSTOP)
 
     def thaw(self, *numbers: int) -> None:
-        """Let frozen members go on."""
+        """Continue frozen members."""
         for number in numbers:
             self._signal(number, signal.SIGCONT)
 
@@ -156,7 +156,7 @@ class Etcd:
         """End all members."""
         running = [number for number, each in enumerate(self.members) if each.process is not None]
         for number in running:
-            # A frozen one dies of SIGKILL too.
+            # SIGKILL ends frozen members too.
             self.kill(number)
 
     def wait_ready(self) -> None:
@@ -176,7 +176,7 @@ class Etcd:
             time.sleep(0.05)
 
     def leader(self) -> int:
-        """The number of the member that leads raft."""
+        """Return the number of the raft leader."""
         answers = [
             json.loads(self._ask(member, "/v3/maintenance/status", {})) for member in self.members
         ]
@@ -184,13 +184,13 @@ class Etcd:
         return own.index(answers[0]["leader"])
 
     def compact(self) -> None:
-        """Forget all but the latest of every key."""
+        """Compact all revisions but the latest."""
         answer = json.loads(self._ask(self.members[0], "/v3/kv/range", {"key": "AA=="}))
         revision = answer["header"]["revision"]
         self._ask(self.members[0], "/v3/kv/compaction", {"revision": revision, "physical": True})
 
     def make_room(self) -> None:
-        """What an operator does about a member that is full: all but the latest is let go."""
+        """Free space as an operator does: compact, defragment and disarm the alarm."""
         self.compact()
         self._ask(self.members[0], "/v3/maintenance/defragment", {})
         raised = json.loads(self._ask(self.members[0], "/v3/maintenance/alarm", {}))
@@ -199,7 +199,7 @@ class Etcd:
             self._ask(self.members[0], "/v3/maintenance/alarm", disarm)
 
     def enable_users(self, prefix: str) -> None:
-        """Let in only `USER`, to the keys below `prefix`, and etcd's own root."""
+        """Enable authentication, with root and with `USER` for the keys below `prefix`."""
         first = self.members[0]
         start, end = f"/{prefix}/".encode(), f"/{prefix}0".encode()
         permission = {"permType": "READWRITE", "key": _base64(start), "range_end": _base64(end)}
@@ -229,7 +229,7 @@ class Etcd:
             return False
 
     def _ask(self, member: Member, path: str, question: object = None) -> bytes:
-        """What etcd's HTTP side says to `question`."""
+        """Return the answer of etcd's HTTP interface."""
         scheme, context = "http", None
         if self.certificates is not None:
             scheme, context = "https", ssl.create_default_context(cafile=self.certificates.ca)
@@ -247,7 +247,7 @@ def running_etcd(
     certificates: Certificates | None = None,
     flags: Sequence[str] = (),
 ) -> Iterator[Etcd]:
-    """An etcd that takes reads and writes, until the block is left."""
+    """Run an etcd until the block is left."""
     etcd = Etcd(directory, members, certificates, flags)
     try:
         etcd.start()
@@ -257,7 +257,7 @@ def running_etcd(
 
 
 def make_certificates(directory: Path) -> Certificates:
-    """An authority of our own, and certificates for loopback; by openssl, else as `program`."""
+    """Make an authority and certificates for loopback with openssl, or with `program`."""
     program("openssl", "openssl")
     directory.mkdir(parents=True, exist_ok=True)
     ca, server, client = (directory / f"{name}.pem" for name in ("ca", "server", "client"))

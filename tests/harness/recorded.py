@@ -34,7 +34,7 @@ def as_format_1(log: str) -> str:
 
 
 class StoppedClock:
-    """Always the same moment: 2026-01-01."""
+    """A clock that stands at 2026-01-01."""
 
     def now(self) -> float:
         return 0.0
@@ -50,7 +50,7 @@ def make_head(
     roles: Mapping[Role, RoleSettings] | None = None,
     registry: Registry | None = None,
 ) -> Head:
-    """The head of the log of a simulated master, which begins at 0."""
+    """Return the head of the log of a simulated master that begins at 0."""
     return Head(
         FORMAT,
         "test",
@@ -70,22 +70,22 @@ def make_head(
 
 
 def state_of(head: Head) -> State:
-    """What a master knows that begins so."""
+    """Return the state of a master that begins with `head`."""
     allocator = Allocator(policies.make(head.policy, head.seed), head.rules, head.roles)
     assert head.registry is not None
     return recover_state(head.registry, head.master_id, head.settings, allocator, head.at)
 
 
 def make_recorder(path: Path, head: Head, size: int = LARGE, most: int = 8) -> FileRecorder:
-    """A recorder that begins with `head`."""
+    """Return a recorder that begins with `head`."""
     return FileRecorder(Writer(path, most), size, head, StoppedClock())
 
 
 class RecordedWorld(World):
-    """A world that keeps a log of every step, until `close`.
+    """A world that logs every step until `close`.
 
     Attributes:
-        logs: one for each master, the last of which is being written.
+        logs: one of each master; the last is being written.
     """
 
     def __init__(self, path: Path, head: Head | None = None, size: int = LARGE) -> None:
@@ -108,7 +108,7 @@ class RecordedWorld(World):
         return state_of(head)
 
     def close(self) -> None:
-        """The log is complete."""
+        """Complete the log."""
         self.recorder.close()
         assert self.recorder.dropped == 0
 
@@ -117,7 +117,7 @@ class RecordedWorld(World):
 def simulation_recorded(
     path: Path, head: Head, size: int = LARGE, spy: Callable[[State, float], None] | None = None
 ) -> Iterator[None]:
-    """Keep a log of the simulated cluster that is run within this; `spy` sees every step."""
+    """Log the simulated cluster that runs within the block; `spy` sees every step."""
     recorder = make_recorder(path, head, size, most=100)
 
     def recorded(state: State, event: Event, now: float) -> list[Effect]:

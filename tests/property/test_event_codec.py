@@ -1,4 +1,4 @@
-"""Whatever is logged comes back as it was: every type of event, and every line."""
+"""Every type of event and line round-trips through the event log."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ EXACT = Codec(EVENT_LOG)
 @pytest.mark.parametrize("cls", LOGGED, ids=lambda cls: cls.__name__)
 @settings(max_examples=100, deadline=None)
 @given(data=st.data())
-def test_every_event_comes_back_equal(cls: type, data: st.DataObject) -> None:
+def test_every_event_round_trips(cls: type, data: st.DataObject) -> None:
     event = data.draw(values_of(cls))
     text = as_json(EXACT.encoder(cls)(event))
     back = EXACT.decoder(cls)(json.loads(text))
-    # Errors are equal to themselves only; told in full, they are the same.
+    # Errors are equal only to themselves, so their representations are compared.
     assert repr(back) == repr(event)
     if not isinstance(getattr(event, "call", None), calls.Malformed):
         assert back == event
@@ -38,12 +38,12 @@ def test_every_event_comes_back_equal(cls: type, data: st.DataObject) -> None:
     entry = read_line(as_json({"at": 1.5, "event": encode(event), "did": [["a", "b"]]}))
     assert isinstance(entry, Entry)
     assert type(entry.event) is cls
-    # What was left out of it once is left out the same way again.
+    # Commands are left out in the same way again.
     assert encode(entry.event) == encode(event)
 
 
-def test_all_events_are_logged_but_those_that_only_look() -> None:
-    """A new type of event needs a form: `event_encoder` refuses what it has none for."""
+def test_all_events_but_queries_are_logged() -> None:
+    """A new type of event needs tags and a form, or `event_encoder` refuses it."""
     assert set(LOGGED) == set(get_args(Event)) - {Read}
     codec.event_encoder()
     with pytest.raises(TypeError, match="no form"):
@@ -53,14 +53,14 @@ def test_all_events_are_logged_but_those_that_only_look() -> None:
 @pytest.mark.parametrize("cls", [Head, *get_args(Known)], ids=lambda cls: cls.__name__)
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_heads_and_what_follows_them_come_back(cls: type, data: st.DataObject) -> None:
+def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
     line = data.draw(values_of(cls))
     if isinstance(line, Head):
         line = replace(line, format=lines.FORMAT)
     text = codec.write_line(line)
     back = read_line(text)
     assert not isinstance(back, Entry)
-    # What was left out of the tasks in a registry is left out the same way again.
+    # Commands of tasks in a registry are left out in the same way again.
     assert codec.write_line(back) == text
     if not (isinstance(line, Head) and line.registry and line.registry.tasks):
         assert back == line
@@ -82,7 +82,7 @@ def test_heads_and_what_follows_them_come_back(cls: type, data: st.DataObject) -
         ),
     )
 )
-def test_nonsense_is_refused_and_nothing_else(told: Any) -> None:
+def test_arbitrary_json_is_decoded_or_refused(told: Any) -> None:
     try:
         line = read_line(json.dumps(told).encode())
     except Undecodable:

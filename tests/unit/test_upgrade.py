@@ -1,4 +1,4 @@
-"""What clusters of earlier builds left on disk is read whole."""
+"""Files of clusters of earlier builds are read completely."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tests.harness.replayed import look
 from tests.upgrade.build import BUILDS, OLD
 from tests.upgrade.dump import difference, plain
 
-# Of the framework of `tests.upgrade.make`.
+# The number of tasks of the framework in `tests.upgrade.make`.
 TASKS = 20
 
 EACH_BUILD = pytest.mark.parametrize("build", BUILDS, ids=lambda each: each.name)
@@ -45,7 +45,7 @@ def plain_records(records: list[Record]) -> list[dict[str, Any]]:
 
 
 @EACH_BUILD
-async def test_an_old_sqlite_store_is_read_whole_and_written_on(
+async def test_an_old_sqlite_store_is_read_completely_and_extended(
     tmp_path: Path, build: Path
 ) -> None:
     path = Path(shutil.copy2(build / "master.db", tmp_path))
@@ -64,13 +64,15 @@ async def test_an_old_sqlite_store_is_read_whole_and_written_on(
 
 
 def without_terms(registry: dict[str, Any]) -> dict[str, Any]:
-    """Return what is left of a registry once a bare record of the master replaced its own."""
+    """Return a registry whose master's record has only the cluster and the epoch."""
     kept = {"cluster", "epoch"}
     return {**registry, "master": {k: v for k, v in registry["master"].items() if k in kept}}
 
 
 @EACH_BUILD
-async def test_an_old_checkpoint_is_read_whole_and_written_on(tmp_path: Path, build: Path) -> None:
+async def test_an_old_checkpoint_is_read_completely_and_extended(
+    tmp_path: Path, build: Path
+) -> None:
     shutil.copy2(build / "checkpoint.log", tmp_path)
     old = json.loads((build / "checkpoint.json").read_text())
     checkpoint, loaded = Checkpoint.open(tmp_path)
@@ -86,7 +88,7 @@ async def test_an_old_checkpoint_is_read_whole_and_written_on(tmp_path: Path, bu
 
 
 @EACH_BUILD
-def test_an_old_event_log_is_read_whole(build: Path) -> None:
+def test_an_old_event_log_is_read_completely(build: Path) -> None:
     path = build / "events.log"
     lines = [line for _, line in Reader(path).lines(lambda _: None)]
     assert len(lines) == len(path.read_text().splitlines())
@@ -100,15 +102,15 @@ def test_an_old_event_log_is_read_whole(build: Path) -> None:
     assert sum(len(each.tasks) for each in accepted) == TASKS
 
 
-def test_the_event_log_of_the_last_build_is_decided_the_same_again() -> None:
-    """A build that decides otherwise on purpose drops this test: then logs cannot be verified."""
+def test_the_event_log_of_the_last_build_replays_to_the_same_decisions() -> None:
+    """Remove this test only with a change of decisions: older logs can then not be verified."""
     assert look(OLD / "events.log", verify=True).verification.digest is not None
 
 
 def test_rows_and_checkpoints_of_the_last_build_are_written_with_the_same_bytes(
     tmp_path: Path,
 ) -> None:
-    """Tags and defaults are the same, so no byte changes when a record is written again."""
+    """Tags and defaults have not changed, so decoding and encoding changes no byte."""
     found = read_lines((OLD / "checkpoint.log").read_bytes()).found
     data = (OLD / "checkpoint.log").read_bytes()
     for each in found:

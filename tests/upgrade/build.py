@@ -1,4 +1,4 @@
-"""The earlier build that a cluster must be upgradable from."""
+"""The earlier builds that clusters must be upgradable from."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
-# The build that clusters are upgraded from in tests, and all whose files must be read.
+# The build of the cluster that tests upgrade, and all builds whose files must be read.
 OLD = Path(__file__).parent / "b0c069b"
 BUILDS = (OLD, OLD.with_name("b4553b5"))
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -24,7 +24,7 @@ class Build:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Variables of a process that imports `croupier` from this build."""
+        """Return the variables of a process that imports `croupier` from this build."""
         return {**os.environ, "PYTHONPATH": f"{self.path}:{REPOSITORY}"}
 
     def check(self) -> None:

@@ -70,7 +70,7 @@ class Upgrade(Cluster):
         return self.work_dir / "more"
 
     def ends(self) -> dict[str, int | None]:
-        """Exit codes that the framework was told, by task."""
+        """Return the exit codes that the framework has received, by task."""
         return {
             entry.task_id: entry.exit_code
             for entry in self.entries
@@ -105,7 +105,7 @@ class Upgrade(Cluster):
             await eventually(self.is_whole, WAIT_S, "agent and framework are connected")
 
     async def stop_daemon(self, name: str, number: signal.Signals) -> None:
-        """End the master or the agent, and wait until the master has noticed."""
+        """End the master or the agent, and wait until the master misses the agent."""
         self.kill(name, number)
         if MASTER in self.processes:
             await eventually(self.is_agent_away, WAIT_S, "the master misses the agent")
@@ -129,7 +129,7 @@ class Upgrade(Cluster):
         await eventually(lambda: not any(map(is_running, pids)), WAIT_S, "tasks end")
 
     async def check_known(self) -> None:
-        """Every task that runs is known, on its agent, and is the process that it was."""
+        """Check that the master lists every live task with its original process."""
         request = operator_pb2.ListTasksRequest()
         starts = self.ran.starts
 

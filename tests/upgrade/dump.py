@@ -1,4 +1,4 @@
-"""What a store or a checkpoint holds, as JSON; runs on either build.
+"""Print the content of a store or a checkpoint as JSON; runs on either build.
 
     python -m tests.upgrade.dump sqlite FILE | etcd HOST:PORT FILE | checkpoint DIRECTORY
 
@@ -25,7 +25,7 @@ import structlog
 PREFIX = "croupier"
 
 
-# Tags by attribute, of a class. Builds before there were tags recorded Python's names.
+# Tags by attribute, of a class. Builds without tags recorded Python's names.
 TagsOf = Callable[[type], Mapping[str, str]]
 
 
@@ -45,7 +45,7 @@ def plain(value: object, tags_of: TagsOf | None = None) -> Any:
 
 
 def difference(old: Any, new: Any, where: str = "") -> list[str]:
-    """What `old` holds and `new` does not; fields that are only in `new` do not count."""
+    """List what `old` has and `new` lacks; fields only in `new` do not count."""
     if isinstance(old, dict) and isinstance(new, dict):
         missing = [f"{where}.{key} is missing" for key in old if key not in new]
         common = (key for key in old if key in new)
@@ -60,7 +60,7 @@ def difference(old: Any, new: Any, where: str = "") -> list[str]:
 
 
 async def registry_of(path: Path) -> Any:
-    """The registry in a SQLite file, which is left as it is."""
+    """Return the registry in a SQLite file, without changing the file."""
     from croupier.master.store.sqlite import SqliteStore
 
     with tempfile.TemporaryDirectory() as scratch:
@@ -73,7 +73,7 @@ async def registry_of(path: Path) -> Any:
 
 
 class Address(NamedTuple):
-    """A member of etcd; the module that has this class is not the same in all builds."""
+    """A member of etcd; builds have this class in different modules."""
 
     host: str
     port: int
@@ -83,7 +83,7 @@ class Address(NamedTuple):
 
 
 def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
-    """The records of an agent's checkpoint, which is left as it is."""
+    """Return the records of a checkpoint, without changing the file."""
     from croupier.agent.checkpoint import NAME, Checkpoint
 
     async def load() -> list[dict[str, Any]]:
@@ -98,7 +98,7 @@ def checkpoint_of(directory: Path) -> list[dict[str, Any]]:
 
 
 async def etcd_keys(address: str, path: Path) -> dict[str, str]:
-    """Keys and values, in base64, after the records of the SQLite file were committed."""
+    """Commit the records of a SQLite file to etcd; return keys, and values in base64."""
     from croupier.etcd.v3 import etcd_pb2 as pb
     from croupier.master.etcd.client import EtcdClient
     from croupier.master.etcd.election import EtcdElection
@@ -136,15 +136,15 @@ async def etcd_keys(address: str, path: Path) -> dict[str, str]:
 def main(argv: list[str]) -> int:
     match argv:
         case ["sqlite", path]:
-            told = plain(asyncio.run(registry_of(Path(path))))
+            content = plain(asyncio.run(registry_of(Path(path))))
         case ["etcd", address, path]:
-            told = asyncio.run(etcd_keys(address, Path(path)))
+            content = asyncio.run(etcd_keys(address, Path(path)))
         case ["checkpoint", directory]:
-            told = checkpoint_of(Path(directory))
+            content = checkpoint_of(Path(directory))
         case _:
             print(__doc__, file=sys.stderr)
             return 2
-    json.dump(told, sys.stdout, indent=1, sort_keys=True)
+    json.dump(content, sys.stdout, indent=1, sort_keys=True)
     print()
     return 0
 

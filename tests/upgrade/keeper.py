@@ -1,4 +1,4 @@
-"""A framework that outlives the upgrade of its cluster; runs on the SDK of either build.
+"""A framework that runs during the upgrade of its cluster, on the SDK of either build.
 
     python -m tests.upgrade.keeper FOLDER MASTER SHORT TASKS [FRAMEWORK_ID]
 

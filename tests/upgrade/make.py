@@ -1,4 +1,4 @@
-"""Run a cluster of the old build, and keep what it leaves on disk.
+"""Run a cluster of the old build, and keep its files.
 
     python -m tests.upgrade.make
 
@@ -53,7 +53,7 @@ async def make(folder: Path) -> None:
 
 
 async def kill_one(upgrade: Upgrade, old: Build) -> None:
-    """Have an operator end a task, whose end the framework does not acknowledge."""
+    """Kill a task as an operator; the framework does not acknowledge its end."""
     pid = upgrade.ran.starts["t-19"][0]
     run(old, "croupier.ctl", "kill", "t-19", "--master", upgrade.master)
     await eventually(lambda: not Path(f"/proc/{pid}").exists(), WAIT_S, "the task is killed")

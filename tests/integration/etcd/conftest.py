@@ -1,4 +1,4 @@
-"""An etcd to try things on, and masters' parts that stand before it."""
+"""An etcd for tests, with clients, elections and stores of masters."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _prefixes = count(1)
 
 
 class Masters:
-    """What of a master stands before etcd: clients, elections and stores of one cluster."""
+    """Clients, elections and stores of one cluster."""
 
     def __init__(self, etcd: Etcd, prefix: str, stack: AsyncExitStack) -> None:
         self.etcd, self.prefix = etcd, prefix
@@ -28,7 +28,7 @@ class Masters:
     def client(
         self, access: EtcdAccess | None = None, kind: type[EtcdClient] = EtcdClient
     ) -> EtcdClient:
-        """A client that is closed with the test."""
+        """Return a client that is closed after the test."""
         client = kind(self.etcd.addresses, access or self.etcd.access(), random.Random(1))
         self._stack.push_async_callback(client.close)
         return client
@@ -36,7 +36,7 @@ class Masters:
     def election(
         self, name: str = "a:1", lease_s: float = 2.0, client: EtcdClient | None = None
     ) -> EtcdElection:
-        """One that is closed with the test."""
+        """Return an election that is closed after the test."""
         client = client or self.client()
         election = EtcdElection(client, self.prefix, name, lease_s, rng=random.Random(name))
         self._stack.push_async_callback(election.close)
@@ -45,7 +45,7 @@ class Masters:
     async def leading(
         self, name: str = "a:1", lease_s: float = 5.0, client: EtcdClient | None = None
     ) -> tuple[EtcdElection, EtcdStore]:
-        """A master that leads, its store loaded."""
+        """Return the election and the loaded store of a leading master."""
         client = client or self.client()
         election = self.election(name, lease_s, client)
         await election.win()
@@ -62,14 +62,14 @@ def one_member(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Etcd]:
 
 @pytest.fixture
 async def masters(one_member: Etcd) -> AsyncIterator[Masters]:
-    """On an etcd of one member that nobody breaks, under a prefix of the test's own."""
+    """Masters on a shared etcd of one member, under a prefix of the test's own."""
     async with AsyncExitStack() as stack:
         yield Masters(one_member, f"t{next(_prefixes)}", stack)
 
 
 @pytest.fixture
 async def three(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Masters]:
-    """On an etcd of three members of the test's own."""
+    """Masters on an etcd of three members of the test's own."""
     with running_etcd(tmp_path_factory.mktemp("etcd"), members=3) as etcd:
         async with AsyncExitStack() as stack:
             yield Masters(etcd, "croupier", stack)

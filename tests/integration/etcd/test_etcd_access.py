@@ -1,4 +1,4 @@
-"""Certificates and passwords: with the right ones it works, with wrong ones it says so once."""
+"""Certificates and passwords of etcd: accepted if right, and reported once if wrong."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def use(etcd: Etcd, access: EtcdAccess, prefix: str = "croupier") -> None:
         store = EtcdStore(client, prefix, election)
         await store.load()
         await store.commit([MasterRecord("c", 1)])
-        # A token that is good no more is renewed.
+        # An expired token is renewed.
         if client._token:
             client._token = "nonsense"
         assert (await store.load()).master == MasterRecord("c", 1)
@@ -60,17 +60,17 @@ async def refusal(etcd: Etcd, access: EtcdAccess, prefix: str = "croupier") -> s
     return str(refused.value)
 
 
-async def test_with_certificates_it_works(guarded: Etcd) -> None:
+async def test_a_client_with_a_certificate_is_accepted(guarded: Etcd) -> None:
     await use(guarded, guarded.access())
 
 
-async def test_a_wrong_authority_is_named(guarded: Etcd, tmp_path: Path) -> None:
+async def test_a_wrong_authority_is_reported(guarded: Etcd, tmp_path: Path) -> None:
     others = make_certificates(tmp_path)
     access = dataclasses.replace(guarded.access(), ca=others.ca.read_bytes())
     assert "CERTIFICATE_VERIFY_FAILED" in await refusal(guarded, access)
 
 
-async def test_without_a_certificate_of_its_own_it_is_refused(guarded: Etcd) -> None:
+async def test_a_client_without_a_certificate_is_refused(guarded: Etcd) -> None:
     access = EtcdAccess(ca=guarded.access().ca)
     assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
 
@@ -81,31 +81,31 @@ async def test_a_key_of_another_certificate_is_refused(guarded: Etcd, tmp_path: 
     assert "are ca, certificate and key the right files?" in await refusal(guarded, access)
 
 
-async def test_with_a_password_it_works(with_users: Etcd) -> None:
+async def test_a_client_with_a_password_is_accepted(with_users: Etcd) -> None:
     await use(with_users, with_users.access(USER, PASSWORD))
 
 
-async def test_a_wrong_password_is_named(with_users: Etcd) -> None:
+async def test_a_wrong_password_is_reported(with_users: Etcd) -> None:
     text = await refusal(with_users, with_users.access(USER, "wrong"))
     assert "authentication failed" in text
     assert repr(USER) in text
     assert "wrong" not in text
 
 
-async def test_no_user_where_one_is_wanted_is_refused(with_users: Etcd) -> None:
+async def test_a_missing_user_is_refused(with_users: Etcd) -> None:
     assert "it wants a user" in await refusal(with_users, with_users.access())
 
 
-async def test_a_user_without_rights_is_told_what_he_lacks(with_users: Etcd) -> None:
+async def test_a_user_without_permission_is_refused(with_users: Etcd) -> None:
     text = await refusal(with_users, with_users.access(USER, PASSWORD), prefix="elsewhere")
     assert "must be granted" in text
 
 
-async def test_a_user_where_there_are_none_is_refused(masters: Masters) -> None:
+async def test_a_user_of_an_etcd_without_users_is_refused(masters: Masters) -> None:
     assert "not enabled" in await refusal(masters.etcd, masters.etcd.access(USER, PASSWORD))
 
 
-async def test_an_unsound_release_is_warned_of(
+async def test_an_unsound_release_is_logged(
     masters: Masters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("croupier.master.etcd.client.SOUND", {(3, 4): 99, (3, 5): 6})

@@ -1,4 +1,4 @@
-"""etcd restored from a snapshot, and values that a disk has changed: refused, and not quoted."""
+"""Restored snapshots and altered values of etcd are refused, and not quoted."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.integration.etcd.conftest import Masters
 
 
 async def snapshot(masters: Masters) -> list[pb.KeyValue]:
-    """All keys of the cluster but that of the leader."""
+    """Return all keys of the cluster but the leader's."""
     first = f"/{masters.prefix}/".encode()
     question = pb.RangeRequest(key=first, range_end=end_of(first))
     answer = await masters.client().call(RANGE, question, 5.0)
@@ -46,7 +46,7 @@ def master(masters: Masters) -> Master:
     )
 
 
-async def test_a_snapshot_that_is_restored_is_refused_when_an_agent_knows_better(
+async def test_a_restored_snapshot_is_refused_when_an_agent_knows_newer_commits(
     masters: Masters,
 ) -> None:
     first = master(masters)
@@ -80,7 +80,7 @@ def task(number: int) -> Record:
     return TaskRecord(FrameworkId("f"), info, AgentId("a"), Role("*"))
 
 
-async def test_commits_are_counted_whether_they_take_one_transaction_or_many(
+async def test_a_commit_of_many_transactions_counts_as_one(
     masters: Masters,
 ) -> None:
     election, store = await masters.leading()
@@ -94,7 +94,7 @@ async def test_commits_are_counted_whether_they_take_one_transaction_or_many(
     assert again.commits == before + 3
 
 
-async def test_no_changed_value_is_taken_for_a_record(masters: Masters) -> None:
+async def test_no_altered_value_is_accepted_as_a_record(masters: Masters) -> None:
     election, store = await masters.leading()
     await store.commit([task(n) for n in range(3)])
     await election.resign()

@@ -1,4 +1,4 @@
-"""Of several masters one leads; the others know which, and follow it soon."""
+"""Elections in etcd: one master leads, and the others know it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def cancel(*tasks: asyncio.Task[None]) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_of_three_candidates_one_leads_and_the_others_know_it(masters: Masters) -> None:
+async def test_one_of_three_candidates_leads_and_the_others_follow(masters: Masters) -> None:
     elections = [masters.election(f"{name}:1") for name in "abc"]
     tasks = [asyncio.create_task(election.win()) for election in elections]
     await eventually(lambda: any(task.done() for task in tasks))
@@ -75,8 +75,8 @@ async def test_leadership_lasts_while_it_is_renewed(masters: Masters) -> None:
     await election.win()  # changes nothing
 
 
-async def test_who_is_deposed_stands_again_at_once(masters: Masters) -> None:
-    """Its own key of before, which etcd would hold for the rest of the lease, is let go."""
+async def test_a_deposed_leader_stands_again_at_once(masters: Masters) -> None:
+    """Its earlier key, which etcd would keep for the rest of the lease, is deleted."""
     election = masters.election(lease_s=30)
     await election.win()
     token = election.token
@@ -97,7 +97,7 @@ async def test_a_deleted_key_ends_the_leadership(masters: Masters) -> None:
     assert not election.is_won
 
 
-async def test_a_lease_that_was_revoked_ends_the_leadership(masters: Masters) -> None:
+async def test_a_revoked_lease_ends_the_leadership(masters: Masters) -> None:
     election = masters.election(lease_s=2)
     await election.win()
     assert election._term is not None
@@ -105,7 +105,7 @@ async def test_a_lease_that_was_revoked_ends_the_leadership(masters: Masters) ->
     await asyncio.wait_for(election.lost(), 1)
 
 
-async def test_two_clusters_know_nothing_of_each_other(masters: Masters) -> None:
+async def test_two_prefixes_elect_two_leaders(masters: Masters) -> None:
     first, second = masters.election("a:1"), masters.election("b:1")
     second._keys = type(second._keys)(masters.prefix + "b")
     await first.win()
@@ -121,13 +121,13 @@ async def test_waiting_survives_a_compaction(masters: Masters) -> None:
     await eventually(lambda: second.leader == "a:1")
     await asyncio.to_thread(masters.etcd.compact)
     client = masters.client()
-    # Long before anything that is still known.
+    # Revision 1 was compacted long ago.
     await asyncio.wait_for(client.change_of(f"/{masters.prefix}/leader".encode(), 1, 20), 2)
     await first.resign()
     await asyncio.wait_for(waiting, 2)
 
 
-async def test_without_etcd_it_waits_and_then_leads(three: Masters) -> None:
+async def test_a_candidate_waits_for_etcd_and_then_leads(three: Masters) -> None:
     three.etcd.kill(0, 1, 2)
     election = three.election()
     waiting = asyncio.create_task(election.win())

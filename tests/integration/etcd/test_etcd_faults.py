@@ -1,4 +1,4 @@
-"""Members of etcd that die, freeze and return: what is told was kept, and two never lead."""
+"""Faults of etcd's members: acknowledged commits are durable, and two masters never lead."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ FILL_S = 30.0
 
 
 class Writer:
-    """Commits one record after another.
+    """A task that commits one record after another.
 
     Attributes:
-        kept: how many commits were said to be durable.
+        kept: the number of acknowledged commits.
     """
 
     def __init__(self, store: EtcdStore) -> None:
@@ -68,12 +68,12 @@ async def holds_all(store: EtcdStore, writer: Writer) -> bool:
     return all(AgentId(f"A{number}") in known for number in range(writer.kept))
 
 
-async def test_a_member_that_dies_and_returns_is_not_noticed(three: Masters) -> None:
+async def test_leadership_survives_the_restart_of_each_member(three: Masters) -> None:
     etcd = three.etcd
     election, store = await three.leading(lease_s=LEASE_S)
     async with writing(store) as writer:
         for number in range(3):
-            # One of them leads raft; the others elect another.
+            # One of the members leads raft; the others elect another.
             etcd.kill(number)
             await writer.goes_on()
             etcd.launch(number)
@@ -82,7 +82,7 @@ async def test_a_member_that_dies_and_returns_is_not_noticed(three: Masters) -> 
     assert await holds_all(store, writer)
 
 
-async def test_a_member_that_freezes_is_passed_over(three: Masters) -> None:
+async def test_a_frozen_member_is_skipped(three: Masters) -> None:
     etcd = three.etcd
     election, store = await three.leading(lease_s=LEASE_S)
     async with writing(store) as writer:
@@ -95,7 +95,9 @@ async def test_a_member_that_freezes_is_passed_over(three: Masters) -> None:
     assert await holds_all(store, writer)
 
 
-async def test_without_a_quorum_the_leader_steps_down_and_tells_nobody(three: Masters) -> None:
+async def test_a_leader_without_a_quorum_steps_down_and_acknowledges_nothing(
+    three: Masters,
+) -> None:
     etcd = three.etcd
     election, store = await three.leading("a:1", lease_s=LEASE_S)
     await store.commit([MasterRecord("c", 1)])
@@ -119,11 +121,11 @@ async def test_without_a_quorum_the_leader_steps_down_and_tells_nobody(three: Ma
     etcd.launch(1)
     leading = await first_to_lead(election, follower, following)
     registry = await EtcdStore(three.client(), three.prefix, leading).load()
-    # The commit that nobody was told of may have come through, or not.
+    # The commit that was not acknowledged may be durable or not.
     assert registry.master in (MasterRecord("c", 1), MasterRecord("c", 99))
 
 
-async def test_how_etcd_fares_is_told(three: Masters) -> None:
+async def test_metrics_show_failing_members(three: Masters) -> None:
     etcd, client = three.etcd, three.client()
     registry = CollectorRegistry()
     registry.register(FamilyCollector(ETCD, lambda: client))
@@ -172,7 +174,7 @@ async def first_to_lead(
     return one
 
 
-async def test_what_a_frozen_etcd_was_told_does_no_harm_when_it_thaws(three: Masters) -> None:
+async def test_delayed_writes_of_a_deposed_leader_have_no_effect(three: Masters) -> None:
     etcd = three.etcd
     old, store = await three.leading("a:1", lease_s=2)
     await store.commit([MasterRecord("c", 1)])
@@ -191,13 +193,13 @@ async def test_what_a_frozen_etcd_was_told_does_no_harm_when_it_thaws(three: Mas
 
 
 async def fill(store: EtcdStore) -> None:
-    """Commit until etcd refuses; it compares its size with its quota only ten times a second."""
+    """Commit until etcd refuses: it checks its quota only ten times a second."""
     async with asyncio.timeout(FILL_S):
         for number in count():
             await store.commit([AgentRecord(AgentId("A"), "h" * 30_000 + str(number))])
 
 
-async def test_a_full_etcd_is_waited_for(tmp_path: Path) -> None:
+async def test_the_master_waits_while_etcd_is_full(tmp_path: Path) -> None:
     quota = ["--quota-backend-bytes=1000000"]
     with running_etcd(tmp_path, flags=quota) as etcd:
         async with AsyncExitStack() as stack:
@@ -216,10 +218,10 @@ async def test_a_full_etcd_is_waited_for(tmp_path: Path) -> None:
             assert AgentId("A") in (await again.load()).agents
 
 
-async def test_a_leader_that_was_frozen_knows_at_once_that_it_leads_no_more(
+async def test_a_thawed_leader_knows_at_once_that_its_lease_is_over(
     three: Masters,
 ) -> None:
-    """A master that did not run for longer than its lease: no timer has fired yet."""
+    """A master was frozen for longer than its lease, and no timer has fired yet."""
 
     class Late:
         ahead_s = 0.0

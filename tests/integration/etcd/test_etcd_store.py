@@ -1,4 +1,4 @@
-"""What etcd keeps for the master that leads, and what it refuses to one that does no more."""
+"""The store in etcd: commits of the leader are kept, and those of a deposed leader refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def agents(number: int, hostname: str = "h") -> list[Record]:
 
 
 class Stubborn:
-    """A leadership that believes in itself whatever happens."""
+    """A fence that always reports leadership."""
 
     is_won = True
 
@@ -43,7 +43,7 @@ class Stubborn:
 
 
 class Recording(EtcdClient):
-    """Keeps the transactions that were asked for."""
+    """A client that records its transactions."""
 
     asked: list[pb.TxnRequest]
 
@@ -54,7 +54,7 @@ class Recording(EtcdClient):
 
 
 class Deaf(EtcdClient):
-    """Does not hear the first answers."""
+    """A client that loses the first answers."""
 
     deaf_to = 0
 
@@ -67,7 +67,7 @@ class Deaf(EtcdClient):
 
 
 class Mortal(EtcdClient):
-    """Does no more than so many transactions."""
+    """A client that fails after so many transactions."""
 
     lives: int | None = None
 
@@ -92,7 +92,7 @@ async def put(masters: Masters, key: str, value: bytes) -> None:
     await masters.client().call(TXN, pb.TxnRequest(success=[operation]))
 
 
-async def test_what_was_committed_is_loaded_by_the_next_leader(masters: Masters) -> None:
+async def test_the_next_leader_loads_committed_records(masters: Masters) -> None:
     election, store = await masters.leading("a:1")
     framework = FrameworkRecord(FrameworkId("F"), "näme", (Role("ads"),), 60.0)
     await store.commit([MasterRecord("c", 1), *agents(3), framework])
@@ -109,7 +109,7 @@ async def test_what_was_committed_is_loaded_by_the_next_leader(masters: Masters)
     assert registry.frameworks == {framework.framework_id: framework}
 
 
-async def test_of_one_commit_the_last_of_a_kind_and_id_wins(masters: Masters) -> None:
+async def test_the_last_record_of_an_id_in_a_commit_wins(masters: Masters) -> None:
     _, store = await masters.leading()
     agent, other = AgentRecord(AgentId("A"), "h"), AgentRecord(AgentId("B"), "h")
     again = AgentRecord(AgentId("B"), "again")
@@ -137,8 +137,8 @@ async def test_a_deposed_leader_writes_nothing(masters: Masters) -> None:
         await store.commit(agents(1))
 
 
-async def test_what_arrives_late_does_nothing(masters: Masters) -> None:
-    """A member may hold a transaction back and do it when it was long sent again."""
+async def test_a_delayed_transaction_has_no_effect(masters: Masters) -> None:
+    """A member may delay a transaction until long after it was retried."""
     client = masters.client(kind=Recording)
     assert isinstance(client, Recording)
     _, store = await masters.leading(client=client)
@@ -151,7 +151,7 @@ async def test_what_arrives_late_does_nothing(masters: Masters) -> None:
     assert (await store.load()).agents[AgentId("A0")].hostname == "newest"
 
 
-async def test_what_was_done_is_not_done_again(masters: Masters) -> None:
+async def test_a_retried_transaction_is_not_carried_out_twice(masters: Masters) -> None:
     client = masters.client(kind=Deaf)
     assert isinstance(client, Deaf)
     _, store = await masters.leading(client=client)
@@ -164,7 +164,7 @@ async def test_what_was_done_is_not_done_again(masters: Masters) -> None:
 
 
 @pytest.mark.parametrize("lives", range(6))
-async def test_a_large_commit_is_whole_wherever_its_master_dies(
+async def test_a_large_commit_is_atomic_wherever_its_master_dies(
     masters: Masters, lives: int
 ) -> None:
     client = masters.client(kind=Mortal)
@@ -191,7 +191,7 @@ async def test_a_large_commit_is_whole_wherever_its_master_dies(
     assert made == (lives >= 5)
 
 
-async def test_somebody_elses_writes_are_noticed(masters: Masters) -> None:
+async def test_writes_of_another_program_are_detected(masters: Masters) -> None:
     _, store = await masters.leading()
     await put(masters, "head", b'{"mark":"mine","parts":0}')
     with pytest.raises(Unavailable, match="another program"):
@@ -205,10 +205,10 @@ async def test_five_thousand_records_are_loaded(masters: Masters) -> None:
 
 
 async def test_the_largest_records_are_loaded(masters: Masters) -> None:
-    """A page of them must not be more than an answer may be."""
+    """A page of the largest records must not exceed the limit of an answer."""
     _, store = await masters.leading()
     noise = base64.b64encode(random.Random(1).randbytes(960_000)).decode()
-    # In the order of keys the large ones come last, when pages are large.
+    # The largest records come last, when pages have grown.
     await store.commit(agents(200))
     for number in range(70):
         await store.commit([AgentRecord(AgentId(f"B{number}"), noise)])
@@ -217,7 +217,7 @@ async def test_the_largest_records_are_loaded(masters: Masters) -> None:
     assert sum(agent.hostname == noise for agent in loaded) == 70
 
 
-async def test_who_refuses_has_answered(masters: Masters) -> None:
+async def test_a_refusal_counts_as_an_answer(masters: Masters) -> None:
     client = masters.client()
     await client.get(b"any")
     before = client.answers, client.failures
@@ -237,7 +237,7 @@ async def test_a_full_transaction_is_one_commit(masters: Masters) -> None:
     assert len(client.asked) == before + 1 + 3
 
 
-async def test_a_record_too_large_is_refused_by_name(masters: Masters) -> None:
+async def test_a_record_that_is_too_large_is_refused_by_name(masters: Masters) -> None:
     _, store = await masters.leading()
     long = AgentRecord(AgentId("long"), "".join(map(chr, range(1, 32))) * 16_000)
     await store.commit([long])
@@ -251,7 +251,7 @@ async def test_a_record_too_large_is_refused_by_name(masters: Masters) -> None:
     assert AgentId("A0") not in (await store.load()).agents
 
 
-async def test_records_that_cannot_be_read_are_named(masters: Masters) -> None:
+async def test_unreadable_records_are_named(masters: Masters) -> None:
     _, store = await masters.leading()
     await store.commit(agents(1))
     await put(masters, "records/agent/A0", b"{")
@@ -266,7 +266,7 @@ async def test_records_that_cannot_be_read_are_named(masters: Masters) -> None:
     assert "and 1 more" in text
 
 
-async def test_a_newer_store_and_another_programs_are_refused(masters: Masters) -> None:
+async def test_stores_of_newer_releases_and_other_programs_are_refused(masters: Masters) -> None:
     _, store = await masters.leading()
     await put(masters, "schema", b"99")
     with pytest.raises(
@@ -280,7 +280,7 @@ async def test_a_newer_store_and_another_programs_are_refused(masters: Masters) 
     await put(masters, "head", b"hello")
     with pytest.raises(InvalidRequest, match="another program's"):
         await store.load()
-    # Staged as a billion parts that are not there: read no further than the first.
+    # Of a billion missing parts, only the first is read.
     for told in (b'{"parts": 1e400}', b'{"parts": -1}', b'{"parts": 1000000000}'):
         await put(masters, "head", told)
         with pytest.raises(InvalidRequest):

@@ -1,4 +1,4 @@
-"""The keys that an earlier build left in etcd are read whole."""
+"""Keys of earlier builds in etcd are read completely."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.upgrade.dump import PREFIX, difference, plain
 
 
 @EACH_BUILD
-async def test_the_keys_of_an_old_store_are_read_whole_and_written_on(
+async def test_the_keys_of_an_old_store_are_read_completely_and_extended(
     masters: Masters, build: Path
 ) -> None:
     # Checksums cover the keys, so the prefix must be the one of the file.

@@ -1,4 +1,4 @@
-"""Two masters on a real etcd: one leads, the other follows and takes over, and nothing is lost."""
+"""Two masters on a real etcd: one leads, and the other takes over without loss."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.sdk.recorder import Recorder, task
 
 @pytest.fixture
 def etcd(tmp_path: Path) -> Iterator[Etcd]:
-    """One of the test's own, as it is frozen."""
+    """Run an etcd of the test's own, since the test freezes it."""
     with running_etcd(tmp_path) as etcd:
         yield etcd
 
@@ -48,7 +48,7 @@ async def leader_of(masters: list[Master]) -> Master:
     return leader
 
 
-async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> None:
+async def test_the_next_leader_launches_accepted_tasks(etcd: Etcd) -> None:
     async with AsyncExitStack() as stack:
         masters = [await stack.enter_async_context(running(etcd)) for _ in range(2)]
         leader = await leader_of(masters)
@@ -68,12 +68,12 @@ async def test_another_takes_over_what_the_leader_has_promised(etcd: Etcd) -> No
         assert follower.leadership.term().epoch == 2
         await eventually(lambda: len(framework.subscriptions) == 2)
         assert len(set(framework.subscriptions)) == 1
-        # The task is in the ledger, and what is not known of it is said.
+        # The store has the task; its state is unknown.
         await framework.reconcile(["t1"])
         await eventually(lambda: framework.statuses)
         assert framework.statuses[0].state is TaskState.UNKNOWN
         assert framework.statuses[0].decided_in_s
-        # Its agent never got it: it is launched again.
+        # The agent never received it, so it is launched again.
         async with RawAgent(follower.address) as agent:
             await agent.register(agent_id=agent_id)
             launched = (await agent.next("launch")).launch

@@ -1,4 +1,4 @@
-"""What is durable comes back, and what is damaged is refused; nothing is lost in silence."""
+"""The checkpoint: durable records are read back, and damage is refused."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ EVERYTHING: list[Record] = [
 
 
 def opened(path: Path, *, lenient: bool = False) -> tuple[list[Record], list[str]]:
-    """What a new agent finds there."""
+    """Open the checkpoint as a new agent; return its records and damage."""
     checkpoint, loaded = Checkpoint.open(path, lenient=lenient)
     checkpoint._abandon()
     return loaded.records, loaded.damaged
@@ -89,14 +89,14 @@ def written(records: Sequence[Record]) -> bytes:
     return heading() + b"".join(line(n, body_of(each)) for n, each in enumerate(records, 2))
 
 
-async def test_what_was_committed_comes_back_in_order(tmp_path: Path) -> None:
+async def test_committed_records_are_read_in_order(tmp_path: Path) -> None:
     await kept(tmp_path, EVERYTHING[:3], EVERYTHING[3:])
     assert opened(tmp_path) == (EVERYTHING, [])
     await kept(tmp_path, [ForgetTask(F, TaskId("t1"))])
     assert opened(tmp_path) == ([*EVERYTHING, ForgetTask(F, TaskId("t1"))], [])
 
 
-async def test_what_was_put_off_is_written_before_what_comes_next(tmp_path: Path) -> None:
+async def test_lazy_records_are_written_before_the_next_commit(tmp_path: Path) -> None:
     checkpoint, _ = Checkpoint.open(tmp_path)
     checkpoint.put_off(EVERYTHING[:2])
     assert (checkpoint.has_lazy, checkpoint.is_urgent) == (True, False)
@@ -109,7 +109,7 @@ async def test_what_was_put_off_is_written_before_what_comes_next(tmp_path: Path
     assert opened(tmp_path)[0] == EVERYTHING
 
 
-def test_any_byte_that_is_wrong_is_refused_or_does_no_harm(tmp_path: Path) -> None:
+def test_a_wrong_byte_is_refused_or_harmless(tmp_path: Path) -> None:
     whole = written(EVERYTHING)
     for at in range(len(whole)):
         for flip in (0x01, 0x80, 0x2A):
@@ -125,7 +125,7 @@ def test_any_byte_that_is_wrong_is_refused_or_does_no_harm(tmp_path: Path) -> No
                 assert at == len(whole) - 1
 
 
-def test_a_log_that_was_cut_gives_what_was_whole(tmp_path: Path) -> None:
+def test_a_truncated_log_gives_its_complete_lines(tmp_path: Path) -> None:
     whole = written(EVERYTHING)
     ends = [i for i, byte in enumerate(whole) if byte == ord("\n")]
     for size in range(len(whole)):
@@ -142,7 +142,7 @@ def test_a_log_that_was_cut_gives_what_was_whole(tmp_path: Path) -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(data=st.data())
-def test_lines_that_are_missing_doubled_or_swapped_are_refused(
+def test_missing_doubled_and_swapped_lines_are_refused(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
     lines = written(EVERYTHING).splitlines(keepends=True)
@@ -160,7 +160,7 @@ def test_lines_that_are_missing_doubled_or_swapped_are_refused(
         opened(path)
 
 
-async def test_whole_lines_that_are_missing_at_the_end_are_refused(tmp_path: Path) -> None:
+async def test_missing_last_lines_are_refused(tmp_path: Path) -> None:
     await kept(tmp_path, EVERYTHING)
     lines = written(EVERYTHING).splitlines(keepends=True)
     for size in range(1, len(lines)):
@@ -170,11 +170,11 @@ async def test_whole_lines_that_are_missing_at_the_end_are_refused(tmp_path: Pat
             opened(tmp_path)
     records, damaged = opened(tmp_path, lenient=True)
     assert (records, damaged) == (EVERYTHING[:-1], ["its last 1 lines are missing"])
-    # From now on the log says so itself.
+    # The log itself now records the loss.
     assert opened(tmp_path) == ([*records, replace(AGENT, incomplete=True)], [])
 
 
-async def test_a_log_that_is_put_back_is_refused(tmp_path: Path) -> None:
+async def test_an_older_copy_of_the_log_is_refused(tmp_path: Path) -> None:
     checkpoint, _ = Checkpoint.open(tmp_path)
     await checkpoint.commit(EVERYTHING)
     before = (tmp_path / NAME).read_bytes()
@@ -187,7 +187,7 @@ async def test_a_log_that_is_put_back_is_refused(tmp_path: Path) -> None:
         opened(tmp_path)
 
 
-async def test_a_log_that_is_gone_is_refused_if_there_was_one(tmp_path: Path) -> None:
+async def test_a_deleted_log_is_refused(tmp_path: Path) -> None:
     await kept(tmp_path, EVERYTHING)
     (tmp_path / NAME).unlink()
     with pytest.raises(InvalidRequest, match=r"checkpoint.log is lost\. .*--recover=best-effort"):
@@ -197,14 +197,14 @@ async def test_a_log_that_is_gone_is_refused_if_there_was_one(tmp_path: Path) ->
 
 
 @pytest.mark.parametrize("content", [b"", b"x" * 64, b"\0" * 64, b"00000000 5 deadbeef"])
-async def test_a_mark_that_says_nothing_refuses_nothing(tmp_path: Path, content: bytes) -> None:
+async def test_an_empty_mark_refuses_nothing(tmp_path: Path, content: bytes) -> None:
     await kept(tmp_path, EVERYTHING)
     (tmp_path / MARK_NAME).write_bytes(content)
     assert opened(tmp_path) == (EVERYTHING, [])
 
 
 class TestTheMark:
-    """Whenever the agent is killed, the mark is not ahead of the log."""
+    """The mark is never ahead of the log, whenever the agent is killed."""
 
     async def test_is_written_after_the_log_is_durable(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -228,7 +228,7 @@ class TestTheMark:
         await checkpoint.close()
 
     @pytest.mark.parametrize("step", ["clear", "write"])
-    async def test_does_not_outlive_the_log_that_it_is_of(
+    async def test_is_cleared_before_the_log_is_replaced(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
     ) -> None:
         class KilledError(BaseException):
@@ -247,27 +247,27 @@ class TestTheMark:
         assert opened(tmp_path)[1] == []
 
 
-def test_best_effort_leaves_out_what_is_damaged_and_says_so(tmp_path: Path) -> None:
+def test_best_effort_skips_damaged_lines_and_reports_them(tmp_path: Path) -> None:
     lines = written(EVERYTHING).splitlines(keepends=True)
     lines[3] = b"x" + lines[3][1:]
     (tmp_path / NAME).write_bytes(b"".join(lines))
     expected = EVERYTHING[:2] + EVERYTHING[3:]
     records, damaged = opened(tmp_path, lenient=True)
     assert (records, damaged) == (expected, ["line 4 is damaged"])
-    # The log is whole again, and says that it was not.
+    # The log is intact again, and records that it was not.
     again, damaged = opened(tmp_path)
     assert (again, damaged) == ([*expected, replace(AGENT, incomplete=True)], [])
 
 
 @pytest.mark.parametrize("size", [0, 5])
-def test_best_effort_takes_what_is_no_log_for_an_empty_one(tmp_path: Path, size: int) -> None:
+def test_best_effort_accepts_another_file_as_an_empty_log(tmp_path: Path, size: int) -> None:
     (tmp_path / NAME).write_bytes(heading()[:size])
     assert opened(tmp_path, lenient=True)[0] == []
     assert opened(tmp_path) == ([AgentRecord(AgentId(""), "", 0, incomplete=True)], [])
 
 
 @pytest.mark.parametrize("lenient", [False, True])
-def test_a_later_format_is_refused_whatever_is_asked_for(tmp_path: Path, lenient: bool) -> None:
+def test_a_later_format_is_refused_by_name_in_every_mode(tmp_path: Path, lenient: bool) -> None:
     (tmp_path / NAME).write_bytes(line(1, b'{"croupier-agent-checkpoint":2}'))
     says = "is of format 2; this agent reads only 1: use the newer release that wrote it"
     with pytest.raises(InvalidRequest, match=says):
@@ -281,14 +281,14 @@ def test_the_log_of_another_program_is_refused(tmp_path: Path, first: bytes) -> 
         opened(tmp_path)
 
 
-def test_a_record_of_no_known_form_is_damage(tmp_path: Path) -> None:
+def test_an_unknown_record_is_damage(tmp_path: Path) -> None:
     (tmp_path / NAME).write_bytes(heading() + line(2, b'{"kind":"Wish"}'))
     with pytest.raises(InvalidRequest, match="line 2 is of no known form"):
         opened(tmp_path)
 
 
-async def test_a_log_that_is_written_anew_keeps_the_order(tmp_path: Path) -> None:
-    """Which of two came later may matter, whatever they are about."""
+async def test_a_rewritten_log_keeps_the_order(tmp_path: Path) -> None:
+    """The order of two records may matter, even of different subjects."""
     checkpoint, _ = Checkpoint.open(tmp_path)
     renamed = replace(AGENT, agent_id=AgentId("A2"))
     await checkpoint.commit([*EVERYTHING, renamed, launched("t3"), ended("t2")])
@@ -300,7 +300,7 @@ async def test_a_log_that_is_written_anew_keeps_the_order(tmp_path: Path) -> Non
     assert opened(tmp_path) == (expected, [])
 
 
-async def test_the_log_does_not_grow_with_what_is_over(
+async def test_the_log_does_not_grow_with_replaced_records(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "SLACK_BYTES", 20_000)
@@ -322,7 +322,7 @@ async def test_the_log_does_not_grow_with_what_is_over(
 
 
 class TestAFullDisk:
-    async def test_gives_up_its_reserve_for_what_must_be_written(
+    async def test_releases_its_reserve_when_a_record_does_not_fit(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         full = Full(tmp_path, monkeypatch)
@@ -340,7 +340,7 @@ class TestAFullDisk:
         await checkpoint.close()
         assert opened(tmp_path)[0] == [*EVERYTHING, FrameworkRecord(F, 9)]
 
-    async def test_without_a_reserve_ends_the_agent_and_keeps_what_was_durable(
+    async def test_without_a_reserve_ends_the_agent_and_keeps_durable_records(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         full = Full(tmp_path, monkeypatch)
@@ -356,7 +356,7 @@ class TestAFullDisk:
 
 
 class TestARemovedDirectory:
-    async def test_is_told_and_what_is_known_can_still_be_written(
+    async def test_is_reported_and_commits_still_succeed(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         checkpoint, _ = Checkpoint.open(_made(tmp_path))
@@ -371,7 +371,7 @@ class TestARemovedDirectory:
         await checkpoint.close()
         assert not (tmp_path / "work").exists()
 
-    async def test_the_records_of_the_next_agent_there_are_let_alone(
+    async def test_the_records_of_another_agent_there_are_not_touched(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         first, _ = Checkpoint.open(_made(tmp_path))
@@ -390,7 +390,7 @@ class TestARemovedDirectory:
         assert opened(tmp_path / "work")[0] == EVERYTHING[:2]
 
 
-async def test_a_disk_that_is_short_takes_no_new_task_before_the_reserve_is_needed(
+async def test_a_disk_short_of_space_stops_new_tasks_before_the_reserve_is_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     least = disk_reserve.LEAST_FREE_BYTES
@@ -404,7 +404,7 @@ async def test_a_disk_that_is_short_takes_no_new_task_before_the_reserve_is_need
     monkeypatch.setattr(os, "fstatvfs", disk)
     checkpoint, _ = Checkpoint.open(tmp_path)
     rooms = []
-    # It has room again with twice what it must have.
+    # It has space again with twice the minimum.
     for now in (2 * least, least, least - 4096, least, 2 * least - 4096, 2 * least):
         free = now
         rooms.append(not await checkpoint.look())
@@ -422,7 +422,7 @@ def _made(tmp_path: Path) -> Path:
 
 
 class Full:
-    """A disk that can be full: it takes ten bytes more, and what the reserve took if that goes."""
+    """A disk that may be full: it has ten bytes left, and the reserve if that is released."""
 
     def __init__(self, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self._reserve = path / disk_reserve.NAME
@@ -451,16 +451,16 @@ class Full:
         monkeypatch.setattr(os, "posix_fallocate", refuse)
 
     def fill(self) -> None:
-        """Leave room for ten bytes."""
+        """Leave space for ten bytes."""
         self._was_reserved = self._reserve.exists()
         self._room = 10
 
     def free(self) -> None:
-        """Have room for everything."""
+        """Free the disk."""
         self._room = None
 
 
-async def test_a_commit_does_not_hold_up_the_loop(
+async def test_a_commit_does_not_block_the_loop(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     checkpoint, _ = Checkpoint.open(tmp_path)
@@ -480,7 +480,7 @@ async def test_a_commit_does_not_hold_up_the_loop(
     await checkpoint.close()
 
 
-async def test_what_is_cleared_is_forgotten(tmp_path: Path) -> None:
+async def test_a_cleared_checkpoint_is_empty(tmp_path: Path) -> None:
     await kept(tmp_path, EVERYTHING)
     clear(tmp_path)
     assert list(tmp_path.iterdir()) == []
@@ -488,20 +488,20 @@ async def test_what_is_cleared_is_forgotten(tmp_path: Path) -> None:
     assert opened(tmp_path) == ([], [])
 
 
-def test_a_line_of_absurd_number_is_damage(tmp_path: Path) -> None:
+def test_a_line_with_a_huge_number_is_damage(tmp_path: Path) -> None:
     counted = b"9" * 5000 + b" {}"
     (tmp_path / NAME).write_bytes(heading() + b"%08x %s\n" % (crc32(counted), counted))
     with pytest.raises(InvalidRequest, match="line 2 is damaged"):
         Checkpoint.open(tmp_path)
 
 
-def test_a_pipe_in_its_place_does_not_hold_the_agent_up(tmp_path: Path) -> None:
+def test_a_pipe_in_place_of_the_log_does_not_block_the_agent(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / NAME)
     with pytest.raises(Unavailable, match="Not a plain file"):
         Checkpoint.open(tmp_path)
 
 
-async def test_what_a_killed_agent_has_written_is_durable_before_it_is_used(
+async def test_lines_of_a_killed_agent_are_synced_before_use(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept(tmp_path, EVERYTHING)
@@ -517,7 +517,7 @@ async def test_what_a_killed_agent_has_written_is_durable_before_it_is_used(
     assert str(tmp_path / NAME) in synced
 
 
-async def test_a_log_whose_new_name_may_not_last_is_not_written_to(
+async def test_a_log_whose_rename_is_not_synced_is_not_written_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await kept(tmp_path, EVERYTHING)

@@ -1,4 +1,4 @@
-"""From records to a state, and what the next agent does about each task it finds there."""
+"""Recovery from records, and what the next agent does about each task."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ KILL = KillRecord(F, T, 500, Reason.KILLED_BY_FRAMEWORK)
 
 
 class World:
-    """An agent that comes back to some records, on a machine that runs since `boot_id`."""
+    """An agent that recovers from records, on a machine with the boot `boot_id`."""
 
     def __init__(self, *records: Record, boot_id: str = "boot-1", incomplete: bool = False) -> None:
         self.state = recovered(
@@ -88,8 +88,8 @@ def moves(effects: Iterable[Effect]) -> list[tuple[TaskState, int]]:
     return [(e.status.state, e.status.sequence) for e in effects if isinstance(e, Moved)]
 
 
-class TestATaskThatIsFound:
-    def test_running_goes_on_without_a_word(self) -> None:
+class TestARecoveredTask:
+    def test_that_runs_is_adopted_without_an_update(self) -> None:
         world = World(LAUNCHED, RUNNING)
         assert world.begun == [Adopt(KEY, "1-1")]
         assert str(world.state.free) == "cpus:3;mem:1GB"
@@ -98,34 +98,34 @@ class TestATaskThatIsFound:
         assert effects == [SendRegister(1)]
         assert world.status() == RUNNING.status
 
-    def test_started_unknown_to_the_records_is_told_to_run(self) -> None:
+    def test_that_was_started_before_the_record_is_reported_running(self) -> None:
         world = World(LAUNCHED)
         assert moves(world.do(ev.Adopted(KEY, 9))) == [(TaskState.RUNNING, 2)]
         assert world.status().pid == 9
 
-    def test_ended_is_told_with_its_true_end(self) -> None:
+    def test_that_ended_is_reported_with_its_exit_code(self) -> None:
         world = World(LAUNCHED, RUNNING)
         assert moves(world.do(ev.Exited(KEY, exit_code=3))) == [(TaskState.FAILED, 3)]
         assert world.status().exit_code == 3
         assert world.state.free == TOTAL
 
-    def test_never_startable_is_told_why(self) -> None:
+    def test_that_failed_to_launch_is_reported_with_the_reason(self) -> None:
         world = World(LAUNCHED)
         world.do(ev.LaunchFailed(KEY, "no such program"))
         assert world.status().message == "no such program"
 
-    def test_never_started_is_started_as_the_same_run(self) -> None:
+    def test_that_was_not_started_is_started_as_the_same_run(self) -> None:
         world = World(LAUNCHED)
         assert world.do(ev.Vanished(KEY, "", never_started=True)) == [Spawn(KEY, "1-1", again=True)]
         assert world.state.wants_process(KEY)
 
-    def test_never_started_and_not_wanted_any_more_is_killed(self) -> None:
+    def test_that_was_not_started_and_has_a_kill_order_is_killed(self) -> None:
         world = World(LAUNCHED, KILL)
         effects = world.do(ev.Vanished(KEY, "", never_started=True))
         assert moves(effects) == [(TaskState.KILLED, 2)]
         assert world.status().reason is Reason.KILLED_BY_FRAMEWORK
 
-    def test_without_its_shim_has_an_unknown_end(self) -> None:
+    def test_without_its_shim_has_an_unknown_exit(self) -> None:
         world = World(LAUNCHED, RUNNING)
         world.do(ev.Vanished(KEY, "its shim was killed"))
         assert (world.status().state, world.status().reason) == (
@@ -133,22 +133,22 @@ class TestATaskThatIsFound:
             Reason.EXECUTOR_TERMINATED,
         )
 
-    def test_that_ran_is_not_started_again_whatever_is_found(self) -> None:
+    def test_that_ran_is_never_started_again(self) -> None:
         world = World(LAUNCHED, RUNNING)
         effects = world.do(ev.Vanished(KEY, "", never_started=True))
         assert moves(effects) == [(TaskState.FAILED, 3)]
 
-    def test_to_be_killed_is_asked_again_and_then_made_to(self) -> None:
+    def test_with_a_kill_order_gets_sigterm_and_then_sigkill(self) -> None:
         killing = UpdateRecord(TaskStatus(F, T, A, TaskState.KILLING, sequence=3, pid=7))
         world = World(LAUNCHED, RUNNING, KILL, killing)
         assert world.do(ev.Adopted(KEY, 7)) == [Signal(KEY, 7, Force.TERMINATE)]
         assert world.state.next_deadline() == 100.5
 
-    def test_to_be_killed_and_not_told_so_is_told(self) -> None:
+    def test_with_an_unreported_kill_order_is_reported_killing(self) -> None:
         world = World(LAUNCHED, RUNNING, KILL)
         assert moves(world.do(ev.Adopted(KEY, 7))) == [(TaskState.KILLING, 3)]
 
-    def test_ended_before_is_not_looked_for_and_told_until_that_is_known(self) -> None:
+    def test_that_had_ended_is_reported_until_it_is_acknowledged(self) -> None:
         world = World(LAUNCHED, RUNNING, FINISHED, AcknowledgedRecord(F, T, 1))
         assert world.begun == []
         assert world.state.is_idle
@@ -157,7 +157,7 @@ class TestATaskThatIsFound:
         world.do(AcknowledgeUpdate(F, T, 3))
         assert not world.state.tasks
 
-    def test_void_is_killed_before_the_agent_is_anybody(self) -> None:
+    def test_that_is_void_is_killed_before_the_agent_registers(self) -> None:
         world = World(LAUNCHED, RUNNING, VoidRecord(F, T))
         assert world.begun == [Adopt(KEY, "1-1")]
         assert world.do(ev.Connected(1)) == []
@@ -167,47 +167,47 @@ class TestATaskThatIsFound:
         assert effects[-1] == SendRegister(1)
 
 
-class TestAMachineThatWasStartedAnew:
+class TestARebootedMachine:
     @pytest.mark.parametrize("never_started", [False, True])
-    def test_has_no_task_of_before(self, never_started: bool) -> None:
+    def test_has_none_of_its_earlier_tasks(self, never_started: bool) -> None:
         world = World(LAUNCHED, boot_id="boot-2")
         effects = world.do(ev.Vanished(KEY, "", never_started))
         assert (world.status().state, world.status().reason) == (
             TaskState.GONE,
             Reason.AGENT_REBOOTED,
         )
-        # Only now, for an agent that dies before must find out again.
+        # Recorded only now, so that an agent that dies earlier detects the reboot again.
         assert records(world.begun) == []
         assert records(effects)[-1] == AgentRecord(A, "boot-2", 3)
 
-    def test_knows_the_ends_that_were_recorded(self) -> None:
+    def test_keeps_recorded_terminal_updates(self) -> None:
         world = World(LAUNCHED, RUNNING, boot_id="boot-2")
         world.do(ev.Exited(KEY, exit_code=0))
         assert world.status().state is TaskState.FINISHED
 
-    def test_is_not_guessed_where_the_kernel_does_not_tell(self) -> None:
+    def test_is_not_assumed_without_a_boot_id(self) -> None:
         assert not World(LAUNCHED, boot_id="").state.was_rebooted
 
 
-class TestRecordsThatAreLost:
-    def test_are_refused_where_none_should_be(self) -> None:
+class TestLostRecords:
+    def test_are_refused_in_strict_mode(self) -> None:
         with pytest.raises(Conflict, match=r"first record of task t1.*--recover=best-effort"):
             World(RUNNING)
 
-    def test_of_another_time_are_left_out_where_that_is_wanted(self) -> None:
+    def test_of_earlier_starts_are_left_out_in_lenient_mode(self) -> None:
         state = recovered([AGENT, RUNNING], TOTAL, lenient=True)
         assert (state.tasks, state.incomplete) == ({}, True)
         assert not recovered([AGENT], TOTAL, lenient=True).incomplete
 
-    def test_are_not_forgotten_by_who_dies_before_it_has_put_that_right(self) -> None:
+    def test_are_still_known_after_another_crash(self) -> None:
         mark = incomplete([AGENT, LAUNCHED])
         assert mark == AgentRecord(A, "boot-1", 3, incomplete=True)
         state = recovered([AGENT, RUNNING, mark], TOTAL)
         assert (state.tasks, state.incomplete, state.agent_id) == ({}, True, A)
-        # If the agent's own record is among what is lost, its tasks know who it is.
+        # If the agent's own record is lost, its tasks have the agent's id.
         assert recovered([LAUNCHED, incomplete([LAUNCHED])], TOTAL).agent_id == A
 
-    def test_lost_again_with_what_the_first_loss_has_led_to_gives_no_number_twice(self) -> None:
+    def test_lost_twice_reuse_no_sequence_number(self) -> None:
         told: list[int] = []
         for wall_ms in (1_700_000_000_000, 1_700_000_005_000):
             state = recovered([AGENT, LAUNCHED, RUNNING], TOTAL, life="2", incomplete=True)
@@ -218,30 +218,30 @@ class TestRecordsThatAreLost:
         assert len(told) == 2
         assert told[0] < told[1]
 
-    def test_leave_the_rest_and_are_told_to_one_master(self) -> None:
+    def test_leave_other_records_and_are_reported_to_one_master(self) -> None:
         world = World(RUNNING, FrameworkRecord(F, 2), incomplete=True)
         assert not world.state.tasks
         assert world.state.record.incomplete
         effects = world.do(ev.Connected(1), ev.Registered(A))
         assert records(effects) == [AgentRecord(A, "boot-1", 3)]
 
-    def test_make_it_unknown_whether_a_task_was_started(self) -> None:
+    def test_leave_it_unknown_whether_a_task_was_started(self) -> None:
         world = World(LAUNCHED, incomplete=True)
         effects = world.do(ev.Vanished(KEY, "", never_started=True))
         assert moves(effects) == [(TaskState.GONE, 1002)], "it may have ended"
 
-    def test_leave_a_gap_after_which_the_numbers_go_on(self) -> None:
+    def test_leave_a_gap_in_sequence_numbers(self) -> None:
         world = World(LAUNCHED, FINISHED, incomplete=True)
         waiting = world.state.tasks[KEY].updates.waiting
         assert [status.sequence for status in waiting] == [1003]
 
-    def test_do_not_cost_the_agent_its_name(self) -> None:
+    def test_do_not_change_the_id_of_the_agent(self) -> None:
         state = recovered([LAUNCHED], TOTAL, incomplete=True)
         assert state.agent_id == A
         former = AgentRecord(AgentId("A0"), "boot-1", 3)
         assert recovered([former, LAUNCHED], TOTAL, incomplete=True).agent_id == A
 
-    def test_of_a_removal_do_not_bring_back_what_it_made_void(self) -> None:
+    def test_of_a_removal_do_not_revive_voided_tasks(self) -> None:
         ended = TaskStatus(F, TaskId("t2"), A, TaskState.DROPPED, sequence=1)
         info = TaskInfo(TaskId("t2"), Command(), Resources())
         refused = TaskRecord(info, DEFAULT_ROLE, "", ended)
@@ -252,7 +252,7 @@ class TestRecordsThatAreLost:
         effects = world.do(ev.Connected(1), ev.Adopted(KEY, 7), ev.Exited(KEY, signal=9))
         assert effects[-1] == SendRegister(1), "as soon as nothing is left of it"
 
-    def test_of_a_kill_do_not_end_it(self) -> None:
+    def test_of_a_kill_do_not_cancel_it(self) -> None:
         killing = TaskStatus(
             F, T, A, TaskState.KILLING, reason=Reason.KILLED_BY_OPERATOR, sequence=3, pid=7
         )
@@ -262,7 +262,7 @@ class TestRecordsThatAreLost:
         assert world.status().reason is Reason.KILLED_BY_OPERATOR
 
 
-def test_tasks_that_hold_more_than_there_is_are_refused() -> None:
+def test_live_tasks_that_exceed_the_resources_are_refused() -> None:
     with pytest.raises(Conflict, match="the agent's tasks hold cpus:1, but it has mem:1GB now"):
         recovered([AGENT, LAUNCHED], Resources.parse("mem:1GB"))
 
@@ -272,7 +272,7 @@ class TestRunsOfFrameworks:
         info = TaskInfo(TaskId(task_id), Command(("x",)), Resources.parse("cpus:0.1"))
         return LaunchTask(FrameworkId(framework_id), info, DEFAULT_ROLE, epoch)
 
-    def test_are_remembered_and_older_ones_refused(self) -> None:
+    def test_are_recorded_and_older_runs_are_refused(self) -> None:
         world = World(FrameworkRecord(F, 5))
         effects = world.do(self.launch("a", 4))
         assert moves(effects) == [(TaskState.DROPPED, 1)]
@@ -281,7 +281,7 @@ class TestRunsOfFrameworks:
         assert FrameworkRecord(F, 6) in records(world.do(self.launch("b", 6)))
         assert moves(world.do(self.launch("c", 0))) == [(TaskState.STARTING, 1)]
 
-    def test_are_counted_anew_by_an_older_store_that_was_gone_on_with(self) -> None:
+    def test_restart_with_an_older_store_that_an_operator_accepted(self) -> None:
         world = World(FrameworkRecord(F, 5), FrameworkRecord(FrameworkId("X"), 3))
         world.do(ev.Connected(1), ev.MasterSeen(4, "c", StorePosition(0, 4, "t", 7)))
         older = StorePosition(1, 5, "u", 3)
@@ -293,7 +293,7 @@ class TestRunsOfFrameworks:
         ]
         assert moves(world.do(self.launch("a", 1))) == [(TaskState.STARTING, 1)]
 
-    def test_of_idle_frameworks_are_forgotten_when_there_are_too_many(
+    def test_of_idle_frameworks_are_deleted_beyond_the_limit(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(on_framework, "MOST_FRAMEWORKS", 10)

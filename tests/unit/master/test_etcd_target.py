@@ -1,4 +1,4 @@
-"""Which etcd, by what right, and of which release."""
+"""Targets, credentials and releases of etcd."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
 
 
-def test_a_target_is_read() -> None:
+def test_a_target_is_parsed() -> None:
     target = EtcdTarget.parse("etcd://h1,h2:1234,[::1]:99/teams/x")
     assert target.endpoints == (Address("h1", 2379), Address("h2", 1234), Address("::1", 99))
     assert target.prefix == "teams/x"
@@ -43,12 +43,12 @@ def test_the_prefix_has_a_default() -> None:
         "etcd://h1/head",
     ],
 )
-def test_what_is_no_target_is_refused(text: str) -> None:
+def test_an_invalid_target_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         EtcdTarget.parse(text)
 
 
-def test_access_is_read_from_files(tmp_path: Path) -> None:
+def test_credentials_are_read_from_files(tmp_path: Path) -> None:
     (tmp_path / "ca").write_text("-----BEGIN CERTIFICATE-----\n")
     (tmp_path / "word").write_text("a secret \n")
     access = EtcdAccess.read(ca=tmp_path / "ca", user="u", password_file=tmp_path / "word")
@@ -57,7 +57,7 @@ def test_access_is_read_from_files(tmp_path: Path) -> None:
     assert not EtcdAccess.read().is_encrypted
 
 
-def test_access_that_is_not_whole_is_refused(tmp_path: Path) -> None:
+def test_incomplete_credentials_are_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no PEM")
     file = tmp_path / "file"
     wrongs: dict[str, list[Callable[[], EtcdAccess]]] = {
@@ -97,11 +97,11 @@ def test_a_password_is_not_shown() -> None:
         ("what", False),
     ],
 )
-def test_sound_releases(version: str, sound: bool) -> None:
+def test_releases_with_known_bugs_are_unsound(version: str, sound: bool) -> None:
     assert is_sound(version) is sound
 
 
-def test_a_records_key_names_it() -> None:
+def test_a_records_key_holds_its_kind_and_id() -> None:
     keys = Keys("teams/x")
     key = keys.record("task", "F/a%2Fb")
     assert keys.record_of(key) == ("task", "F/a%2Fb")

@@ -1,4 +1,4 @@
-"""Lines of the event log: what is left out, what is refused."""
+"""Lines of the event log: omitted commands and refused lines."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def read(event: FrameworkCalled) -> Command:
     return entry.event.call.tasks[0].command
 
 
-def test_what_tasks_run_is_not_written() -> None:
+def test_legal_commands_are_not_written() -> None:
     assert b"hunter2" not in written(accept(SECRET))
     read(accept(SECRET)).check()
 
 
-def test_a_command_that_is_refused_is_refused_again_for_the_same_reason() -> None:
+def test_an_illegal_command_is_written_in_full() -> None:
     broken = Command((), shell="", user="u")
     assert read(accept(broken)) == broken
 
@@ -71,14 +71,14 @@ def test_a_command_that_is_refused_is_refused_again_for_the_same_reason() -> Non
         ),
     ],
 )
-def test_a_stand_in_is_legal_and_has_the_size_of_the_command(command: Command) -> None:
+def test_a_command_is_read_as_a_legal_command_of_the_same_size(command: Command) -> None:
     back = read(accept(command))
     back.check()
     assert back.size == command.size
 
 
-def test_a_command_without_a_size_is_read_as_the_smallest() -> None:
-    """The release before wrote `null` for each command."""
+def test_a_command_without_a_size_is_read_as_the_smallest_command() -> None:
+    """The first releases wrote `null` for each command."""
     text = written(accept(SECRET)).replace(b'"command":%d' % SECRET.size, b'"command":null')
     assert b"null" in text
     entry = read_line(text)
@@ -91,14 +91,14 @@ def test_a_command_without_a_size_is_read_as_the_smallest() -> None:
 @pytest.mark.parametrize(
     "size", [b"0", b"-1", b"true", b"1.0", b"%d" % (MAX_COMMAND_BYTES + MAX_ENVIRONMENT_BYTES + 1)]
 )
-def test_a_size_that_no_command_has_is_refused(size: bytes) -> None:
+def test_an_impossible_size_of_a_command_is_refused(size: bytes) -> None:
     text = written(accept(SECRET)).replace(b'"command":%d' % SECRET.size, b'"command":' + size)
     with pytest.raises(Undecodable, match="not "):
         read_line(text)
 
 
 def test_a_digest_does_not_depend_on_the_size_of_a_command() -> None:
-    """So decisions that the release before logged are still the same."""
+    """So digests of logs without sizes stay valid."""
 
     def digest(length: int) -> str:
         task = TaskInfo(TaskId("t"), Command(shell="x" * length), Resources.parse("cpus:1"))
@@ -157,12 +157,12 @@ def known_framework(constraint: str) -> bytes:
         (known_framework('{"attribute": "a", "operator": "__class__"}'), "not a Operator"),
     ],
 )  # fmt: skip
-def test_a_line_that_is_none_is_refused(text: bytes, why: str) -> None:
+def test_an_invalid_line_is_refused(text: bytes, why: str) -> None:
     with pytest.raises(Undecodable, match=why):
         read_line(text)
 
 
-def test_a_type_is_what_is_asked_for_and_not_what_a_document_names() -> None:
+def test_a_document_cannot_choose_its_type() -> None:
     decode = Codec(EVENT_LOG).decoder(calls.Accept)
     with pytest.raises(Undecodable):
         decode({"kind": "Teardown"})
@@ -171,7 +171,7 @@ def test_a_type_is_what_is_asked_for_and_not_what_a_document_names() -> None:
     assert decode({"offer_ids": [], "tasks": []}) == calls.Accept((), ())
 
 
-def test_lone_surrogates_come_back() -> None:
+def test_lone_surrogates_round_trip() -> None:
     event = accept(SECRET)
     odd = FrameworkCalled(event.session, 1, calls.Decline((OfferId("\ud800"),), None, "\0"))
     entry = read_line(written(odd))

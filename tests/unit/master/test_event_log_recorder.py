@@ -1,4 +1,4 @@
-"""The recorder: what the driver tells it is what is in the files, and it is never in the way."""
+"""The recorder: its files hold all events of the driver, and it never fails the master."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from tests.harness.world import make_task
 
 
 class Nobody:
-    """A driver's surroundings, that take everything and do nothing."""
+    """Surroundings of a driver that accept every effect and do nothing."""
 
     def send(self, effect: Send) -> None: ...
 
@@ -78,7 +78,7 @@ async def end(running: asyncio.Task[None]) -> None:
         await running
 
 
-async def test_the_driver_has_all_written_that_the_core_was_given(tmp_path: Path) -> None:
+async def test_the_driver_logs_every_event_of_the_core(tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path / "log", make_head())
     driver = make_driver(recorder)
     running = asyncio.create_task(driver.run())
@@ -97,7 +97,7 @@ async def test_the_driver_has_all_written_that_the_core_was_given(tmp_path: Path
     assert found.verification.events == len(kinds)
 
 
-async def test_what_broke_the_core_is_in_the_log(
+async def test_an_event_that_breaks_the_core_is_logged(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = make_recorder(tmp_path / "log", make_head())
@@ -114,13 +114,13 @@ async def test_what_broke_the_core_is_in_the_log(
     (entry,) = entries(tmp_path / "log")[1:]
     assert entry["event"]["kind"] == "Register"
     assert "decided" not in entry
-    # Whoever replays it meets the bug again; here there is none to meet.
+    # A replay would meet the bug again; here the core has none.
     monkeypatch.setattr("croupier.sim.replay.verifier.step", broken)
     with pytest.raises(BadLog, match="line 2: the core fails on this Register: AssertionError"):
         find(tmp_path / "log", Change(), lambda done, text="": None)
 
 
-async def test_a_full_disk_is_counted_and_the_master_goes_on(tmp_path: Path) -> None:
+async def test_dropped_events_are_counted_when_the_disk_is_full(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "log", 3, open_file=lambda _: os.open("/dev/full", os.O_WRONLY))
     recorder = FileRecorder(writer, 1000, make_head(), StoppedClock())
     await eventually(lambda: writer.failure is not None)
@@ -138,7 +138,7 @@ async def test_a_full_disk_is_counted_and_the_master_goes_on(tmp_path: Path) -> 
     recorder.close()
 
 
-def test_what_cannot_be_written_ends_the_log_and_not_the_master(tmp_path: Path) -> None:
+def test_an_event_that_cannot_be_encoded_ends_only_the_log(tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path / "log", make_head())
     nothing: Any = object()
     odd = replace(register(1), hostname=nothing)
@@ -150,14 +150,14 @@ def test_what_cannot_be_written_ends_the_log_and_not_the_master(tmp_path: Path) 
     recorder.close()
 
 
-def test_to_look_is_no_event(tmp_path: Path) -> None:
+def test_queries_are_not_logged(tmp_path: Path) -> None:
     recorder = make_recorder(tmp_path / "log", make_head())
     recorder.decided(Read(1, check_state), 1.0, ())
     recorder.close()
     assert len(entries(tmp_path / "log")) == 1
 
 
-def test_every_file_says_how_things_stood(tmp_path: Path) -> None:
+def test_every_later_file_begins_with_a_summary_of_the_state(tmp_path: Path) -> None:
     path = tmp_path / "log"
     world = RecordedWorld(path, size=2000)
     agent = world.agent("cpus:8;mem:8GB", attributes="rack:r1")

@@ -1,4 +1,4 @@
-"""The writer: in order, bounded, and never in the way."""
+"""The writer: ordered and bounded; it never fails the master."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def text(path: Path) -> str:
     return path.read_text()
 
 
-def test_what_is_put_is_written_in_order(tmp_path: Path) -> None:
+def test_data_is_written_in_order(tmp_path: Path) -> None:
     path = tmp_path / "log"
     one = Writer(path, 3)
     for number in range(2000):
@@ -32,7 +32,7 @@ def test_what_is_put_is_written_in_order(tmp_path: Path) -> None:
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_old_files_go_and_numbers_go_on(tmp_path: Path) -> None:
+def test_old_files_are_deleted_and_numbers_increase(tmp_path: Path) -> None:
     path = tmp_path / "log"
     one = Writer(path, 3)
     for number in range(6):
@@ -45,7 +45,7 @@ def test_old_files_go_and_numbers_go_on(tmp_path: Path) -> None:
     assert files.all_of(tmp_path / "log.000005") == files.all_of(path)
 
 
-def test_a_log_that_is_there_is_put_aside(tmp_path: Path) -> None:
+def test_an_existing_log_is_renamed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     path.write_text("before\n")
     (tmp_path / "log.000041").write_text("long before\n")
@@ -59,7 +59,7 @@ def test_a_log_that_is_there_is_put_aside(tmp_path: Path) -> None:
     assert text(tmp_path / "log.txt") == "not ours"
 
 
-def test_devices_links_and_folders_are_left_alone(tmp_path: Path) -> None:
+def test_devices_links_and_directories_are_refused(tmp_path: Path) -> None:
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(tmp_path / "pipe")
@@ -71,7 +71,7 @@ def test_devices_links_and_folders_are_left_alone(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["folder", "link", "pipe"]
 
 
-async def test_a_full_disk_ends_the_log_and_nothing_else(
+async def test_a_full_disk_ends_only_the_log(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     one = Writer(tmp_path / "log", 3, open_file=lambda _: os.open("/dev/full", os.O_WRONLY))
@@ -96,7 +96,7 @@ async def test_a_disk_that_fills_up_at_a_new_file_ends_the_log(tmp_path: Path) -
     one.close()
 
 
-async def test_a_slow_disk_ends_the_log_before_memory_does(tmp_path: Path) -> None:
+async def test_a_slow_disk_ends_the_log_at_the_bound_of_the_queue(tmp_path: Path) -> None:
     gate = threading.Event()
 
     def lines() -> Iterator[bytes]:
@@ -114,7 +114,7 @@ async def test_a_slow_disk_ends_the_log_before_memory_does(tmp_path: Path) -> No
     assert text(tmp_path / "log") == ""
 
 
-def test_what_cannot_be_told_of_how_things_stand_ends_the_log(tmp_path: Path) -> None:
+def test_a_summary_that_fails_ends_the_log(tmp_path: Path) -> None:
     def lines() -> Iterator[bytes]:
         yield b"head\n"
         raise ZeroDivisionError

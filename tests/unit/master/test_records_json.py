@@ -1,4 +1,4 @@
-"""Records as rows: every kind there is comes back as it was."""
+"""Records as rows: every kind round-trips."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ RECORDS: list[Record] = [
 
 
 @pytest.mark.parametrize("record", RECORDS, ids=lambda record: type(record).__name__)
-def test_a_record_comes_back(record: Record) -> None:
+def test_a_record_round_trips(record: Record) -> None:
     row = encode(record)
     assert row.body is not None
     assert decode(row.kind, row.body) == record
     assert decode(row.kind, row.body.encode()) == record
 
 
-def test_rows_are_those_of_older_stores() -> None:
+def test_kinds_and_ids_of_rows_are_those_of_older_stores() -> None:
     assert encode(MasterRecord("c1", 3))[:2] == ("master", "master")
     assert encode(RECORDS[1])[:2] == ("agent", "c1-3-A1")
     assert encode(RECORDS[3])[:2] == ("role", "ads/prod")
 
 
-def test_to_forget_is_a_row_without_a_body() -> None:
+def test_a_forget_record_is_a_row_without_a_body() -> None:
     assert encode(ForgetAgent(AgentId("A"))) == Row("agent", "A", None)
     assert encode(ForgetRole(Role("ads/prod"))) == Row("role", "ads/prod", None)
 
@@ -56,12 +56,12 @@ def test_every_record_has_a_kind() -> None:
     assert set(stored) == set(get_args(Record))
 
 
-def test_several_parts_of_an_id_are_told_apart() -> None:
+def test_ids_of_several_parts_are_unambiguous() -> None:
     ids = [_joined(iter(parts)) for parts in (("a", "b/c"), ("a/b", "c"), ("a%2Fb", "c"))]
     assert len(set(ids)) == 3
 
 
-def test_a_body_of_before_a_field_was_added_is_read() -> None:
+def test_a_body_without_later_fields_is_read() -> None:
     body = {"framework_id": "F", "name": "n", "role": "ads", "failover_timeout_s": 1.0}
     expected = FrameworkRecord(FrameworkId("F"), "n", (Role("ads"),), 1.0)
     assert decode("framework", json.dumps(body)) == expected
@@ -83,7 +83,7 @@ def test_a_body_of_before_a_field_was_added_is_read() -> None:
         ("cat", "{}", "records of the kind 'cat' are not known to this release"),
     ],
 )
-def test_what_cannot_be_read_is_refused(kind: str, body: str | bytes, says: str) -> None:
+def test_an_invalid_body_is_refused(kind: str, body: str | bytes, says: str) -> None:
     with pytest.raises(InvalidRequest) as refused:
         decode(kind, body)
     assert says in str(refused.value)

@@ -1,4 +1,4 @@
-"""The SQLite store: what is committed is there, and what cannot be read is refused by name."""
+"""The SQLite store: committed records are durable, and unreadable files are refused."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ RECORDS: list[Record] = [
 ]
 
 
-async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> None:
+async def test_committed_records_survive_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
@@ -53,7 +53,7 @@ async def test_what_was_committed_is_there_after_a_restart(tmp_path: Path) -> No
     assert list(registry.frameworks.values()) == RECORDS[3:]
 
 
-async def test_what_was_set_of_a_role_is_there_until_it_is_taken_back(tmp_path: Path) -> None:
+async def test_settings_of_a_role_are_kept_until_they_are_reset(tmp_path: Path) -> None:
     settings = RoleSettings(2500, {"gpus": 100}, {"cpus": 4000}, {"mem": 0}, preemption=False)
     store = SqliteStore(tmp_path / "master.db")
     await store.load()
@@ -90,7 +90,7 @@ async def test_a_corrupt_file_is_refused(tmp_path: Path) -> None:
     assert "corrupt or not a database" in await refused(path)
 
 
-async def test_anothers_database_is_refused(tmp_path: Path) -> None:
+async def test_a_database_of_another_program_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "other.db"
     other = sqlite3.connect(path)
     other.execute("CREATE TABLE t (x)")
@@ -130,7 +130,7 @@ async def test_a_record_that_cannot_be_read_is_refused(
 
 
 def write_version_1(path: Path) -> None:
-    """A file as releases of schema 1 wrote it."""
+    """Write a file as releases of schema 1 did."""
     old = sqlite3.connect(path)
     old.execute("PRAGMA journal_mode = WAL")
     old.execute(
@@ -187,7 +187,7 @@ def write_version_1(path: Path) -> None:
     old.close()
 
 
-async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_3(tmp_path: Path) -> None:
+async def test_a_file_of_version_1_is_migrated_to_version_3(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     write_version_1(path)
     for _ in range(2):
@@ -212,7 +212,7 @@ async def test_a_file_of_version_1_is_read_and_becomes_one_of_version_3(tmp_path
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+async def test_a_failed_migration_leaves_the_file_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     write_version_1(path)
     old = sqlite3.connect(path)
@@ -225,7 +225,7 @@ async def test_a_migration_that_fails_leaves_the_file_as_it_was(tmp_path: Path) 
     old.close()
 
 
-async def test_the_file_is_its_owners_alone_and_synced(tmp_path: Path) -> None:
+async def test_the_file_is_private_and_synced(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
@@ -240,14 +240,14 @@ async def test_the_file_is_its_owners_alone_and_synced(tmp_path: Path) -> None:
     await store.close()
 
 
-async def test_a_page_that_rotted_is_found_before_anything_is_told(tmp_path: Path) -> None:
+async def test_a_corrupt_page_is_found_on_load(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     store = SqliteStore(path)
     await store.load()
     await store.commit([AgentRecord(AgentId(f"a{n}"), "x" * 300) for n in range(1000)])
     await store.close()
     raw = bytearray(path.read_bytes())
-    # Half a page in the middle, as a disk loses it.
+    # Overwrite half a page in the middle.
     middle = len(raw) // 2 // 4096 * 4096
     raw[middle : middle + 2048] = bytes(2048)
     path.write_bytes(raw)
@@ -257,7 +257,7 @@ async def test_a_page_that_rotted_is_found_before_anything_is_told(tmp_path: Pat
     assert len(told.splitlines()) == 1
 
 
-async def test_of_several_records_of_one_id_the_last_counts(tmp_path: Path) -> None:
+async def test_the_last_record_of_an_id_wins(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "master.db")
     await store.load()
     a1, a2 = AgentId("a1"), AgentId("a2")
@@ -278,7 +278,7 @@ async def test_a_second_master_on_the_same_file_is_refused(tmp_path: Path) -> No
     await first.close()
 
 
-async def test_a_path_that_cannot_be_is_refused(tmp_path: Path) -> None:
+async def test_an_impossible_path_is_refused(tmp_path: Path) -> None:
     folder = tmp_path / "no" / "such" / "folder"
     said = await refused(folder / "master.db")
     assert said.endswith(f"{folder}/master.db: there is no directory {folder}")

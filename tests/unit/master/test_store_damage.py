@@ -1,4 +1,4 @@
-"""Damage to a store: nothing that was changed is taken for a record, and no error quotes one."""
+"""Damage to a store: no altered record is accepted, and no error quotes a record."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ async def test_no_flipped_bit_changes_a_record(tmp_path: Path) -> None:
 
 
 def live_copy(path: Path, folder: Path) -> None:
-    """A database and its log, as they are when a master is killed."""
+    """Return a database and its log as a killed master leaves them."""
     for name in (path.name, f"{path.name}-wal"):
         shutil.copy(path.parent / name, folder / name)
 
@@ -127,7 +127,7 @@ async def test_a_flipped_bit_in_the_log_loses_no_commit_but_the_last(tmp_path: P
         except CroupierError as error:
             errors.append(str(error))
         else:
-            # It looks as if the machine had failed while the last commit was being written.
+            # This looks like a crash while the last commit was being written.
             assert len(found.tasks) >= len(expected.tasks) - 1
     assert len(errors) > FLIPS / 3
     assert not [error for error in errors if SECRET in error]
@@ -142,7 +142,7 @@ async def read_copy(copy: Path, log: Path, raw: bytes) -> Registry:
     return await read(copy)
 
 
-async def test_a_damaged_log_is_refused_and_left_as_it_is(tmp_path: Path) -> None:
+async def test_a_damaged_log_is_refused_and_left_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "live" / "master.db"
     path.parent.mkdir()
     store = SqliteStore(path)
@@ -165,7 +165,7 @@ async def test_a_damaged_log_is_refused_and_left_as_it_is(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("size", [512, 4096])
-def test_a_whole_log_is_whole_at_every_size_of_pages(tmp_path: Path, size: int) -> None:
+def test_an_intact_log_is_accepted_at_every_page_size(tmp_path: Path, size: int) -> None:
     connection = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
     connection.execute(f"PRAGMA page_size = {size}")
     connection.execute("PRAGMA journal_mode = WAL")
@@ -175,7 +175,7 @@ def test_a_whole_log_is_whole_at_every_size_of_pages(tmp_path: Path, size: int) 
     for _ in range(30):
         connection.execute("INSERT INTO t VALUES (?)", (rng.randbytes(rng.randrange(2000)),))
         assert damage(log) == ""
-    # It begins anew, with what is left of the old one behind it.
+    # The log restarts, followed by the rest of the old log.
     connection.execute("PRAGMA wal_checkpoint(RESTART)")
     connection.execute("INSERT INTO t VALUES (1)")
     assert damage(log) == ""
@@ -187,7 +187,7 @@ def test_a_whole_log_is_whole_at_every_size_of_pages(tmp_path: Path, size: int) 
     connection.close()
 
 
-async def test_text_that_is_none_is_not_quoted(tmp_path: Path) -> None:
+async def test_invalid_text_is_not_quoted(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     await written(path, 3)
     raw = path.read_bytes()
@@ -197,7 +197,7 @@ async def test_text_that_is_none_is_not_quoted(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("body", [b'{"info": "%s \xff"}', b'{"info": "%s"}', b"%s"])
-async def test_a_record_of_the_older_version_that_cannot_be_read_is_not_quoted(
+async def test_an_invalid_record_of_an_older_version_is_not_quoted(
     tmp_path: Path, body: bytes
 ) -> None:
     path = tmp_path / "master.db"
@@ -215,7 +215,7 @@ async def test_a_record_of_the_older_version_that_cannot_be_read_is_not_quoted(
     assert "holds a record, 'task f/t', that cannot be read" in await refusal(path)
 
 
-async def test_a_kind_of_a_newer_release_is_not_called_damaged(tmp_path: Path) -> None:
+async def test_a_kind_of_a_newer_release_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     await written(path, 1)
     newer = sqlite3.connect(path)
@@ -233,7 +233,7 @@ async def test_a_kind_of_a_newer_release_is_not_called_damaged(tmp_path: Path) -
 async def test_a_read_only_file_system_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a disk with errors becomes; SQLite says of it that locking failed."""
+    """A disk with errors becomes read-only; SQLite reports that locking failed."""
     path = tmp_path / "master.db"
     await written(path, 1)
     flags = os.statvfs(tmp_path).f_flag | os.ST_RDONLY
@@ -258,11 +258,11 @@ async def test_a_database_of_another_cluster_is_refused(tmp_path: Path) -> None:
     shutil.copy(other / "master.db", path)
     assert "is of cluster d, and" in await refusal(path)
     marker_path(path).unlink()
-    # A database of an earlier release has none; the next term makes one.
+    # A database of an earlier release has no marker; the next term writes one.
     assert (await read(path)).master is not None
 
 
-async def test_a_damaged_marker_is_refused_and_may_be_removed(tmp_path: Path) -> None:
+async def test_a_damaged_marker_is_refused_until_it_is_removed(tmp_path: Path) -> None:
     path = tmp_path / "master.db"
     await written(path, 1)
     marker = marker_path(path)

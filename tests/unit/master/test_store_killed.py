@@ -1,7 +1,6 @@
-"""kill -9 while the store commits: what was answered is there, and nothing is there by half.
+"""SIGKILL while the store commits: acknowledged commits are durable, and all are atomic.
 
-The killed process tells of each commit once it has been answered, as a master would tell a
-framework; the next one must find all of that.
+The killed process prints each commit once it is acknowledged; the next process must find it.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from croupier.master.core.records import Registry
 from croupier.master.store import SqliteStore
 
 ROUNDS = 25
-# Records of one commit; more than a page of the file, so that a half could be there.
+# Records of one commit; more than a page of the file, so a partial write is possible.
 PART = 40
 
 WRITER = f"""
@@ -46,7 +45,7 @@ asyncio.run(main())
 
 
 async def killed(path: Path, after_s: float) -> int:
-    """Run a writer, kill it after so long at work; the last commit that was answered."""
+    """Run a writer, kill it after a time, and return the last acknowledged commit."""
     writer = await asyncio.create_subprocess_exec(
         sys.executable, "-c", WRITER, str(path), stdout=asyncio.subprocess.PIPE
     )
@@ -61,7 +60,7 @@ async def killed(path: Path, after_s: float) -> int:
 
 
 def last_commit(registry: Registry) -> int:
-    """The number of the commit that the registry is of, all of it and nothing else."""
+    """Return the number of the only commit whose records the registry holds."""
     if not registry.agents:
         return 0
     parts = {
@@ -77,7 +76,9 @@ def last_commit(registry: Registry) -> int:
     return number
 
 
-async def test_a_kill_loses_no_answered_commit_and_leaves_no_half_of_one(tmp_path: Path) -> None:
+async def test_a_kill_loses_no_acknowledged_commit_and_leaves_no_partial_commit(
+    tmp_path: Path,
+) -> None:
     path = tmp_path / "master.db"
     rng = random.Random(11)
     before = 0
@@ -86,7 +87,7 @@ async def test_a_kill_loses_no_answered_commit_and_leaves_no_half_of_one(tmp_pat
         store = SqliteStore(path)
         found = last_commit(await store.load())
         await store.close()
-        # Of the one that was under way when the kill came, anything may be true.
+        # The commit that was in progress may be durable or not.
         assert max(answered, before) <= found <= max(answered, before) + 1
         before = found
     assert before > 100
