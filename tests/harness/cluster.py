@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import os
 import signal
@@ -46,7 +45,17 @@ class Cluster:
     async def start_master(self, *flags: str) -> None:
         """Start the master and wait until it answers."""
         self.begin_master(*flags)
-        await asyncio.wait_for(self._channel.channel_ready(), START_S)
+
+        async def answers() -> bool:
+            self.check_running()
+            try:
+                await self.operator.GetMaster(operator_pb2.GetMasterRequest(), timeout=1)
+            except grpc.aio.AioRpcError:
+                return False
+            return True
+
+        # The channel may not have noticed yet that an earlier master is gone.
+        await eventually(answers, START_S, what="the master answers")
 
     def begin_master(self, *flags: str) -> None:
         """Start the master without waiting; it may refuse to serve."""
