@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.allocator import Allocator
-from croupier.master.allocator.entitlements import Ratio, Standings
+from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.preemptor import EFFORT
+from croupier.master.allocator.share_projection import ShareProjection
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
@@ -109,15 +110,15 @@ def test_a_look_ends_in_time_however_many_starve_in_vain() -> None:
     for number in range(100):
         world.framework(f"late{number}", "cpus:40;mem:1MB")
     made = 0
-    original = Standings.satisfaction
+    original = ShareProjection.satisfaction
 
-    def counted(self: Standings, *words: object, **named: object) -> Ratio:
+    def counted(self: ShareProjection, *words: object, **named: object) -> Ratio:
         nonlocal made
         made += 1
         return original(self, *words, **named)  # type: ignore[arg-type]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Standings, "satisfaction", counted)
+        patch.setattr(ShareProjection, "satisfaction", counted)
         for _ in range(20):
             made = 0
             pass_time(world, 1.0)

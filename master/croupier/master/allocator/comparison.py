@@ -10,7 +10,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from fractions import Fraction
 
-from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode, Taker, add_amounts
+from croupier.master.allocator.node import (
+    Amounts,
+    Leaf,
+    Node,
+    RoleNode,
+    Taker,
+    add_amounts,
+    diverging,
+)
 from croupier.master.allocator.share import Totals
 from croupier.model.roles import RoleSettings, format_amounts
 from croupier.model.scalar import MILLI, format_milli
@@ -103,7 +111,7 @@ class TakenBy:
 def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
     """What to say to `leaf` of a deal to `taker` just before. O(depth + resources held)."""
     other, needs, before = taker
-    theirs, mine = _parting(other, leaf)
+    theirs, mine = diverging(other, leaf)
     held = dict(theirs.held)
     if isinstance(theirs, Leaf):
         held = before
@@ -136,14 +144,6 @@ def guaranteed_node(leaf: Leaf) -> RoleNode | None:
         if isinstance(node, RoleNode) and any(node.settings.guarantee.values()):
             return node
     return None
-
-
-def _parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
-    """The nodes of the two that have one parent."""
-    for mine, theirs in zip(reversed(one.path), reversed(other.path), strict=False):
-        if mine is not theirs:
-            return mine, theirs
-    return one, other
 
 
 def _name(node: Node) -> str:

@@ -1,152 +1,121 @@
-"""How far nodes are from their entitlements, also after changes that are only imagined.
+"""Entitlements: the part of the cluster that is due to each node of the share tree.
 
-Shares and entitlements are kept as pairs of integers and compared crosswise: exact, and many
-times faster than reduced fractions.
+A direction says in which resources a node grows. It is a vector scaled so that its largest
+component is Q, after the node's weights by resource. A leaf's direction is what its tasks use;
+while it runs none, what it demands. It is never what is merely offered to the leaf, so that a
+declared shape that is not used cannot enlarge a role's entitlement. A role's direction is the
+weighted sum of its children's. The largest component of that sum says how much the children can
+have together: siblings that need complementary resources are entitled to more than their weights
+alone say.
+
+The definition and its proofs are cited in `policies.drf`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from fractions import Fraction
-from math import lcm
 
-from croupier.master.allocator.directions import Q, direction_of, lift_of
-from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode, add_amounts
-from croupier.master.allocator.tree import Tree
+from croupier.master.allocator.node import Amounts, Leaf, Node, RoleNode
+from croupier.master.allocator.share import Totals
 
+Q = 1 << 16
+# Numerator and denominator, not reduced.
 Ratio = tuple[int, int]
 
 
-class Standings:
-    """The tree as it stands, and as it would stand."""
+class Entitlements:
+    """The entitlement of each node, worked out from the root down when asked for.
 
-    def __init__(self, tree: Tree) -> None:
-        """Begin with the tree as it is. It must not change while this is used."""
-        self._tree = tree
-        self._totals = tree.totals
-        self._entitlements: dict[Node, Ratio] = {tree.root: (1, 1)}
-        self._held: dict[Node, Amounts] = {}
-        self._left: dict[RoleNode, Ratio] = {}
+    `imagined` puts nodes with other settings in the place of roles.
+    """
 
-    def imagine(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1) -> None:
-        """Let the leaf hold more, or less with `sign` -1. O(depth x resources)."""
-        for node in leaf.path:
-            held = self._held.get(node)
-            if held is None:
-                held = self._held[node] = dict(node.held)
-            add_amounts(held, scalars, sign)
+    def __init__(self, root: RoleNode, imagined: Mapping[Node, RoleNode] | None = None) -> None:
+        """Read the tree below `root`; it must not change while this is used."""
+        self._ratios: dict[Node, Ratio] = {root: (1, 1)}
+        self._imagined = imagined or {}
 
-    def held(self, node: Node) -> Mapping[str, int]:
-        """What the node would hold."""
-        return self._held.get(node, node.held)
-
-    def share(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> Ratio:
-        """Its dominant share over its weights by resource, after `change` besides."""
-        held = self.held(node)
-        if change:
-            held = dict(held)
-            add_amounts(held, change, sign)
-        weights = node.settings.resource_weights
-        if not weights:
-            return self._totals.dominant(held), self._totals.whole
-        over = lcm(1000, *weights.values())
-        factors = self._totals.factors
-        shares = (
-            milli * factors[name] * 1000 * (over // weights.get(name, 1000))
-            for name, milli in held.items()
-            if name in factors
-        )
-        return max(shares, default=0), self._totals.whole * over
-
-    def entitlement(self, node: Node) -> Ratio:
-        """What part of the cluster it is entitled to; see `policies.drf`."""
-        known = self._entitlements.get(node)
+    def ratio(self, node: Node) -> Ratio:
+        """Return the node's entitlement; 0 if it neither holds nor wants anything. O(depth)."""
+        known = self._ratios.get(node)
         if known is None:
-            assert node.parent is not None
-            above, below = self.entitlement(node.parent)
-            up, down = lift_of(node.parent)
-            known = self._entitlements[node] = (above * node.weight * down, below * up)
+            parent = node.parent
+            assert parent is not None
+            if node.weighted_direction is None:
+                known = (0, 1)
+            else:
+                entitled, whole = self.ratio(parent)
+                up, down = lift_of(self._imagined.get(parent, parent))
+                weight = self._imagined.get(node, node).weight
+                known = (entitled * weight * down, whole * up)
+            self._ratios[node] = known
         return known
 
-    def satisfaction(
-        self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1
-    ) -> Ratio:
-        """Share over entitlement: 1 is just what it is entitled to."""
-        share, whole = self.share(node, change, sign)
-        entitled, over = self.entitlement(node)
-        return share * over, whole * entitled
-
-    def left_by_guarantees(self, pool: RoleNode) -> Ratio:
-        """What part of their entitlements the children of `pool` keep if guarantees are met.
-
-        1 unless a guarantee is more than its role would be entitled to without it.
-        """
-        known = self._left.get(pool)
-        if known is None:
-            known = self._left[pool] = self._left_by_guarantees(pool)
-        return known
-
-    def _left_by_guarantees(self, pool: RoleNode) -> Ratio:
-        whole = Fraction(*self.entitlement(pool))
-        promised = entitled = Fraction(0)
-        for node in pool.children.values():
-            if node.weighted_direction is None or not node.settings.guarantee:
-                continue
-            floor = self._promised(node)
-            usual = Fraction(*self.entitlement(node))
-            if floor > usual:
-                promised, entitled = promised + floor, entitled + usual
-        if promised >= whole or entitled >= whole:
-            return 0, 1
-        left = (whole - promised) / (whole - entitled)
-        return left.numerator, left.denominator
-
-    def _promised(self, node: RoleNode) -> Fraction:
-        """The dominant share that the node has once it has what it is guaranteed.
-
-        That is more than the guarantee itself if its tasks use more of another resource.
-        """
-        guarantee = node.settings.guarantee
-        direction = direction_of(node, self._totals)
-        needed = [
-            self._totals.share({name: milli}) * Q / direction[name]
-            for name, milli in guarantee.items()
-            if milli and direction.get(name)
-        ]
-        return max(self._totals.share(guarantee), min(needed, default=Fraction(0)))
-
-    def is_needy(self, node: Node, change: Mapping[str, int] | None = None, sign: int = 1) -> bool:
-        """Whether it would be below its guarantee; see `policies.level`.
-
-        Whoever has of it now may not lose the last of it.
-        """
-        promised = {name: milli for name, milli in node.settings.guarantee.items() if milli}
-        if not promised or (node.held and not any(name in node.held for name in promised)):
-            return False
-        held = dict(self.held(node))
-        add_amounts(held, change or {}, sign)
-        return all(held.get(name, 0) < milli for name, milli in promised.items())
+    def of(self, node: Node) -> Fraction:
+        """Return the node's entitlement as a reduced fraction."""
+        return Fraction(*self.ratio(node))
 
 
-def below(one: Ratio, other: Ratio) -> bool:
-    """Whether one fraction is less than another; neither is below 0."""
-    return one[0] * other[1] < other[0] * one[1]
+def lift_of(role: RoleNode) -> Ratio:
+    """Return the fraction that brings a child's level over its weight to the role's scale."""
+    weights = role.settings.resource_weights
+    if not role.direction_sum:
+        return 1, 1
+    if not weights:
+        return max(role.direction_sum.values()), Q
+    best, over = _largest(role.direction_sum, weights)
+    return best, Q * over
 
 
-def almost_common(one: Leaf, other: Leaf) -> tuple[list[Node], Node]:
-    """The path of `one` below the last role that both share, and where `other`'s begins."""
-    theirs = {node.parent: node for node in other.path}
-    path: list[Node] = []
-    for node in one.path:
-        path.append(node)
-        if node.parent in theirs:
-            return path, theirs[node.parent]
-    raise AssertionError("every path ends at the root")
+def direction_of(node: Node, totals: Totals) -> Amounts:
+    """Return the direction of a node that is alive."""
+    if isinstance(node, Leaf):
+        return _of_leaf(node, totals)
+    assert isinstance(node, RoleNode)
+    up, over = lift_of(node)
+    # Scaled so that the largest part, after the weights by resource, is Q; rounded up.
+    return {name: -(-part * over // up) for name, part in node.direction_sum.items()}
 
 
-def may_preempt(node: Node, by_default: bool) -> bool:
-    """Whether what operators set allows the node to preempt and be preempted."""
-    for each in node.path:
-        if isinstance(each, RoleNode) and each.settings.preemption is not None:
-            return each.settings.preemption
-    return by_default
+def _of_leaf(leaf: Leaf, totals: Totals) -> Amounts:
+    if leaf.used:
+        return _scaled(leaf.used, totals, leaf.settings.resource_weights)
+    if not leaf.pending:
+        return _everywhere(totals)
+    return _widest(
+        _scaled(each.demand.unit.scalars, totals, leaf.settings.resource_weights)
+        for each in leaf.pending
+    )
+
+
+def _scaled(amounts: Mapping[str, int], totals: Totals, weights: Mapping[str, int]) -> Amounts:
+    shares = {n: m * totals.factors[n] for n, m in amounts.items() if n in totals.factors}
+    dominant, over = max(shares.values(), default=0), 1
+    if weights:
+        dominant, over = _largest(shares, weights)
+    if not dominant:
+        return _everywhere(totals)
+    return {name: -(-share * Q * over // dominant) for name, share in shares.items()}
+
+
+def _largest(shares: Mapping[str, int], weights: Mapping[str, int]) -> Ratio:
+    """Return the largest share over the weight of its resource; weights are in thousandths."""
+    best, over = 0, 1
+    for name, share in shares.items():
+        weight = weights.get(name, 1000)
+        if share * 1000 * over > best * weight:
+            best, over = share * 1000, weight
+    return best, over
+
+
+def _everywhere(totals: Totals) -> Amounts:
+    # In a cluster without resources yet, siblings compete for one that has no name.
+    return dict.fromkeys(totals.amounts or ("",), Q)
+
+
+def _widest(directions: Iterable[Amounts]) -> Amounts:
+    widest: Amounts = {}
+    for direction in directions:
+        for name, part in direction.items():
+            widest[name] = max(widest.get(name, 0), part)
+    return widest

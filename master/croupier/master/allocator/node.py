@@ -252,4 +252,13 @@ class Leaf(Node):
         return None
 
 
+def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:
+    """Return the siblings through which two leaves hang below the last role that they share."""
+    theirs = {node.parent: node for node in other.path}
+    for node in one.path:
+        if node.parent in theirs:
+            return node, theirs[node.parent]
+    raise AssertionError("every path ends at the root")
+
+
 DEFAULT = RoleSettings()

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from croupier.master.allocator.directions import direction_of
+from croupier.master.allocator.entitlements import direction_of
 from croupier.master.allocator.node import Amounts, Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.share import Totals

@@ -1,25 +1,26 @@
 """Which of two frameworks comes first, also after deals that are only imagined.
 
-They are compared where their paths part. Who is below a guarantee comes before all who are not,
-until it is met; of two who are, who has less of it; of others, who has less share over weight.
+They are compared where their paths part. A framework below a guarantee comes before all that are
+not, until the guarantee is met. Of two below guarantees the less fulfilled comes first; of
+others the one with less share over weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.master.allocator.node import Amounts, Leaf, Level, Node
+from croupier.master.allocator.node import Amounts, Leaf, Level, Node, diverging
 from croupier.master.allocator.policies.level import least, needy
 from croupier.master.allocator.tree import Tree
 
 
 def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units: int = 1) -> bool:
-    """Whether `other` is to have `units` besides before `one` has any more.
+    """Return whether `other` is to have `units` more before `one` has any more.
 
     By share that is if `one` would hold no less than `other` even then; by guarantee if
     `other` is below its own until the last of them.
     """
-    left, right = _parting(one, other)
+    left, right = diverging(one, other)
     if tree.has_guarantees:
         mine, theirs = _need_level(one, left), _need_level(other, right, unit, units - 1)
         if mine is None and theirs is not None:
@@ -35,9 +36,9 @@ def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units:
 def _need_level(
     leaf: Leaf, top: Node, unit: Mapping[str, int] | None = None, units: int = 0
 ) -> Level | None:
-    """The least level of the nodes from `leaf` to `top` that are below their guarantees.
+    """Return the least level from `leaf` to `top` of a node below its guarantee; None if none is.
 
-    It is as if the leaf held `units` of `unit` besides; None if no node is below.
+    The level is as if the leaf held `units` of `unit` more.
     """
     found: Level | None = None
     for node in leaf.path:
@@ -55,12 +56,3 @@ def _with(held: Amounts, unit: Mapping[str, int], units: int) -> Amounts:
     for name, milli in unit.items() if units else ():
         more[name] = more.get(name, 0) + milli * units
     return more
-
-
-def _parting(one: Leaf, other: Leaf) -> tuple[Node, Node]:
-    """The siblings through which two different leaves hang below the last role they share."""
-    theirs = {node.parent: node for node in other.path}
-    for node in one.path:
-        if node.parent in theirs:
-            return node, theirs[node.parent]
-    raise AssertionError("every path ends at the root")

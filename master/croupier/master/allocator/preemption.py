@@ -25,9 +25,9 @@ from dataclasses import dataclass
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
-from croupier.master.allocator.entitlements import Standings, almost_common, below, may_preempt
-from croupier.master.allocator.node import Leaf, Node, RoleNode
+from croupier.master.allocator.node import Leaf, Node, RoleNode, diverging
 from croupier.master.allocator.pending_demand import PendingDemand
+from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
 from croupier.master.allocator.starvation import Starving
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
@@ -116,7 +116,7 @@ class Means:
     """
 
     tree: Tree
-    standings: Standings
+    projection: ShareProjection
     holdings: Holdings
     room: Callable[[Leaf, AgentId], Resources | None]
     agents: Mapping[AgentId, PooledAgent]
@@ -152,7 +152,7 @@ class _Search:
         self._unit, self._least = want.demand.unit, want.least
         self._needed = {name: m * self._least for name, m in self._unit.scalars.items()}
         self._on_path = set(self._leaf.path)
-        self._standings = means.standings
+        self._projection = means.projection
 
     def run(self) -> Plan | None:
         room = limits.headroom(self._leaf)
@@ -180,11 +180,11 @@ class _Search:
                 break
             if not self._is_legal(victim) or not self._helps(victim, free):
                 continue
-            self._standings.imagine(victim.leaf, victim.resources.scalars, -1)
+            self._projection.change(victim.leaf, victim.resources.scalars, -1)
             free = free + victim.resources
             chosen.append(victim)
         for victim in chosen:
-            self._standings.imagine(victim.leaf, victim.resources.scalars)
+            self._projection.change(victim.leaf, victim.resources.scalars)
         if not self._fits(free) or not chosen:
             return None
         needed = []
@@ -223,21 +223,22 @@ class _Search:
         """See the docstring of this module."""
         if not self._means.effort.spend():
             return False
-        standings, taken = self._standings, victim.resources.scalars
-        path, mine = almost_common(victim.leaf, self._leaf)
+        projection, taken = self._projection, victim.resources.scalars
+        top, mine = diverging(victim.leaf, self._leaf)
+        path = victim.leaf.path[: victim.leaf.path.index(top) + 1]
         floor = _WHOLE
         if self._starving.by_guarantee:
             assert mine.parent is not None
-            floor = standings.left_by_guarantees(mine.parent)
+            floor = projection.left_by_guarantees(mine.parent)
         for node in path:
-            if below(standings.satisfaction(node, taken, -1), floor):
+            if is_below(projection.satisfaction(node, taken, -1), floor):
                 return False
-            if standings.is_needy(node, taken, -1):
+            if projection.is_needy(node, taken, -1):
                 return False
         if self._starving.by_guarantee:
             return True
-        after = standings.satisfaction(mine, self._needed)
-        return not below(standings.satisfaction(path[-1]), after)
+        after = projection.satisfaction(mine, self._needed)
+        return not is_below(projection.satisfaction(top), after)
 
     def _firsts(self) -> Iterator[Holding]:
         """What could be taken first, in the order of the tournament."""
@@ -270,7 +271,7 @@ class _Search:
                 continue
             if not self._means.effort.spend():
                 break
-            share, whole = self._standings.satisfaction(node)
+            share, whole = self._projection.satisfaction(node)
             is_over = share > whole or (share and self._starving.by_guarantee)
             if is_over or node in self._on_path:
                 ranked.append((-share / whole, node.arrival, node))

@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from croupier.master.allocator.agent_pool import AgentPool, Earmark, PooledAgent
-from croupier.master.allocator.entitlements import Standings, may_preempt
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.preemption import Effort, Holding, Means, Plan, plan
 from croupier.master.allocator.preemption import Holdings as KnownHoldings
+from croupier.master.allocator.share_projection import ShareProjection, may_preempt
 from croupier.master.allocator.starvation import PreemptionRules, Starvation
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -67,11 +67,11 @@ class Preemptor:
         """
         self._tree.refresh()
         self._taken_back.clear()
-        standings = self._standings()
+        projection = self._projection()
         known = KnownHoldings(lambda leaf: self._of(leaf, holdings, now))
         means = Means(
             self._tree,
-            standings,
+            projection,
             known,
             self._room,
             self._pool.agents,
@@ -80,15 +80,15 @@ class Preemptor:
         )
         plans: list[Plan] = []
         self._tried = {leaf: until for leaf, until in self._tried.items() if until > now}
-        for starving in self._starvation.look(standings, now):
+        for starving in self._starvation.look(projection, now):
             if starving.leaf in self._tried:
                 continue
-            while len(plans) < self.rules.at_once and self._is_owed(standings, starving.leaf):
+            while len(plans) < self.rules.at_once and self._is_owed(projection, starving.leaf):
                 found = plan(means, starving)
                 if found is None:
                     self._tried[starving.leaf] = now + TRY_AGAIN_S
                     break
-                self._begin(standings, found, now)
+                self._begin(projection, found, now)
                 for victim in found.victims:
                     known.forget(victim.leaf)
                 plans.append(found)
@@ -104,7 +104,7 @@ class Preemptor:
         if any(each.earmark is not None and each.earmark.leaf is leaf for each in self._kept()):
             return None
         self._tree.refresh()
-        return self._starvation.tell(self._standings(), leaf, now)
+        return self._starvation.tell(self._projection(), leaf, now)
 
     def _kept(self) -> Iterable[PooledAgent]:
         return self._pool.earmarked.values()
@@ -138,22 +138,22 @@ class Preemptor:
         for going in self._going.values():
             assert going.victim.leaf is not going.owner
 
-    def _begin(self, standings: Standings, found: Plan, now: float) -> None:
+    def _begin(self, projection: ShareProjection, found: Plan, now: float) -> None:
         leaf, room = found.starving.leaf, found.room
         for victim in found.victims:
-            standings.imagine(victim.leaf, victim.resources.scalars, -1)
+            projection.change(victim.leaf, victim.resources.scalars, -1)
             if victim.is_offer:
                 self._taken_back.add(victim.key)
             else:
                 self._going[victim.leaf.framework_id, victim.key] = _Going(victim, leaf)
-        standings.imagine(leaf, room.scalars)
+        projection.change(leaf, room.scalars)
         agent = self._pool.agents[found.agent_id]
         if agent.earmark is not None:
             room = room + agent.earmark.amount
         until = now + self.rules.grace_s + self.rules.earmark_s
         self._pool.earmark(agent, Earmark(leaf, room, until))
 
-    def _is_owed(self, standings: Standings, leaf: Leaf) -> bool:
+    def _is_owed(self, projection: ShareProjection, leaf: Leaf) -> bool:
         """Whether it lacks something that is not on its way already."""
         on_its_way = sum(
             1
@@ -161,16 +161,16 @@ class Preemptor:
             if agent.earmark is not None and agent.earmark.leaf is leaf
         )
         left = sum(want.left for want in leaf.pending or ())
-        return on_its_way < left and self._starvation.is_below(standings, leaf)
+        return on_its_way < left and self._starvation.is_below(projection, leaf)
 
-    def _standings(self) -> Standings:
-        standings = Standings(self._tree)
+    def _projection(self) -> ShareProjection:
+        projection = ShareProjection(self._tree)
         for going in self._going.values():
-            standings.imagine(going.victim.leaf, going.victim.resources.scalars, -1)
+            projection.change(going.victim.leaf, going.victim.resources.scalars, -1)
         for agent in self._pool.earmarked.values():
             if agent.earmark is not None:
-                standings.imagine(agent.earmark.leaf, agent.earmark.amount.scalars)
-        return standings
+                projection.change(agent.earmark.leaf, agent.earmark.amount.scalars)
+        return projection
 
     def _of(self, leaf: Leaf, holdings: Holdings, now: float) -> Iterable[Holding]:
         for each in holdings(leaf):

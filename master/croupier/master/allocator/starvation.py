@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from croupier.master.allocator import limits
-from croupier.master.allocator.entitlements import Ratio, Standings, below, may_preempt
+from croupier.master.allocator.entitlements import Ratio
 from croupier.master.allocator.node import Leaf
+from croupier.master.allocator.share_projection import ShareProjection, is_below, may_preempt
 from croupier.master.allocator.tree import Tree
 from croupier.model.errors import InvalidRequest
 
@@ -96,13 +97,13 @@ class Starvation:
         """Whether time alone may make somebody starve."""
         return bool(self._since)
 
-    def look(self, standings: Standings, now: float) -> list[Starving]:
+    def look(self, projection: ShareProjection, now: float) -> list[Starving]:
         """Who starves now, the least satisfied first. O(willing leaves x depth)."""
         self._excused = {leaf: until for leaf, until in self._excused.items() if until > now}
         since: dict[Leaf, float] = {}
         starving: list[Starving] = []
         for leaf in self._tree.in_order():
-            found = self._judge(standings, leaf, now)
+            found = self._judge(projection, leaf, now)
             if found is None:
                 continue
             since[leaf] = found.since
@@ -114,17 +115,17 @@ class Starvation:
         starving.sort(key=lambda each: (not each.by_guarantee, _order(each), each.leaf.arrival))
         return starving
 
-    def tell(self, standings: Standings, leaf: Leaf, now: float) -> str:
+    def tell(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
         """Whether and when room is made for the leaf, in words."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
         excused = self._excused.get(leaf, now) - now
         if excused > 0:
             return f"it declined an offer: no room is made for it for another {excused:.0f} s"
-        if not self.is_below(standings, leaf):
+        if not self.is_below(projection, leaf):
             least = float(self._rules.tolerance)
             return f"it has at least {least:g} of its entitlement: no room is made for it"
-        rules, by_guarantee = self._rules, _needs(standings, leaf)
+        rules, by_guarantee = self._rules, _needs(projection, leaf)
         timeout = rules.guarantee_timeout_s if by_guarantee else rules.fair_timeout_s
         since = self._since.get(leaf, now)
         due = since + timeout - now
@@ -137,27 +138,27 @@ class Starvation:
             " its owner below its own entitlement or guarantee, or free no room that fits"
         )
 
-    def is_below(self, standings: Standings, leaf: Leaf) -> bool:
+    def is_below(self, projection: ShareProjection, leaf: Leaf) -> bool:
         """Whether the leaf has less than it should, demand aside."""
-        return _needs(standings, leaf) or below(
-            standings.satisfaction(leaf), _ratio(self._rules.tolerance)
+        return _needs(projection, leaf) or is_below(
+            projection.satisfaction(leaf), _ratio(self._rules.tolerance)
         )
 
-    def _judge(self, standings: Standings, leaf: Leaf, now: float) -> Starving | None:
+    def _judge(self, projection: ShareProjection, leaf: Leaf, now: float) -> Starving | None:
         if not leaf.pending or leaf in self._excused or limits.is_blocked(leaf):
             return None
-        if not may_preempt(leaf, self._rules.is_on) or not self.is_below(standings, leaf):
+        if not may_preempt(leaf, self._rules.is_on) or not self.is_below(projection, leaf):
             return None
         return Starving(
             leaf,
             self._since.get(leaf, now),
-            standings.satisfaction(leaf),
-            _needs(standings, leaf),
+            projection.satisfaction(leaf),
+            _needs(projection, leaf),
         )
 
 
-def _needs(standings: Standings, leaf: Leaf) -> bool:
-    return any(standings.is_needy(node) for node in leaf.path)
+def _needs(projection: ShareProjection, leaf: Leaf) -> bool:
+    return any(projection.is_needy(node) for node in leaf.path)
 
 
 def _ratio(fraction: Fraction) -> Ratio:

@@ -11,7 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from croupier.master.allocator.directions import lift_of
+from croupier.master.allocator.entitlements import Entitlements
 from croupier.master.allocator.node import (
     DEFAULT,
     Amounts,
@@ -249,29 +249,14 @@ class Tree:
         return self.totals.share(node.held, node.settings.resource_weights)
 
     def entitlement(self, node: Node) -> Fraction:
-        """What part of the cluster the node is entitled to; 0 if it is not alive. O(depth)."""
-        entitled, whole = 1, 1
-        while node.parent is not None:
-            if node.weighted_direction is None:
-                return Fraction(0)
-            up, down = lift_of(node.parent)
-            entitled, whole = entitled * node.weight * down, whole * up
-            node = node.parent
-        return Fraction(entitled, whole)
+        """Return the node's entitlement; 0 if it neither holds nor wants anything. O(depth)."""
+        return Entitlements(self.root).of(node)
 
     def entitlements(self) -> dict[Node, Fraction]:
-        """The entitlement of every node that is alive; the root's is 1. O(n)."""
-        found: dict[Node, Fraction] = {self.root: Fraction(1)}
-        waiting = [self.root]
-        while waiting:
-            pool = waiting.pop()
-            up, down = lift_of(pool)
-            for node in pool.below():
-                if node.weighted_direction is not None:
-                    found[node] = found[pool] * Fraction(node.weight * down, up)
-                    if isinstance(node, RoleNode):
-                        waiting.append(node)
-        return found
+        """Return the entitlement of every node that is alive; the root's is 1. O(n)."""
+        entitlements = Entitlements(self.root)
+        alive = (node for node in self.root.nodes() if node.weighted_direction is not None)
+        return {node: entitlements.of(node) for node in (self.root, *alive)}
 
     # Inside.
 

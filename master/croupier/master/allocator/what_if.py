@@ -1,24 +1,19 @@
-"""What roles would be entitled to with other settings, without setting them.
+"""Entitlements of roles as they would be with other settings, without setting them.
 
-Only the paths from changed roles to the root are worked out anew, on stand-ins; nothing of the
-tree is touched. Below a role that would not move, nothing is looked at.
+Only the paths from changed roles to the root are worked out anew, on copies of their nodes.
+Nothing below a role whose entitlement stays is visited.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
-from math import gcd
 
-from croupier.master.allocator.directions import direction_of, lift_of
-from croupier.master.allocator.node import RoleNode, add_amounts
+from croupier.master.allocator.entitlements import Entitlements, direction_of
+from croupier.master.allocator.node import Node, RoleNode, add_amounts
 from croupier.master.allocator.tree import Tree
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, ancestors
-
-# What an entitlement would be multiplied by.
-Ratio = tuple[int, int]
-_SAME: Ratio = (1, 1)
 
 
 class WhatIf:
@@ -28,77 +23,51 @@ class WhatIf:
         """Imagine `changes`. O(children of the changed roles and of those above them)."""
         tree.refresh()
         self._tree = tree
-        self._stand_ins = _stand_ins(tree, changes)
+        self._imagined = _imagine(tree, changes)
+        self._before = Entitlements(tree.root)
+        self._after = Entitlements(tree.root, self._imagined)
 
     def entitlement(self, role: Role) -> Fraction:
-        """What the role would be entitled to; 0 if nobody in it wants or holds anything.
-
-        O(depth).
-        """
-        pool = self._tree.roles.get(role)
-        if pool is None:
-            return Fraction(0)
-        entitled, whole = 1, 1
-        while pool.parent is not None:
-            if pool.weighted_direction is None:
-                return Fraction(0)
-            up, down = lift_of(self._imagined(pool.parent))
-            entitled *= self._imagined(pool).weight * down
-            whole *= up
-            pool = pool.parent
-        return Fraction(entitled, whole)
+        """Return what the role would be entitled to; 0 if it holds and wants nothing. O(depth)."""
+        node = self._tree.roles.get(role)
+        return Fraction(0) if node is None else self._after.of(node)
 
     def moved(self) -> Iterator[Role]:
-        """The roles whose entitlement would be another, in no order. O(those)."""
-        waiting: list[tuple[RoleNode, Ratio]] = [(self._tree.root, _SAME)]
+        """Yield the roles whose entitlement would be another, in no order. O(those)."""
+        waiting = [self._tree.root]
         while waiting:
-            pool, ratio = waiting.pop()
-            for child in pool.children.values():
-                if child.weighted_direction is None:
-                    # Nobody in it wants or holds anything, and so nobody below.
+            for node in waiting.pop().children.values():
+                if node.weighted_direction is None:
+                    # It holds and wants nothing, and so does everything below it.
                     continue
-                its = self._ratio(pool, child, ratio)
-                if its != _SAME:
-                    yield child.role
-                if its != _SAME or child in self._stand_ins:
-                    waiting.append((child, its))
-
-    def _ratio(self, pool: RoleNode, child: RoleNode, ratio: Ratio) -> Ratio:
-        if pool not in self._stand_ins:
-            return ratio
-        (up, down), (new_up, new_down) = lift_of(pool), lift_of(self._imagined(pool))
-        more = ratio[0] * self._imagined(child).weight * new_down * up
-        less = ratio[1] * child.weight * down * new_up
-        common = gcd(more, less)
-        return more // common, less // common
-
-    def _imagined(self, pool: RoleNode) -> RoleNode:
-        return self._stand_ins.get(pool, pool)
+                is_moved = self._before.of(node) != self._after.of(node)
+                if is_moved:
+                    yield node.role
+                if is_moved or node in self._imagined:
+                    waiting.append(node)
 
 
-def _stand_ins(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[RoleNode, RoleNode]:
-    """For each role that is changed, and each above one, how it would be."""
+def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, RoleNode]:
+    """Return how each changed role, and each role above one, would be."""
     touched = {tree.root: None} if changes else {}
     for role in changes:
         for each in (role, *ancestors(role)):
             if each in tree.roles:
                 touched[tree.roles[each]] = None
-    found: dict[RoleNode, RoleNode] = {}
+    found: dict[Node, RoleNode] = {}
     below: dict[RoleNode, list[RoleNode]] = {}
-    for pool in sorted(touched, key=lambda pool: pool.depth, reverse=True):
-        stand_in = RoleNode(pool.role, None, 0)
-        stand_in.settings = changes.get(pool.role, pool.settings)
-        stand_in.weight = stand_in.settings.weight
-        stand_in.direction_sum = dict(pool.direction_sum)
-        for child in below.get(pool, ()):
-            add_amounts(stand_in.direction_sum, found[child].weighted_direction or {}, 1)
-            add_amounts(stand_in.direction_sum, child.weighted_direction or {}, -1)
-        if pool.weighted_direction is not None:
-            direction = direction_of(stand_in, tree.totals)
-            stand_in.weighted_direction = {
-                name: stand_in.weight * part for name, part in direction.items()
-            }
-        found[pool] = stand_in
-        if pool.parent is not None:
-            below.setdefault(pool.parent, []).append(pool)
+    for node in sorted(touched, key=lambda node: node.depth, reverse=True):
+        copy = RoleNode(node.role, None, 0)
+        copy.settings = changes.get(node.role, node.settings)
+        copy.weight = copy.settings.weight
+        copy.direction_sum = dict(node.direction_sum)
+        for child in below.get(node, ()):
+            add_amounts(copy.direction_sum, found[child].weighted_direction or {}, 1)
+            add_amounts(copy.direction_sum, child.weighted_direction or {}, -1)
+        if node.weighted_direction is not None:
+            direction = direction_of(copy, tree.totals)
+            copy.weighted_direction = {name: copy.weight * part for name, part in direction.items()}
+        found[node] = copy
+        if node.parent is not None:
+            below.setdefault(node.parent, []).append(node)
     return found

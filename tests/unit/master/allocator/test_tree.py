@@ -7,7 +7,7 @@ from fractions import Fraction
 import pytest
 
 from croupier.master.allocator import policies
-from croupier.master.allocator.directions import Q
+from croupier.master.allocator.entitlements import Q
 from croupier.master.allocator.node import Leaf
 from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.master.allocator.policies import Drf

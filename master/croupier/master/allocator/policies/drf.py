@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from croupier.master.allocator.directions import Q, lift_of
+from croupier.master.allocator.entitlements import Q, lift_of
 from croupier.master.allocator.node import Leaf, Level, Node, RoleNode
 from croupier.master.allocator.policies.level import NEED_BITS, Still, least, needy
 from croupier.master.allocator.policies.protocol import Key
