@@ -6,6 +6,7 @@ import asyncio
 import random
 import secrets
 from collections.abc import Callable, Coroutine
+from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Any
 
 from prometheus_client import CollectorRegistry
@@ -21,7 +22,6 @@ from croupier.agent.fencing import NewestMaster
 from croupier.agent.gauges import AgentView
 from croupier.agent.health_check import HealthCheck
 from croupier.agent.janitor import Janitor
-from croupier.agent.launcher import Launcher
 from croupier.agent.link import Link
 from croupier.agent.machine import LocalMachine
 from croupier.agent.metrics import Metrics
@@ -48,7 +48,6 @@ from croupier.process.loop_lag import LoopWatch
 
 if TYPE_CHECKING:  # cyclopts and aiohttp, which are imported where they are used
     from croupier.agent.config import AgentConfig
-    from croupier.process.http.server import HttpServer
 
 _log = get_logger("croupier.agent")
 
@@ -69,6 +68,8 @@ class Agent:
 
     state: AgentState
     link: Link
+    _driver: Driver
+    _supervisor: Supervisor
 
     def __init__(
         self,
@@ -84,12 +85,7 @@ class Agent:
         self._boot_id = boot_id
         self._inbox: Inbox[Event] = Inbox()
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._work_dir: WorkDir | None = None
-        self._checkpoint: Checkpoint | None = None
-        self._supervisor: Supervisor | None = None
-        self._http: HttpServer | None = None
-        self._driver: Driver | None = None
-        self._loop_watch: LoopWatch | None = None
+        self._opened = AsyncExitStack()
         self.http_address = config.http
 
     async def start(self) -> None:
@@ -103,20 +99,23 @@ class Agent:
         from croupier.process.http.server import HttpServer
 
         config = self._config
-        work_dir = self._work_dir = await WorkDir.open(config.work_dir)
+        work_dir = await WorkDir.open(config.work_dir)
+        self._opened.callback(work_dir.close)
         total = probe(config.resources, work_dir.path)
         registry = CollectorRegistry()
         metrics = Metrics(registry, self._clock)
-        self._loop_watch = LoopWatch(registry)
-        self._loop_watch.start()
+        loop_watch = LoopWatch(registry)
+        loop_watch.start()
+        self._opened.callback(loop_watch.stop)
         checkpoint = await self._recover(work_dir, total, metrics)
         sandboxes = Sandboxes(work_dir.sandboxes)
         shim = await asyncio.to_thread(prepare_shim, work_dir.path)
         supervisor = await self._supervise(work_dir, sandboxes, shim, metrics)
         output = OutputRoutes(sandboxes, self.state.is_live)
         names = (config.hostname, config.http.host, *config.http_names)
-        self._http = HttpServer(registry, self._clock, self._waits_for, output.routes(), names)
-        port = await self._http.start(config.http)
+        http = HttpServer(registry, self._clock, self._waits_for, output.routes(), names)
+        self._opened.push_async_callback(http.stop)
+        port = await http.start(config.http)
         self.http_address = Address(config.http.host, port)
         self.link = Link(
             Masters(config.master, only_loopback=not config.insecure),
@@ -131,8 +130,8 @@ class Agent:
         registry.register(AgentView(self.state, self._is_registered, janitor, started_s))
         put, clock = self._inbox.put_now, self._clock
         health_check = HealthCheck(work_dir, checkpoint, shim, put, clock, self._rng)
-        launcher = Launcher(sandboxes, supervisor, metrics.launch_failed)
-        machine = LocalMachine(launcher, supervisor, janitor, health_check)
+        failed = metrics.launch_failed
+        machine = LocalMachine(sandboxes, supervisor, janitor, health_check, failed)
         reactor = Reactor(self.state, self.link, machine, put, metrics, clock)
         self._driver = Driver(reactor, self._inbox, checkpoint, metrics, clock)
         self._own("driver", self._driver.run())
@@ -163,19 +162,10 @@ class Agent:
 
     async def stop(self) -> None:
         """Release everything; the next agent on the work dir adopts the tasks that run."""
-        if self._loop_watch is not None:
-            self._loop_watch.stop()
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
-        if self._supervisor is not None:
-            self._supervisor.close()
-        if self._http is not None:
-            await self._http.stop()
-        if self._checkpoint is not None:
-            await self._checkpoint.close()
-        if self._work_dir is not None:
-            self._work_dir.close()
+        await self._opened.aclose()
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
         """Read the records of an earlier life, and make the state from them.
@@ -186,7 +176,7 @@ class Agent:
         """
         is_lenient = self._config.recover == "best-effort"
         checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
-        self._checkpoint = checkpoint
+        self._opened.push_async_callback(checkpoint.close)
         lost = loaded.damaged
         if unknown := unknown_runs(work_dir.runs, loaded.records):
             if not is_lenient:
@@ -221,6 +211,7 @@ class Agent:
             self._supervisor = Supervisor(
                 work_dir.runs, sandboxes, shim, self._inbox.put_now, metrics.launch_failed
             )
+            self._opened.callback(self._supervisor.close)
             known = self.state.known_runs()
             orphans = await asyncio.to_thread(end_orphans, work_dir.runs, known)
         except OSError as error:
@@ -244,8 +235,6 @@ class Agent:
                 task.result()
 
     async def _end_tasks(self) -> None:
-        assert self._driver is not None
-        assert self._supervisor is not None
         self._inbox.put_now(StopRequested())
         await self._until(self._driver.all_ended, STOP_GRACE_MS / 1000 + END_MARGIN_S)
         if not self._driver.all_ended.is_set():

@@ -11,23 +11,7 @@ from typing import Final, assert_never
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
-from croupier.agent.core.effects import (
-    Acknowledged,
-    Adopt,
-    CheckHealth,
-    Checkpoint,
-    Effect,
-    Forget,
-    ForgetRun,
-    HealthChanged,
-    Moved,
-    Outdated,
-    RefuseLaunch,
-    SendRegister,
-    SendUpdates,
-    Signal,
-    Spawn,
-)
+from croupier.agent.core import effects as fx
 from croupier.agent.core.events import (
     Adopted,
     Event,
@@ -105,7 +89,7 @@ class Metrics:
             for value in values:
                 self._counters[name].labels(value)
 
-    def decided(self, event: Event, _effects: Sequence[Effect], /) -> None:
+    def decided(self, event: Event, _effects: Sequence[fx.Effect], /) -> None:
         """Measure launches and count adoptions by their answers."""
         if not isinstance(event, _ANSWERS):
             return
@@ -121,31 +105,38 @@ class Metrics:
                 "task_found", framework_id=framework_id, task_id=task_id, run=run, outcome=outcome
             )
 
-    def performed(self, effect: Effect) -> None:
+    def performed(self, effect: fx.Effect) -> None:
         """Count and log an effect."""
         match effect:
-            case Moved(status):
+            case fx.Moved(status):
                 self._count("agent_task_transitions", status.state.name, status.reason.name)
                 _log_move(status)
-            case SendUpdates(_, statuses, again):
+            case fx.SendUpdates(_, statuses, again):
                 outcome = "resent" if again else "sent"
                 self._count("agent_status_updates", outcome, by=len(statuses))
-            case Acknowledged(count):
+            case fx.Acknowledged(count):
                 self._count("agent_status_updates", "acknowledged", by=count)
-            case Spawn(key):
+            case fx.Spawn(key):
                 self._ordered_at[key] = self._clock.now()
-            case Adopt(key, run):
+            case fx.Adopt(key, run):
                 self._adopting[key] = run
-            case RefuseLaunch():
+            case fx.RefuseLaunch():
                 self._count("agent_launches_refused")
-            case Outdated(key, epoch):
+            case fx.Outdated(key, epoch):
                 self._count("agent_outdated_orders")
                 _log.warning(
                     "order_refused", framework_id=key[0], task_id=key[1], framework_epoch=epoch
                 )
-            case HealthChanged(_, problems):
+            case fx.HealthChanged(_, problems):
                 _log_health(problems)
-            case Checkpoint() | SendRegister() | CheckHealth() | Signal() | ForgetRun() | Forget():
+            case (
+                fx.Checkpoint()
+                | fx.SendRegister()
+                | fx.CheckHealth()
+                | fx.Signal()
+                | fx.ForgetRun()
+                | fx.Forget()
+            ):
                 pass
             case _:
                 assert_never(effect)

@@ -26,23 +26,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, assert_never
 
+from croupier.agent.core import effects as fx
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import (
-    Acknowledged,
     Adopt,
     CheckHealth,
     Checkpoint,
     Effect,
     Force,
-    Forget,
-    ForgetRun,
     HealthChanged,
-    Moved,
-    Outdated,
-    RefuseLaunch,
-    SendRegister,
-    SendUpdates,
-    Signal,
     Spawn,
 )
 from croupier.agent.core.events import Event, Now
@@ -240,13 +232,13 @@ class Reactor:
 
     def _perform(self, effect: Effect) -> None:
         match effect:
-            case SendRegister(session):
+            case fx.SendRegister(session):
                 self._flush()
                 self._session.send_register(session, self.state)
-            case SendUpdates(session, statuses):
+            case fx.SendUpdates(session, statuses):
                 self._send_to(session)
                 self._updates.extend(statuses)
-            case RefuseLaunch(session, key, message):
+            case fx.RefuseLaunch(session, key, message):
                 self._send_to(session)
                 self._refused.append((key, message))
             case HealthChanged(session):
@@ -254,17 +246,17 @@ class Reactor:
                 effect = HealthChanged(session, self.state.health.problems)
                 self._flush()
                 self._session.send_health(session, effect.problems)
-            case Checkpoint() | Moved() | Acknowledged() | Outdated():
+            case Checkpoint() | fx.Moved() | fx.Acknowledged() | fx.Outdated():
                 pass
             case Spawn():
                 self._spawns.append(effect)
             case Adopt():
                 self._adoptions.append(effect)
-            case Signal(key, _, force):
+            case fx.Signal(key, _, force):
                 self._machine.signal(key, force)
-            case ForgetRun(_, run):
+            case fx.ForgetRun(_, run):
                 self._machine.forget_run(run)
-            case Forget(key):
+            case fx.Forget(key):
                 self._machine.retire(key)
             case CheckHealth():
                 self._machine.check_health(effect)

@@ -16,7 +16,7 @@ import pytest
 from croupier.agent import health_check
 from croupier.agent.cleanup import clean_up
 from croupier.agent.core.events import HealthChecked
-from croupier.agent.launcher import Launcher
+from croupier.agent.machine import LocalMachine
 from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import LAUNCH, Problem
 from croupier.model.ids import DEFAULT_ROLE
@@ -148,13 +148,13 @@ async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is
     serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_for: list[str] = []
-    has = Launcher.has_sandbox
+    has = LocalMachine.has_sandbox
 
-    def has_sandbox(launcher: Launcher, order: LaunchTask) -> bool:
+    def has_sandbox(machine: LocalMachine, order: LaunchTask) -> bool:
         looked_for.append(order.task.task_id)
-        return has(launcher, order)
+        return has(machine, order)
 
-    monkeypatch.setattr(Launcher, "has_sandbox", has_sandbox)
+    monkeypatch.setattr(LocalMachine, "has_sandbox", has_sandbox)
     with hanging_disk():
         master.launch(shell("first", "true"))
         await eventually(lambda: bool(master.health()), 10, "the master is told")
