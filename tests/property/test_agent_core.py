@@ -1,6 +1,6 @@
-"""Whatever happens to an agent, in whatever order, its invariants hold and nothing is lost.
+"""The invariants of an agent hold after any events in any order, and no update is lost.
 
-The agent dies at any time, with what is not durable, and the next one goes on from the records.
+The agent is killed at any time and loses what is not durable. The next one recovers the records.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Ended = tuple[int | None, int | None]
 
 
 class Disk:
-    """Durable records; what is replaced is left out, as in a log that is compacted."""
+    """Durable records, and those that are not durable yet."""
 
     def __init__(self) -> None:
         self.durable: list[Record] = []
@@ -70,7 +70,7 @@ class Disk:
 
 
 class Run:
-    """A process of a task, which outlives the agent."""
+    """The process of a task, which outlives the agent."""
 
     def __init__(self, pid: int) -> None:
         self.pid = pid
@@ -78,7 +78,7 @@ class Run:
 
 
 class AnAgent(RuleBasedStateMachine):
-    """Plays the master, the processes, the disk and the clock."""
+    """Simulates the master, the processes, the disk and the clock."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -101,7 +101,7 @@ class AnAgent(RuleBasedStateMachine):
         self.do(ev.AgentStarted())
 
     def do(self, *events: Event) -> None:
-        """A batch that is decided, made durable and performed."""
+        """Decide a batch, make it durable and perform it."""
         effects = [e for event in events for e in step(self.state, event, Now(self.now, 0))]
         checkpoints = [e for e in effects if isinstance(e, Checkpoint)]
         self.disk.written += [each.record for each in checkpoints]
@@ -139,13 +139,13 @@ class AnAgent(RuleBasedStateMachine):
                 assert force is Force.KILL, "only an end is forced before a start is known"
                 assert key in dict(self.queue)
             case Signal(key, pid, force):
-                assert key in self.watched, "only who is watched can be told anything"
-                assert self.runs[self.run_of[key]].pid == pid, "no signal hits a stranger"
+                assert key in self.watched, "only watched processes are signalled"
+                assert self.runs[self.run_of[key]].pid == pid, "no signal hits an unrelated process"
                 if force is Force.KILL:
                     self.forced.add(key)
             case ForgetRun(_, run):
                 ended = self.runs.pop(run, None)
-                assert ended is None or ended.ended, "what runs is watched"
+                assert ended is None or ended.ended, "running processes are watched"
             case Forget(key):
                 self.made.pop(key, None)
                 self.heard.pop(key, None)
@@ -157,8 +157,8 @@ class AnAgent(RuleBasedStateMachine):
             case RefuseLaunch(session, key):
                 assert self.open
                 assert session == self.sessions
-                assert key not in self.state.tasks, "what is refused is not remembered"
-                assert self.told_problems, "the master knew why before"
+                assert key not in self.state.tasks, "refused launches are not kept"
+                assert self.told_problems, "the master had the problems before"
             case HealthChanged(session, problems):
                 assert session == self.state.session
                 self.told_problems = problems
@@ -179,7 +179,7 @@ class AnAgent(RuleBasedStateMachine):
     @rule(works=st.booleans(), told=st.booleans())
     @precondition(lambda self: self.queue)
     def start_process(self, works: bool, told: bool) -> None:
-        """Start the first process that is wanted; the agent may die before it knows."""
+        """Start the first queued process; the agent may be killed before the answer."""
         key, run = self.queue.pop(0)
         if not self.state.wants_process(key):
             self.do(ev.NotStarted(key))
@@ -212,7 +212,7 @@ class AnAgent(RuleBasedStateMachine):
     @rule(known=st.booleans())
     @precondition(lambda self: self.looks)
     def look(self, known: bool) -> None:
-        """Find out what became of a run."""
+        """Answer the first adoption."""
         key, name = self.looks.pop(0)
         run = self.runs.get(name)
         if run is None:
@@ -227,7 +227,7 @@ class AnAgent(RuleBasedStateMachine):
 
     @rule()
     def die(self) -> None:
-        """SIGKILL, and a new agent on the same records."""
+        """Kill the agent, and start another on the same records."""
         self.disk.written.clear()
         self.open = False
         self.queue.clear()
@@ -244,7 +244,7 @@ class AnAgent(RuleBasedStateMachine):
             assert (again.state, again.status, again.run) == (task.state, task.status, task.run)
             assert again.updates.sequence == task.updates.sequence
         for key, task in self.state.tasks.items():
-            # One whose acknowledgement was not durable is told of again.
+            # An update whose acknowledgement was not durable is sent again.
             self.made[key] = task.updates.sequence
             self.heard.setdefault(key, task.updates.sequence)
         self.state.check()
@@ -256,7 +256,7 @@ class AnAgent(RuleBasedStateMachine):
     @rule(framework=FRAMEWORKS, task=TASKS)
     @precondition(lambda self: not self.looks and not self.state.voided)
     def die_before_it_is_durable(self, framework: FrameworkId, task: TaskId) -> None:
-        """What was decided, and neither made durable nor performed, is as if it had not been."""
+        """A decision that was neither made durable nor performed leaves no trace."""
         before = set(self.state.tasks)
         info = TaskInfo(task, Command(("x",)), Resources.parse("cpus:1"))
         step(self.state, LaunchTask(framework, info, DEFAULT_ROLE), Now(self.now, 0))
@@ -296,7 +296,7 @@ class AnAgent(RuleBasedStateMachine):
 
     @rule(is_full=st.booleans(), is_thorough=st.booleans())
     def check_health(self, is_full: bool, is_thorough: bool) -> None:
-        """A check finds out whether the disk is full."""
+        """Answer a health check."""
         problems = (Problem("disk", "it is full"),) if is_full else ()
         self.do(ev.HealthChecked(problems, is_thorough))
 
@@ -327,7 +327,7 @@ class AnAgent(RuleBasedStateMachine):
             assert phase.pid == run.pid
 
     def teardown(self) -> None:
-        """Once all processes end, nothing is held, and nothing is kept of them."""
+        """Check that nothing is held once all processes have ended."""
         while self.looks:
             self.look(known=True)
         while self.queue:

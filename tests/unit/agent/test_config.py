@@ -9,7 +9,7 @@ from croupier.model.errors import InvalidRequest
 from croupier.net.address import Address
 
 
-def test_the_defaults_stay_on_this_machine() -> None:
+def test_defaults_use_only_loopback() -> None:
     config = AgentConfig()
     assert config.http.is_loopback
     assert config.master == (Address("127.0.0.1", 5050),)
@@ -32,13 +32,13 @@ def test_the_defaults_stay_on_this_machine() -> None:
         ({"hostname": "a" * 256}, "--hostname"),
     ],
 )
-def test_bad_values_are_refused(values: dict[str, Any], message: str) -> None:
+def test_invalid_values_are_rejected(values: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidRequest, match=message):
         AgentConfig(**values)
 
 
-def test_beyond_loopback_is_a_choice() -> None:
+def test_insecure_allows_other_machines() -> None:
     assert AgentConfig(http=Address("0.0.0.0", 5081), insecure=True).insecure
     assert AgentConfig(master=(Address("m1", 5050),), insecure=True).insecure
-    # It connects to none.
+    # It connects to no master.
     assert AgentConfig(master=(Address("m1", 5050),), recover="cleanup").master

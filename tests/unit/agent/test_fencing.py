@@ -1,4 +1,4 @@
-"""Which masters an agent obeys, and what it keeps of them."""
+"""Fencing: the agent obeys no older master, and records the newest."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def said(
     return message
 
 
-def test_news_are_a_newer_master_and_a_newer_commit() -> None:
+def test_a_newer_master_and_a_newer_commit_are_admitted_as_new() -> None:
     newest = NewestMaster()
     assert newest.admit(said(3, 10))
     assert not newest.admit(said(3, 10))
@@ -69,7 +69,7 @@ def test_news_are_a_newer_master_and_a_newer_commit() -> None:
         (said(6, 2**60, first=20), InvalidRequest, "no store has made"),
     ],
 )
-def test_a_master_that_is_not_to_be_obeyed_changes_nothing(
+def test_a_rejected_master_changes_nothing(
     message: pb.AgentServiceConnectResponse, error: type[Exception], why: str
 ) -> None:
     known = StorePosition(0, 5, "t5", 20)
@@ -79,15 +79,15 @@ def test_a_master_that_is_not_to_be_obeyed_changes_nothing(
     assert (newest.cluster, newest.epoch, newest.position) == ("c", 5, known)
 
 
-def test_a_store_that_was_gone_on_with_on_purpose_is_followed() -> None:
+def test_a_store_of_a_newer_generation_is_followed() -> None:
     newest = NewestMaster("c", 5, StorePosition(0, 5, "t5", 20))
     assert newest.admit(said(6, 12, first=11, generation=1))
     with pytest.raises(Unavailable, match="old copy"):
         newest.admit(said(7, 30, first=20))
 
 
-def test_a_master_that_has_not_taken_the_agent_in_is_not_kept() -> None:
-    """An older store may have counted further since; the agent knows better by its own position."""
+def test_a_master_that_has_not_registered_the_agent_is_not_kept() -> None:
+    """An older store may count more commits: only the agent's position shows its age."""
     known = StorePosition(0, 5, "t5", 20)
     newest = NewestMaster("c", 5, known)
     assert not newest.admit(said(6, 40, first=30), is_registered=False)
@@ -95,19 +95,19 @@ def test_a_master_that_has_not_taken_the_agent_in_is_not_kept() -> None:
     assert newest.admit(said(6, 40, first=30))
 
 
-def test_masters_of_an_older_release_are_obeyed_by_epoch_alone() -> None:
+def test_masters_of_older_releases_are_compared_by_epoch_alone() -> None:
     newest = NewestMaster()
     assert newest.admit(said(3))
     assert newest.admit(said(4))
     assert newest.admit(said(5, 1))
 
 
-def test_the_position_is_durable_with_the_launch_and_not_by_itself() -> None:
+def test_a_position_is_recorded_with_a_launch_and_not_alone() -> None:
     state = AgentState.of(TOTAL, AgentId("A1"))
     for commit in (7, 8, 9):
         position = StorePosition(0, 3, "t", commit)
         effects = step(state, ev.MasterSeen(3, "c", position), Now(0, 0))
-        # The epoch is a record of its own; later commits of the same term are not worth one.
+        # The epoch has a record of its own; later commits of the same term have none.
         assert bool(effects) == (commit == 7)
     info = TaskInfo(TaskId("t1"), Command(("true",)), Resources.parse("cpus:1"))
     effects = step(state, LaunchTask(FrameworkId("F"), info, DEFAULT_ROLE), Now(0, 0))
@@ -121,7 +121,7 @@ def test_the_position_is_durable_with_the_launch_and_not_by_itself() -> None:
     ]
 
 
-async def test_of_several_positions_of_a_batch_the_newest_is_written_first(tmp_path: Path) -> None:
+async def test_the_newest_position_of_a_batch_is_written_first(tmp_path: Path) -> None:
     log, _ = Log.open(tmp_path)
     positions = [PositionRecord(StorePosition(0, 3, "t", commit, "ab")) for commit in (1, 2, 3)]
     agent = AgentRecord(AgentId("A1"), "boot", 3, cluster="c")
@@ -135,11 +135,11 @@ async def test_of_several_positions_of_a_batch_the_newest_is_written_first(tmp_p
     assert state.position == positions[2].position
 
 
-def test_an_absurd_epoch_that_an_earlier_release_has_kept_is_forgotten() -> None:
+def test_an_impossible_epoch_of_an_earlier_release_is_dropped() -> None:
     state = recovered([AgentRecord(AgentId("A1"), "", 2**64 - 1, cluster="c")], TOTAL)
     assert state.master_epoch == 0
 
 
-def test_an_agent_that_lost_the_record_of_its_epoch_has_that_of_its_position() -> None:
+def test_the_epoch_is_recovered_from_the_position() -> None:
     position = StorePosition(0, 6, "t", 9)
     assert recovered([PositionRecord(position)], TOTAL).master_epoch == 6

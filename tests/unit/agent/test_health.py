@@ -1,4 +1,4 @@
-"""When an agent is unhealthy, what it does with launches then, and when it tries again."""
+"""The agent's health: problems, refused launches, and the waits between checks."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FULL = Problem(DISK, "the disk of the agent's work dir is full")
 
 
 class World:
-    """A registered agent's core, and a clock that a test moves."""
+    """The core of a registered agent, and a clock that a test moves."""
 
     def __init__(self, takes_refusals: bool = True) -> None:
         self.state = AgentState.of(Resources.parse("cpus:100"))
@@ -59,13 +59,13 @@ class World:
         )
 
     def fail(self, framework_id: str = "F1", cause: str = "no processes") -> list[Effect]:
-        """Launch a task whose process cannot be started; what comes of that."""
+        """Launch a task whose process cannot be started; return the effects."""
         self.launch(framework_id)
         key = (FrameworkId(framework_id), TaskId(f"t{self.count}"))
         return self.do(ev.LaunchFailed(key, "it failed", cause=cause))
 
     def check(self, *problems: Problem, after: float = 0.0) -> list[Effect]:
-        """Let time pass, and answer a check as thorough as the state asks for."""
+        """Let time pass, and answer the check that the state requests."""
         self.now += after
         return self.do(HealthChecked(problems, not self.state.health.is_healthy))
 
@@ -75,16 +75,16 @@ class World:
 
 
 def wait(effects: list[Effect]) -> float:
-    """The longest wait for the next check."""
+    """Return the longest wait for the next check."""
     (asked,) = [each for each in effects if isinstance(each, CheckHealth)]
     return asked.within_s
 
 
-def test_a_healthy_agent_is_looked_at_now_and_then() -> None:
+def test_a_healthy_agent_is_checked_at_intervals() -> None:
     assert World().check() == [CheckHealth(health.CHECK_EVERY_S)]
 
 
-def test_a_problem_is_told_at_once_and_launches_are_refused_without_a_record() -> None:
+def test_a_problem_is_reported_at_once_and_launches_are_refused_without_a_record() -> None:
     world = World()
     assert HealthChanged(1, (GONE,)) in world.check(GONE)
     key = (FrameworkId("F1"), TaskId("t1"))
@@ -94,7 +94,7 @@ def test_a_problem_is_told_at_once_and_launches_are_refused_without_a_record() -
     assert not world.state.epochs
 
 
-def test_a_full_disk_takes_no_new_task_and_ends_are_still_recorded() -> None:
+def test_with_a_full_disk_launches_are_refused_and_ends_recorded() -> None:
     world = World()
     world.launch()
     key = (FrameworkId("F1"), TaskId("t1"))
@@ -108,14 +108,14 @@ def test_a_full_disk_takes_no_new_task_and_ends_are_still_recorded() -> None:
     assert any(isinstance(each, Spawn) for each in world.launch())
 
 
-def test_a_launch_is_not_refused_once_its_session_is_over() -> None:
+def test_a_launch_is_not_refused_after_its_session_ended() -> None:
     world = World()
     world.check(GONE)
     world.do(ev.Disconnected(1))
     assert not world.launch()
 
 
-def test_an_older_master_is_told_in_an_update() -> None:
+def test_an_older_master_gets_an_update_in_place_of_a_refusal() -> None:
     world = World(takes_refusals=False)
     world.check(GONE)
     (told,) = [each for each in world.launch() if isinstance(each, SendUpdates)]
@@ -128,7 +128,7 @@ def test_waits_between_checks_double_up_to_a_bound() -> None:
     assert waits == [1, 2, 4, 8, 16, 32, 60, 60, 60]
 
 
-def test_one_that_fails_again_soon_waits_longer_and_one_that_was_steady_does_not() -> None:
+def test_waits_continue_after_a_quick_relapse_and_restart_after_a_steady_time() -> None:
     world = World()
     waits = []
     for _ in range(4):
@@ -148,11 +148,11 @@ def test_only_a_thorough_check_ends_a_problem() -> None:
     assert world.is_healthy
 
 
-class TestLaunchesThatFail:
-    def test_the_first_one_has_the_agent_looked_at_at_once(self) -> None:
+class TestFailedLaunches:
+    def test_the_first_one_triggers_a_check_at_once(self) -> None:
         assert CheckHealth(0.0) in World().fail()
 
-    def test_those_of_several_frameworks_make_it_unhealthy(self) -> None:
+    def test_three_of_several_frameworks_make_the_agent_unhealthy(self) -> None:
         world = World()
         world.fail("F1")
         world.fail("F2")
@@ -168,7 +168,7 @@ class TestLaunchesThatFail:
         world.check(after=1.0)
         assert world.is_healthy
 
-    def test_those_of_a_single_framework_need_to_be_more(self) -> None:
+    def test_ten_of_one_framework_make_the_agent_unhealthy(self) -> None:
         world = World()
         for _ in range(health.FAILURES_OF_ONE - 1):
             world.fail()
@@ -176,14 +176,14 @@ class TestLaunchesThatFail:
         world.fail()
         assert not world.is_healthy
 
-    def test_bad_commands_are_never_the_agents_fault(self) -> None:
+    def test_bad_commands_do_not_count(self) -> None:
         world = World()
         for number in range(100):
             effects = world.fail(f"F{number % 7}", cause="")
             assert not any(isinstance(each, CheckHealth) for each in effects)
         assert world.is_healthy
 
-    def test_one_that_succeeds_ends_the_row(self) -> None:
+    def test_a_successful_launch_resets_the_count(self) -> None:
         world = World()
         for number in range(50):
             world.fail(f"F{number}")
@@ -197,10 +197,8 @@ EVENTS = st.sampled_from(["check", "trouble", "room", "fail", "launch", "reconne
 
 
 @given(st.lists(EVENTS, max_size=60), st.integers(0, 99))
-def test_the_master_knows_what_the_agent_knows_whatever_happens(
-    happens: list[str], seed: int
-) -> None:
-    """What was told last, or in REGISTER, is what stands; a check always comes."""
+def test_the_master_always_has_the_present_problems(happens: list[str], seed: int) -> None:
+    """The last report or REGISTER has the present problems, and a check is always planned."""
     world, rng = World(), random.Random(seed)
     session, known = 1, world.state.health.problems
     effects = world.check()

@@ -1,4 +1,4 @@
-"""A look at the work dir: what it finds, when it is made, and that it never stands in the way."""
+"""Health checks: their results, their times, and that they block nothing."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ THOROUGH = CheckHealth(0.0, is_thorough=True)
 
 
 class Checking:
-    """A check of a work dir that runs, and all that it has reported."""
+    """A running health check of a work dir, and its reports."""
 
     def __init__(self, path: Path, shim: Shim = GOOD) -> None:
         self.path, self._shim = path, shim
@@ -44,7 +44,7 @@ class Checking:
         self._task = asyncio.create_task(self.check.run())
 
     async def parts(self, wanted: CheckHealth | None = None) -> set[str]:
-        """The parts with a problem, as the next report says."""
+        """Return the parts with a problem in the next report."""
         if wanted is not None:
             self.check.ask(wanted)
         async with asyncio.timeout(10):
@@ -68,7 +68,7 @@ async def checking(tmp_path: Path) -> AsyncIterator[Checking]:
     await made.stop()
 
 
-async def test_a_healthy_agent_has_no_problem_and_nothing_is_left_behind(
+async def test_a_healthy_agent_has_no_problem_and_no_trial_file_is_left(
     checking: Checking,
 ) -> None:
     assert await checking.parts() == set()
@@ -77,7 +77,7 @@ async def test_a_healthy_agent_has_no_problem_and_nothing_is_left_behind(
 
 
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, Path.touch])
-async def test_what_a_task_puts_in_the_place_of_the_trial_stops_no_check(
+async def test_files_that_a_task_puts_beside_the_trial_file_do_not_disturb(
     checking: Checking, make: Callable[[Path], None]
 ) -> None:
     await checking.parts()
@@ -87,21 +87,21 @@ async def test_what_a_task_puts_in_the_place_of_the_trial_stops_no_check(
     assert await checking.parts(CheckHealth(0.0)) == set()
 
 
-def test_what_an_agent_that_was_killed_leaves_of_a_trial_is_no_run(tmp_path: Path) -> None:
+def test_a_leftover_trial_file_is_not_a_run(tmp_path: Path) -> None:
     (tmp_path / TRIAL).write_bytes(b" " * SIZE)
     assert not unknown_runs(tmp_path, [])
     assert end_orphans(tmp_path, set()) == 0
     assert not list(tmp_path.iterdir())
 
 
-async def test_a_work_dir_that_was_removed(checking: Checking) -> None:
+async def test_a_removed_work_dir_is_a_problem(checking: Checking) -> None:
     await checking.parts()
     shutil.rmtree(checking.path)
     assert await checking.parts(THOROUGH) == {"work-dir", "checkpoint"}
     assert not checking.path.exists()
 
 
-async def test_a_directory_that_is_missing_is_made_again_by_a_thorough_check(
+async def test_a_thorough_check_makes_missing_directories_again(
     checking: Checking,
 ) -> None:
     await checking.parts()
@@ -121,7 +121,7 @@ async def test_a_link_in_place_of_a_directory_is_not_followed(
     assert await checking.parts(THOROUGH) == {"work-dir"}
 
 
-async def test_a_disk_without_room_for_a_run(
+async def test_a_disk_without_room_for_a_run_file_is_a_problem(
     checking: Checking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await checking.parts()
@@ -134,7 +134,9 @@ async def test_a_disk_without_room_for_a_run(
 
 
 @pytest.mark.parametrize("argv", [("/no/such/shim",), ("/bin/false",)])
-async def test_a_shim_that_does_not_start(tmp_path: Path, argv: tuple[str, ...]) -> None:
+async def test_a_shim_that_does_not_start_is_a_problem(
+    tmp_path: Path, argv: tuple[str, ...]
+) -> None:
     made = Checking(tmp_path / "work", Shim("c", argv))
     await made.start()
     assert await made.parts() == set(), "processes are started in thorough checks only"
@@ -142,7 +144,7 @@ async def test_a_shim_that_does_not_start(tmp_path: Path, argv: tuple[str, ...])
     await made.stop()
 
 
-async def test_a_disk_that_does_not_answer_is_a_problem_and_holds_up_nobody(
+async def test_a_disk_that_hangs_is_a_problem_and_blocks_nothing(
     checking: Checking, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await checking.parts()
@@ -153,7 +155,7 @@ async def test_a_disk_that_does_not_answer_is_a_problem_and_holds_up_nobody(
     assert await checking.parts(THOROUGH) == set()
 
 
-async def test_a_later_request_takes_the_place_of_one_that_waits(checking: Checking) -> None:
+async def test_a_later_request_replaces_a_planned_check(checking: Checking) -> None:
     await checking.parts()
     checking.check.ask(CheckHealth(3600.0))
     assert await checking.parts(THOROUGH) == set()

@@ -1,4 +1,4 @@
-"""Which sandboxes are removed, and when."""
+"""The removal of sandboxes: by age, number and free disk."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from croupier.model.ids import FrameworkId, TaskId
 
 
 class Clock:
-    """One that a test sets."""
+    """A clock that a test sets."""
 
     at = 0.0
     wall_s = 0.0
@@ -34,7 +34,7 @@ def key(name: str) -> Key:
 
 
 def empty(path: Path) -> float:
-    """A disk with so much free that the whole time is allowed."""
+    """Return the used share at which sandboxes are kept for the whole time."""
     return -HEADROOM
 
 
@@ -50,7 +50,7 @@ def sandbox(sandboxes: Sandboxes, name: str) -> Path:
 
 
 def left_by_another(sandboxes: Sandboxes, name: str, written_s: float = 0) -> Path:
-    """A sandbox that nobody has said anything about."""
+    """Create a sandbox that is not marked as in use."""
     path = sandbox(Sandboxes(sandboxes.root), name)
     for each in (path, path / "stdout", path / "stderr"):
         os.utime(each, (written_s, written_s))
@@ -71,7 +71,7 @@ async def test_a_sandbox_is_kept_for_a_time_after_its_task(sandboxes: Sandboxes)
     assert (len(janitor), janitor.removed) == (0, 1)
 
 
-async def test_the_oldest_go_first_when_there_are_too_many(sandboxes: Sandboxes) -> None:
+async def test_the_oldest_are_removed_when_there_are_too_many(sandboxes: Sandboxes) -> None:
     janitor = Janitor(sandboxes, Clock(), keep_s=1000, most_kept=150, used=empty)
     paths = [sandbox(sandboxes, f"t{n}") for n in range(300)]
     for n in range(300):
@@ -81,7 +81,7 @@ async def test_the_oldest_go_first_when_there_are_too_many(sandboxes: Sandboxes)
 
 
 @pytest.mark.parametrize(("used", "allowed_s"), [(0.0, 900), (0.4, 500), (0.8, 100)])
-async def test_the_fuller_the_disk_the_sooner(
+async def test_sandboxes_are_removed_sooner_on_a_fuller_disk(
     sandboxes: Sandboxes, used: float, allowed_s: float
 ) -> None:
     clock = Clock()
@@ -97,7 +97,7 @@ async def test_the_fuller_the_disk_the_sooner(
     assert not path.exists()
 
 
-async def test_nothing_is_kept_on_a_full_disk_longer_than_it_takes_to_read(
+async def test_sandboxes_on_a_full_disk_are_kept_for_readers_only(
     sandboxes: Sandboxes,
 ) -> None:
     clock = Clock()
@@ -112,7 +112,7 @@ async def test_nothing_is_kept_on_a_full_disk_longer_than_it_takes_to_read(
     assert not path.exists()
 
 
-async def test_no_more_than_the_disk_needs_is_removed(sandboxes: Sandboxes) -> None:
+async def test_removal_stops_once_the_disk_has_room(sandboxes: Sandboxes) -> None:
     clock = Clock()
 
     def used(path: Path) -> float:
@@ -127,7 +127,7 @@ async def test_no_more_than_the_disk_needs_is_removed(sandboxes: Sandboxes) -> N
     assert (janitor.removed, len(janitor)) == (100, 150)
 
 
-async def test_a_disk_that_cannot_be_looked_at_is_no_reason_to_remove(
+async def test_nothing_is_removed_while_the_disk_cannot_be_read(
     sandboxes: Sandboxes,
 ) -> None:
     def used(path: Path) -> float:
@@ -142,11 +142,11 @@ async def test_a_disk_that_cannot_be_looked_at_is_no_reason_to_remove(
     assert path.exists()
 
 
-def test_the_share_that_is_used_is_one(tmp_path: Path) -> None:
+def test_used_share_is_between_0_and_1(tmp_path: Path) -> None:
     assert 0 < used_share(tmp_path) < 1
 
 
-async def test_what_an_earlier_life_left_is_as_old_as_its_output(sandboxes: Sandboxes) -> None:
+async def test_an_adopted_sandbox_is_as_old_as_its_output(sandboxes: Sandboxes) -> None:
     clock = Clock()
     clock.wall_s = 5000
     old, new, future = (left_by_another(sandboxes, *each) for each in (
@@ -161,7 +161,7 @@ async def test_what_an_earlier_life_left_is_as_old_as_its_output(sandboxes: Sand
     assert [path.exists() for path in (new, future)] == [False, True]
 
 
-async def test_what_an_earlier_life_left_goes_oldest_first(sandboxes: Sandboxes) -> None:
+async def test_adopted_sandboxes_are_removed_oldest_first(sandboxes: Sandboxes) -> None:
     paths = [left_by_another(sandboxes, name, 1000 + at) for at, name in enumerate("bac")]
     janitor = Janitor(sandboxes, Clock(), most_kept=1, used=empty)
     janitor.adopt()
@@ -169,7 +169,7 @@ async def test_what_an_earlier_life_left_goes_oldest_first(sandboxes: Sandboxes)
     assert [path.exists() for path in paths] == [False, False, True]
 
 
-async def test_a_live_task_keeps_its_sandbox_whatever_its_age(sandboxes: Sandboxes) -> None:
+async def test_the_sandbox_of_a_live_task_is_kept_at_any_age(sandboxes: Sandboxes) -> None:
     clock = Clock()
     clock.wall_s = 1e9
     adopted = left_by_another(sandboxes, "adopted", 1)
@@ -187,7 +187,7 @@ async def test_a_live_task_keeps_its_sandbox_whatever_its_age(sandboxes: Sandbox
     assert started.exists()
 
 
-async def test_a_task_of_the_same_name_does_not_lose_its_sandbox(sandboxes: Sandboxes) -> None:
+async def test_a_relaunched_task_keeps_its_sandbox(sandboxes: Sandboxes) -> None:
     clock = Clock()
     janitor = Janitor(sandboxes, clock, keep_s=10, used=empty)
     sandbox(sandboxes, "t1")
@@ -202,7 +202,7 @@ async def test_a_task_of_the_same_name_does_not_lose_its_sandbox(sandboxes: Sand
     assert not again.exists()
 
 
-async def test_one_that_is_launched_during_the_removal_does_not_either(
+async def test_a_task_relaunched_during_the_removal_keeps_its_sandbox(
     sandboxes: Sandboxes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = Clock()
@@ -220,7 +220,7 @@ async def test_one_that_is_launched_during_the_removal_does_not_either(
     assert (sandboxes.root / "F1" / "t1" / "mine").exists()
 
 
-async def test_tasks_without_a_sandbox_and_links_in_its_place_do_no_harm(
+async def test_missing_sandboxes_and_links_in_their_place_do_no_harm(
     sandboxes: Sandboxes, tmp_path: Path
 ) -> None:
     (tmp_path / "elsewhere").mkdir()

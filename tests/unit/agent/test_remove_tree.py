@@ -1,4 +1,4 @@
-"""What tasks leave is removed, however they have left it."""
+"""Directory trees are removed at any depth and with any names and permissions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from croupier.agent.remove_tree import remove_trees
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 
-# More than Python's recursion allows, and longer than a path may be.
+# Deeper than Python's recursion limit, and longer than a path may be.
 DEPTH = 5000
 
 
@@ -26,7 +26,7 @@ def nest(path: Path) -> None:
     subprocess.run([sys.executable, "-c", script], cwd=path, check=True, timeout=30)
 
 
-async def test_directories_nested_ever_so_deep(tmp_path: Path) -> None:
+async def test_deeply_nested_directories_are_removed(tmp_path: Path) -> None:
     nest(tmp_path / "deep")
     (tmp_path / "plain").mkdir()
     assert await remove_trees([tmp_path / "deep", tmp_path / "plain"]) == 2
@@ -43,14 +43,16 @@ async def test_links_are_removed_and_not_followed(tmp_path: Path) -> None:
     assert sorted(tmp_path.rglob("*")) == [tmp_path / "kept", tmp_path / "kept/file"]
 
 
-async def test_nothing_is_no_rubbish(tmp_path: Path) -> None:
+async def test_missing_paths_are_not_counted(tmp_path: Path) -> None:
     with capture_logs() as logs:
         assert await remove_trees([tmp_path / "never was"]) == 0
         assert await remove_trees([]) == 0
     assert not logs
 
 
-async def test_names_that_look_like_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_names_that_look_like_flags_are_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("-v").mkdir()
     assert await remove_trees([Path("-v")]) == 1
@@ -68,9 +70,9 @@ print(asyncio.run(remove_trees([Path(sys.argv[1])])))
 """
 
 
-async def test_directories_that_their_user_may_not_write_to(tmp_path: Path) -> None:
-    # Root may do everything: so this is done as somebody else.
-    place = Path(os.path.realpath("/tmp")) / f"croupier-rubbish-{os.getpid()}"
+async def test_directories_without_write_permission_are_removed(tmp_path: Path) -> None:
+    # Root has all permissions, so another user removes them.
+    place = Path(os.path.realpath("/tmp")) / f"croupier-remove-{os.getpid()}"
     place.mkdir(mode=0o777)
     place.chmod(0o777)
     try:
@@ -93,7 +95,7 @@ async def test_directories_that_their_user_may_not_write_to(tmp_path: Path) -> N
 
 @pytest.fixture
 def rm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]:
-    """Replaces rm by a script that first writes its pid; where to."""
+    """Replace rm by a script that first writes its pid; return the file of the pid."""
 
     def replace(script: str) -> Path:
         place, pid = tmp_path / "bin", tmp_path / "pid"
@@ -106,9 +108,7 @@ def rm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Path]
     return replace
 
 
-async def test_an_agent_that_ends_does_not_wait_for_it(
-    tmp_path: Path, rm: Callable[[str], Path]
-) -> None:
+async def test_a_cancelled_removal_kills_rm(tmp_path: Path, rm: Callable[[str], Path]) -> None:
     (tmp_path / "left").mkdir()
     pid = rm("exec sleep 60")
     removing = asyncio.create_task(remove_trees([tmp_path / "left"]))
@@ -120,9 +120,7 @@ async def test_an_agent_that_ends_does_not_wait_for_it(
     assert (tmp_path / "left").exists()
 
 
-async def test_of_many_complaints_the_last_is_told(
-    tmp_path: Path, rm: Callable[[str], Path]
-) -> None:
+async def test_the_last_of_many_errors_is_logged(tmp_path: Path, rm: Callable[[str], Path]) -> None:
     (tmp_path / "left").mkdir()
     rm("yes 'rm: it is in use' | head -n 100000 >&2; echo 'rm: it is stuck' >&2; exit 1")
     with capture_logs() as logs:

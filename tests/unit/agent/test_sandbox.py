@@ -1,4 +1,4 @@
-"""A sandbox is made anew for each run, and nothing in it or on the way to it is trusted."""
+"""Each run gets a new sandbox, and the agent trusts neither its content nor its path."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ def made(sandboxes: Sandboxes) -> Path:
         return Path(sandbox.path)
 
 
-def test_a_pipe_that_a_task_left_as_its_output_holds_nothing_up(sandboxes: Sandboxes) -> None:
+def test_a_pipe_in_place_of_output_blocks_nothing(sandboxes: Sandboxes) -> None:
     left = made(sandboxes) / "stdout"
     left.unlink()
     os.mkfifo(left)
-    # Without a reader, the open for writing that this guards against would never return.
+    # An open of the pipe for writing would never return, since there is no reader.
     reader = os.open(left, os.O_RDONLY | os.O_NONBLOCK)
     try:
         with sandboxes.create(KEY, again=True) as sandbox:
@@ -52,7 +52,7 @@ async def test_each_run_has_a_directory_of_its_own(sandboxes: Sandboxes) -> None
     assert second.exists()
 
 
-def test_one_that_is_there_is_not_used_again_unasked(sandboxes: Sandboxes) -> None:
+def test_an_existing_sandbox_is_an_error_unless_again(sandboxes: Sandboxes) -> None:
     assert not sandboxes.has(KEY)
     (made(sandboxes) / "left").touch()
     assert sandboxes.has(KEY)
@@ -63,7 +63,7 @@ def test_one_that_is_there_is_not_used_again_unasked(sandboxes: Sandboxes) -> No
 
 
 @pytest.mark.parametrize("level", ["sandboxes", "F1", "t1"])
-def test_output_is_not_served_from_behind_a_link(
+def test_output_behind_a_link_is_not_served(
     sandboxes: Sandboxes, tmp_path: Path, level: str
 ) -> None:
     home = made(sandboxes)
@@ -88,7 +88,7 @@ def test_output_is_served_from_regular_files_only(sandboxes: Sandboxes) -> None:
 
 
 @pytest.mark.parametrize("level", ["sandboxes", "F1"])
-async def test_nothing_behind_a_link_is_removed_or_made(
+async def test_nothing_behind_a_link_is_removed_or_created(
     sandboxes: Sandboxes, tmp_path: Path, level: str
 ) -> None:
     home = made(sandboxes)
@@ -108,7 +108,7 @@ async def test_nothing_behind_a_link_is_removed_or_made(
     assert sorted(precious.rglob("*")) == before
 
 
-async def test_the_trash_is_not_emptied_behind_a_link(sandboxes: Sandboxes, tmp_path: Path) -> None:
+async def test_trash_behind_a_link_is_not_emptied(sandboxes: Sandboxes, tmp_path: Path) -> None:
     made(sandboxes)
     moved = sandboxes.move_out(KEY)
     assert moved is not None

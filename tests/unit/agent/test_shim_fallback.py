@@ -1,4 +1,4 @@
-"""The interpreted shim's sweep, where processes end at the worst moment."""
+"""The sweep of the interpreted shim, when processes end at the worst moment."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from croupier.agent.shim import fallback
 
 
-def test_the_children_of_who_ends_between_look_and_reaping_are_ended(
+def test_children_of_a_process_that_ends_during_the_scan_are_killed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     task, dying, orphan = 10, 11, 12

@@ -1,4 +1,4 @@
-"""What a task goes through, and what is said about it; no processes, no network."""
+"""The life of a task in the agent's core: states, updates and effects."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def task(task_id: str = T, resources: str = "cpus:1;mem:100MB", grace_ms: int = 
 
 
 class World:
-    """An agent's core, a clock that a test moves, and all effects since last asked."""
+    """The core of an agent, a clock that a test moves, and all effects so far."""
 
     def __init__(self, registered: bool = True) -> None:
         self.state = AgentState.of(TOTAL)
@@ -64,7 +64,7 @@ class World:
             self.effects.clear()
 
     def do(self, *events: Event) -> list[Effect]:
-        """Apply events; all their effects but the facts and what is remembered."""
+        """Apply events; return their effects without facts and records."""
         done: list[Effect] = []
         for event in events:
             done += step(self.state, event, Now(self.now, 5000))
@@ -73,7 +73,7 @@ class World:
         return [e for e in done if not isinstance(e, Moved | Acknowledged | Checkpoint | ForgetRun)]
 
     def sleep(self, seconds: float) -> list[Effect]:
-        """Let time pass, with every deadline kept."""
+        """Let time pass, and act on every deadline."""
         until = self.now + seconds
         done: list[Effect] = []
         while (at := self.state.next_deadline()) is not None and at <= until:
@@ -83,19 +83,19 @@ class World:
         return done
 
     def running(self, **more: int) -> World:
-        """With a task that runs as pid 7."""
+        """Add a task that runs as pid 7."""
         self.do(LaunchTask(F, task(**more), DEFAULT_ROLE), ev.Started(KEY, 7))  # type: ignore[arg-type]
         return self
 
     def status(self) -> TaskStatus:
-        """The latest update of the task."""
+        """Return the latest update of the task."""
         status = self.state.tasks[KEY].status
         assert status is not None
         return status
 
 
 def sent(effects: Iterable[Effect]) -> list[tuple[str, int]]:
-    """State and number of each update in `effects`."""
+    """Return state and number of each update in `effects`."""
     return [
         (status.state.name, status.sequence)
         for effect in effects
@@ -108,7 +108,7 @@ def kill(grace_ms: int | None = None, reason: Reason = Reason.KILLED_BY_FRAMEWOR
     return KillTask(F, T, grace_ms, reason)
 
 
-class TestALifeThatGoesWell:
+class TestASuccessfulTask:
     def test_starts_runs_and_finishes_with_numbered_updates(self) -> None:
         world = World()
         effects = world.do(LaunchTask(F, task(), DEFAULT_ROLE))
@@ -153,8 +153,8 @@ class TestALifeThatGoesWell:
         assert world.do(LaunchTask(other, task(), DEFAULT_ROLE))[-1] == Spawn((other, T), "0-2")
 
 
-class TestALifeThatGoesWrong:
-    def test_one_that_has_left_a_sandbox_and_is_not_known_any_more_is_not_run_again(self) -> None:
+class TestAFailedTask:
+    def test_a_forgotten_task_with_a_sandbox_is_not_run_again(self) -> None:
         world = World().running()
         again = ev.LaunchIntoSandbox(LaunchTask(F, task(), DEFAULT_ROLE))
         world.do(ev.Exited(KEY, exit_code=0))
@@ -184,7 +184,7 @@ class TestALifeThatGoesWrong:
             Reason.COMMAND_EXECUTOR_FAILED,
         )
 
-    def test_a_failed_launch_is_failed_and_frees(self) -> None:
+    def test_a_failed_launch_is_failed_and_frees_its_resources(self) -> None:
         world = World()
         world.do(LaunchTask(F, task(), DEFAULT_ROLE), ev.LaunchFailed(KEY, "no such program", 127))
         status = world.status()
@@ -201,7 +201,7 @@ class TestALifeThatGoesWrong:
             ("gpus:1", "it takes gpus:1"),
         ],
     )
-    def test_what_does_not_fit_is_dropped(self, resources: str, message: str) -> None:
+    def test_a_task_that_does_not_fit_is_dropped(self, resources: str, message: str) -> None:
         world = World()
         assert sent(world.do(LaunchTask(F, task(resources=resources), DEFAULT_ROLE))) == [
             ("DROPPED", 1)
@@ -210,7 +210,7 @@ class TestALifeThatGoesWrong:
         assert world.status().reason is Reason.INVALID_OFFERS
         assert world.do(AcknowledgeUpdate(F, T, 1)) == [Forget(KEY)]
 
-    def test_what_no_agent_could_run_is_dropped(self) -> None:
+    def test_an_invalid_task_is_dropped(self) -> None:
         world = World()
         broken = TaskInfo(T, Command(), Resources.parse("cpus:1"))
         assert sent(world.do(LaunchTask(F, broken, DEFAULT_ROLE))) == [("DROPPED", 1)]
@@ -218,7 +218,7 @@ class TestALifeThatGoesWrong:
 
 
 class TestAKill:
-    def test_asks_first_and_forces_after_the_grace(self) -> None:
+    def test_sends_sigterm_and_after_the_grace_sigkill(self) -> None:
         world = World().running()
         effects = world.do(kill(grace_ms=2000))
         assert sent(effects) == [("KILLING", 3)]
@@ -226,7 +226,7 @@ class TestAKill:
         assert world.sleep(1.99) == []
         assert world.sleep(0.02) == [Signal(KEY, 7, Force.KILL)]
 
-    def test_ends_in_killed_however_the_process_ended(self) -> None:
+    def test_ends_in_killed_for_any_end_of_the_process(self) -> None:
         for exited in (ev.Exited(KEY, signal=15), ev.Exited(KEY, exit_code=0)):
             world = World().running()
             world.do(kill(), exited)
@@ -234,7 +234,7 @@ class TestAKill:
             assert (status.state, status.reason) == (TaskState.KILLED, Reason.KILLED_BY_FRAMEWORK)
             assert (status.exit_code, status.signal) == (exited.exit_code, exited.signal)
 
-    def test_without_a_grace_of_its_own_uses_the_tasks(self) -> None:
+    def test_without_a_grace_uses_that_of_the_task(self) -> None:
         world = World().running(grace_ms=500)
         world.do(kill())
         assert world.sleep(0.51) == [Signal(KEY, 7, Force.KILL)]
@@ -248,7 +248,7 @@ class TestAKill:
         world.do(ev.Exited(KEY, signal=9))
         assert world.sleep(5) == []
 
-    def test_of_a_task_that_is_not_started_yet_spares_the_process(self) -> None:
+    def test_before_the_start_prevents_the_process(self) -> None:
         world = World()
         world.do(LaunchTask(F, task(), DEFAULT_ROLE))
         assert world.do(kill()) == []
@@ -256,7 +256,7 @@ class TestAKill:
         assert sent(world.do(ev.NotStarted(KEY))) == [("KILLED", 2)]
         assert world.state.free == TOTAL
 
-    def test_that_comes_while_the_process_starts_ends_it_at_once(self) -> None:
+    def test_during_the_start_ends_the_process_at_once(self) -> None:
         world = World()
         world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         effects = world.do(ev.Started(KEY, 7))
@@ -264,13 +264,13 @@ class TestAKill:
         assert effects[-1] == Signal(KEY, 7, Force.TERMINATE)
         assert world.sleep(2) == [Signal(KEY, 7, Force.KILL)]
 
-    def test_is_forced_on_a_task_that_is_never_said_to_have_started(self) -> None:
+    def test_is_forced_on_a_task_whose_start_is_never_reported(self) -> None:
         world = World()
         world.do(LaunchTask(F, task(), DEFAULT_ROLE), kill(grace_ms=2000))
         assert world.sleep(1.99) == []
         assert world.sleep(0.02) == [Signal(KEY, 0, Force.KILL)]
 
-    def test_of_an_unknown_task_is_answered_with_gone_until_that_is_known(self) -> None:
+    def test_of_an_unknown_task_is_answered_with_gone_until_acknowledged(self) -> None:
         world = World()
         assert sent(world.do(kill())) == [("GONE", 1)]
         assert world.status().reason is Reason.TASK_UNKNOWN
@@ -298,28 +298,28 @@ class TestUpdates:
             assert sent(world.sleep(at - world.now)) == [("GONE", 1)]
         assert waits == [10, 20, 40, 80, 160, 320, 600, 600, 600]
 
-    def test_all_that_wait_are_sent_again_together(self) -> None:
+    def test_all_unacknowledged_ones_are_sent_again_together(self) -> None:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
         assert sent(world.sleep(10)) == [("STARTING", 1), ("RUNNING", 2), ("FINISHED", 3)]
 
-    def test_an_acknowledgement_covers_what_came_before(self) -> None:
+    def test_an_acknowledgement_covers_all_earlier_ones(self) -> None:
         world = World().running()
         world.do(ev.Exited(KEY, exit_code=0))
         world.sleep(10)
         world.do(AcknowledgeUpdate(F, T, 2))
         assert Acknowledged(2) in world.effects
-        # Somebody reads: the wait begins anew with the shortest.
+        # The framework reads, so the shortest wait begins again.
         assert world.sleep(9.9) == []
         assert sent(world.sleep(0.1)) == [("FINISHED", 3)]
 
-    def test_stale_and_foreign_acknowledgements_change_nothing(self) -> None:
+    def test_stale_and_unknown_acknowledgements_change_nothing(self) -> None:
         world = World().running()
         world.do(AcknowledgeUpdate(F, T, 1))
         assert world.do(AcknowledgeUpdate(F, T, 1), AcknowledgeUpdate(F, TaskId("x"), 9)) == []
         assert len(world.state.tasks[KEY].updates.waiting) == 1
 
-    def test_a_framework_that_is_back_gets_its_own_again_at_once(self) -> None:
+    def test_of_a_reconnected_framework_are_sent_again_at_once(self) -> None:
         world = World().running()
         world.do(LaunchTask(FrameworkId("F2"), task(), DEFAULT_ROLE))
         effects = world.do(ResendUpdates(F))
@@ -327,7 +327,7 @@ class TestUpdates:
         assert all(isinstance(e, SendUpdates) and e.again for e in effects)
         assert world.do(ResendUpdates(FrameworkId("F3"))) == []
 
-    def test_nothing_is_sent_while_nobody_listens_and_nothing_is_lost(self) -> None:
+    def test_are_kept_while_there_is_no_session(self) -> None:
         world = World().running()
         world.do(ev.Disconnected(1))
         assert world.do(ev.Exited(KEY, exit_code=0)) == []
@@ -336,20 +336,20 @@ class TestUpdates:
         assert len(world.state.tasks[KEY].updates.waiting) == 3
         assert len(sent(world.sleep(10))) == 3
 
-    def test_new_ones_go_to_the_session_that_is_open(self) -> None:
+    def test_are_sent_in_the_open_session(self) -> None:
         world = World().running()
         world.do(ev.Disconnected(1), ev.Connected(2))
         effects = world.do(ev.Exited(KEY, exit_code=0))
         assert [e.session for e in effects if isinstance(e, SendUpdates)] == [2]
 
-    def test_the_end_of_an_older_session_is_no_news(self) -> None:
+    def test_the_end_of_an_older_session_changes_nothing(self) -> None:
         world = World()
         world.do(ev.Disconnected(1), ev.Connected(2), ev.Disconnected(1))
         assert world.state.session == 2
 
 
-class TestTheAgentItself:
-    def test_names_itself_durably_before_any_master_hears_of_it(self) -> None:
+class TestTheAgent:
+    def test_records_its_id_before_any_master_learns_it(self) -> None:
         world = World(registered=False)
         world.do(ev.AgentStarted(), ev.Connected(1))
         named, introduced = world.effects
@@ -361,7 +361,7 @@ class TestTheAgentItself:
         world.do(ev.Removed())
         assert world.state.agent_id == "A0.2"
 
-    def test_after_lost_records_no_number_comes_twice_and_what_has_no_beginning_is_void(
+    def test_after_lost_records_gives_no_number_twice_and_forgets_tasks_without_a_launch(
         self,
     ) -> None:
         starting, running = (
@@ -386,11 +386,11 @@ class TestTheAgentItself:
             ForgetTask(F, TaskId("t2")),
         ]
         state.check()
-        # The next life finds nothing wrong any more, and still knows that something was.
+        # The next life finds no damage, and still knows of the loss.
         made = [e.record for e in effects if isinstance(e, Checkpoint)]
         assert recovered([*records, *made], TOTAL).incomplete
 
-    def test_of_tasks_that_cannot_all_live_the_newer_do_if_records_were_lost(self) -> None:
+    def test_after_lost_records_keeps_the_newer_of_tasks_that_do_not_fit_together(self) -> None:
         def launched(task_id: str) -> TaskRecord:
             first = TaskStatus(F, TaskId(task_id), AgentId("A1"), TaskState.STARTING, sequence=1)
             return TaskRecord(task(task_id, "cpus:3;ports:[1-2]"), Role("*"), task_id, first)
@@ -405,7 +405,7 @@ class TestTheAgentItself:
         made = [e.record for e in effects if isinstance(e, Checkpoint)]
         assert list(recovered([*records, *made], TOTAL, life="3").voided) == [(F, "old")]
 
-    def test_keeps_the_id_that_it_is_given(self) -> None:
+    def test_keeps_the_id_that_the_master_gives(self) -> None:
         world = World(registered=False)
         assert world.do(ev.Connected(1)) == [SendRegister(1)]
         world.do(ev.Registered(AgentId("A1")))
@@ -414,7 +414,7 @@ class TestTheAgentItself:
         world.do(ev.Registered(AgentId("A1")))
         assert world.effects.count(kept) == 1
 
-    def test_once_removed_kills_everything_and_comes_back_as_new_when_that_is_done(self) -> None:
+    def test_once_removed_kills_all_tasks_and_then_registers_with_a_new_id(self) -> None:
         world = World().running()
         world.do(LaunchTask(F, task("t2"), DEFAULT_ROLE))
         assert world.do(ev.Removed()) == [Signal(KEY, 7, Force.KILL)]
@@ -426,7 +426,7 @@ class TestTheAgentItself:
         assert world.state.is_idle
         assert world.state.free == TOTAL
 
-    def test_when_stopping_ends_all_with_at_most_5_s_of_grace_and_starts_no_more(self) -> None:
+    def test_when_stopping_ends_all_tasks_within_5_s_and_starts_no_more(self) -> None:
         world = World().running(grace_ms=60_000)
         world.do(LaunchTask(F, task("t2"), DEFAULT_ROLE))
         effects = world.do(ev.StopRequested())

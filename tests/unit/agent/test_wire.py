@@ -23,7 +23,7 @@ F, T = FrameworkId("F1"), TaskId("t1")
 WHO = Identity("host", {"rack": "r1"}, "host:1", "1.0", "boot")
 
 
-def test_register_is_all_that_the_agent_knows() -> None:
+def test_register_carries_everything_that_the_agent_knows() -> None:
     state = AgentState.of(Resources.parse("cpus:4"), AgentId("A1"))
     info = TaskInfo(T, Command(("sleep", "1")), Resources.parse("cpus:1"))
     for event in (
@@ -42,7 +42,7 @@ def test_register_is_all_that_the_agent_knows() -> None:
     assert [status.sequence for status in task.unacknowledged] == [2]
 
 
-def test_register_says_whom_the_agent_has_heard_and_what_it_has_lost() -> None:
+def test_register_carries_the_newest_master_and_a_loss_of_records() -> None:
     state = recovered(
         [AgentRecord(AgentId("A1"), "", 7, incomplete=True, cluster="c")], Resources.parse("cpus:4")
     )
@@ -51,7 +51,7 @@ def test_register_says_whom_the_agent_has_heard_and_what_it_has_lost() -> None:
     assert (register.master_epoch, register.cluster, register.incomplete) == (7, "c", True)
 
 
-def test_orders_say_which_run_of_the_framework_gives_them() -> None:
+def test_orders_carry_the_epoch_of_the_framework() -> None:
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
     launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), framework_epoch=3)
     assert order_from_wire(pb.Order(launch=launch)) == LaunchTask(
@@ -61,7 +61,7 @@ def test_orders_say_which_run_of_the_framework_gives_them() -> None:
     assert kill == KillTask(F, T, None, Reason.NONE, 4)
 
 
-def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
+def test_a_large_register_leaves_commands_out() -> None:
     state = AgentState.of(Resources.parse("cpus:4"))
     for n in range(20):
         command = Command(shell="x" * 100_000)
@@ -73,7 +73,7 @@ def test_a_register_that_would_be_large_leaves_the_commands_out() -> None:
     assert register.register.tasks[0].task.resources.cpus_milli == 100
 
 
-def test_a_register_that_would_be_large_leaves_names_and_labels_out() -> None:
+def test_a_large_register_leaves_names_and_labels_out() -> None:
     state = AgentState.of(Resources.parse("cpus:100"))
     labels = tuple((f"{n}" + "k" * 1000, "v" * 1000) for n in range(64))
     for n in range(100):
@@ -104,7 +104,7 @@ def test_a_register_of_many_tasks_comes_in_pages() -> None:
     assert listed == [key[1] for key in state.tasks]
 
 
-def test_a_launch_says_what_the_task_is_charged_to() -> None:
+def test_a_launch_carries_the_role() -> None:
     info = TaskInfo(T, Command(("true",)), Resources.parse("cpus:1"))
     launch = pb.LaunchTask(framework_id=F, task=task_to_wire(info), role="ads/prod")
     assert order_from_wire(pb.Order(launch=launch)) == LaunchTask(F, info, Role("ads/prod"))
@@ -115,7 +115,7 @@ def test_a_launch_says_what_the_task_is_charged_to() -> None:
         order_from_wire(pb.Order(launch=launch))
 
 
-def test_a_kill_may_leave_the_grace_to_the_task() -> None:
+def test_a_kill_without_a_policy_has_no_grace() -> None:
     bare = pb.Order(kill=pb.KillTask(framework_id=F, task_id=T))
     assert order_from_wire(bare) == KillTask(F, T, None, Reason.NONE)
     at_once = pb.Order(
@@ -136,6 +136,6 @@ def test_numbers_of_orders_are_bounded() -> None:
     assert Checkpoint(AcknowledgedRecord(F, T, 1), lazy=True) in effects
 
 
-def test_an_order_that_nobody_knows_breaks_the_protocol() -> None:
+def test_an_unknown_order_violates_the_protocol() -> None:
     with pytest.raises(ProtocolViolation, match="an order that is unknown: empty"):
         order_from_wire(pb.Order())

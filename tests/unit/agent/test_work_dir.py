@@ -12,7 +12,9 @@ from croupier.agent.work_dir import WorkDir
 from croupier.model.errors import Conflict, Unavailable
 
 
-async def test_one_agent_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_only_one_agent_uses_a_work_dir(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "LOCK_WAIT_S", 0.1)
     first = await WorkDir.open(tmp_path)
     with pytest.raises(Conflict, match="another agent uses the work dir"):
@@ -21,17 +23,17 @@ async def test_one_agent_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (await WorkDir.open(tmp_path)).close()
 
 
-async def test_a_place_that_is_no_directory(tmp_path: Path) -> None:
+async def test_a_path_that_is_no_directory_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(Unavailable, match=r"cannot use the work dir .*file: File exists"):
         await WorkDir.open(tmp_path / "file")
 
 
-async def test_a_place_that_is_not_ours_to_write(tmp_path: Path) -> None:
+async def test_a_path_without_write_permission_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
     root = os.geteuid() == 0
     if root:
-        # Root may write everywhere; nobody may not.
+        # Root may write everywhere, so another user tries.
         os.seteuid(65534)
     try:
         with pytest.raises(Unavailable, match="Permission denied"):
@@ -42,7 +44,7 @@ async def test_a_place_that_is_not_ours_to_write(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("part", ["runs", "sandboxes", "removed"])
-async def test_a_part_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path, part: str) -> None:
+async def test_a_part_that_is_a_link_is_refused(tmp_path: Path, part: str) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
     (elsewhere / "precious").write_text("kept")
@@ -55,7 +57,7 @@ async def test_a_part_that_is_a_link_to_elsewhere_is_refused(tmp_path: Path, par
     assert (elsewhere / "precious").read_text() == "kept"
 
 
-async def test_what_is_no_run_file_is_left_alone(tmp_path: Path) -> None:
+async def test_files_that_are_no_run_files_stay(tmp_path: Path) -> None:
     runs = tmp_path / "runs"
     runs.mkdir()
     for name, content in (("results.csv", b"1,2\n"), ("long", b" " * 1000)):
