@@ -15,7 +15,7 @@ NOTICED = 120
 def test_nothing_is_lost() -> None:
     outcomes = [run(seed) for seed in range(1, SEEDS + 1)]
     assert [(o.seed, o.violation) for o in outcomes if o.violation] == []
-    assert sum(outcome.struck.total() for outcome in outcomes) > SEEDS
+    assert sum(outcome.injected.total() for outcome in outcomes) > SEEDS
     assert sum(outcome.tasks for outcome in outcomes) > SEEDS
 
 

@@ -2,9 +2,9 @@
 
     python -m tests.chaos.virtual [--seed N] [--seeds N] [--processes N]   worlds of these seeds
     python -m tests.chaos.virtual replay SEED                              one, with its trace
-    python -m tests.chaos.virtual mutants [--seeds N]                      what is noticed, and when
+    python -m tests.chaos.virtual mutants [--seeds N]                      which mutants are found
 
-The last line sums up; the exit code is 1 if anything was violated, or a mutant was not caught.
+The last line is a summary. The exit code is 1 if an invariant was violated or a mutant survived.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.runs import Outcome, run, run_all, shrunk
 
 LAST_LINES = 40
-# After so many failing seeds the rest have nothing new to say.
+# Further failing seeds are printed on one line each.
 MOST_SHOWN = 3
 
 
 def chaos(first: int, number: int, processes: int) -> int:
-    """Run worlds; returns how many violated something."""
+    """Run worlds; return the number of worlds that violated an invariant."""
     started = time.monotonic()
     steps = happened = tasks = violations = 0
-    struck: Counter[str] = Counter()
+    injected: Counter[str] = Counter()
     for outcome in run_all(range(first, first + number), processes):
         steps, happened = steps + outcome.steps, happened + outcome.happened
         tasks += outcome.tasks
-        struck += outcome.struck
+        injected += outcome.injected
         if outcome.violation:
             violations += 1
             if violations <= MOST_SHOWN:
                 show(shrunk(outcome), len(outcome.faults))
             else:
                 print(f"seed {outcome.seed}: {outcome.violation[:200]}", flush=True)
-    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(struck.items()))
+    faults = ", ".join(f"{kind} {count}" for kind, count in sorted(injected.items()))
     print(
         f"virtual chaos: seeds {first} to {first + number - 1}, {steps} steps, {happened} events,"
-        f" {tasks} tasks, {struck.total()} faults ({faults}),"
+        f" {tasks} tasks, {injected.total()} faults ({faults}),"
         f" {violations} violations, {time.monotonic() - started:.1f} s",
         flush=True,
     )
@@ -49,7 +49,7 @@ def chaos(first: int, number: int, processes: int) -> int:
 
 
 def show(outcome: Outcome, before: int) -> None:
-    """What went wrong, the faults that it takes, and the end of the trace."""
+    """Print the violation, the faults that cause it, and the end of the trace."""
     print(f"\nseed {outcome.seed}: {outcome.violation}")
     print(f"    {len(outcome.faults)} of its {before} faults are enough:")
     for fault in outcome.faults:
@@ -63,7 +63,7 @@ def show(outcome: Outcome, before: int) -> None:
 
 
 def replay(seed: int) -> int:
-    """One world with all of its trace."""
+    """Run one world and print its whole trace."""
     outcome = run(seed, traced=True)
     print("\n".join(outcome.trace))
     print(f"seed {seed}: {outcome.violation or 'clean'}; trace {outcome.digest}")
@@ -71,9 +71,9 @@ def replay(seed: int) -> int:
 
 
 def mutants(limit: int, processes: int) -> int:
-    """A table of what is broken on purpose, and how many seeds it takes to notice."""
+    """Print each mutant with the number of seeds that it takes to find it."""
     missed = 0
-    print(f"{'broken on purpose':<34} {'seeds':>5}  how it is noticed")
+    print(f"{'mutant':<34} {'seeds':>5}  violation")
     for name, mutant in MUTANTS.items():
         for number, outcome in enumerate(run_all(range(1, limit + 1), processes, name), 1):
             if outcome.violation:
@@ -81,8 +81,8 @@ def mutants(limit: int, processes: int) -> int:
                 break
         else:
             missed += 1
-            print(f"{name:<34}     -  NOT NOTICED in {limit} seeds: {mutant.what}", flush=True)
-    print(f"mutants: {len(MUTANTS)} kinds of injected bugs, {missed} not caught in {limit} seeds")
+            print(f"{name:<34}     -  NOT FOUND in {limit} seeds: {mutant.what}", flush=True)
+    print(f"mutants: {len(MUTANTS)} kinds of injected bugs, {missed} not found in {limit} seeds")
     return missed
 
 

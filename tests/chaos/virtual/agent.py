@@ -45,51 +45,51 @@ from tests.chaos.virtual.process import Process
 JOIN_S = 8.0
 SILENT_BEATS = 5
 SYNC_S = 0.002
-# From a start that was refused until an operator has it make the best of what is left.
+# The time from a refused start until an operator starts the agent leniently.
 MENDED_S = 5.0
 
 
-class Witness(Protocol):
-    """Who watches agents."""
+class Observer(Protocol):
+    """Receives the steps of agents."""
 
     def on_agent_step(
         self, agent: AgentProcess, epoch: int | None, event: Event, effects: list[Effect]
     ) -> None:
-        """The core was stepped; by an order of a master of that epoch, if it was one."""
+        """Take note that the core was stepped; `epoch` is that of the master's order, if any."""
 
     def on_agent_start(self, agent: AgentProcess) -> None:
-        """It has read its records, and has not touched a process yet."""
+        """Take note that the agent has read its records, before it touches a process."""
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
-        """It does not start: records are lost."""
+        """Take note that the agent refuses to start because records are lost."""
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """All that was decided on words of masters up to that epoch is done."""
+        """Take note that all orders of masters up to that epoch were performed."""
 
 
 class AgentProcess(Process):
     """An agent.
 
     Attributes:
-        slow_s: what each sync takes now, beyond what is usual.
-        damage: how many of its records will be found lost when it starts again.
-        next_master: whom it turns to when it has lost a master; empty: chance decides.
+        slow_s: the additional time of each sync.
+        damage: the number of records that are lost before the next start.
+        next_master: the master to connect to next; empty: a random one.
         cannot_spawn: whether processes cannot be started now.
-        is_full: whether the disk has room for ends only.
-        is_dir_gone: whether the work dir was moved away; it comes back as it was.
-        is_lenient: whether it makes the best of lost records when it starts; else it refuses to.
-        heeds_strays: for a mutant: False passes over processes that no record names.
-        forgets_last: for a mutant: a crash loses what the last sync has made durable.
-        syncs_first: for a mutant: False acts before its records are durable.
+        is_full: whether the disk has room for terminal updates only.
+        is_dir_gone: whether the work dir was moved away; it comes back unchanged.
+        is_lenient: whether the agent starts although records are lost.
+        finds_orphans: for a mutant: False ignores processes without a record.
+        forgets_last: for a mutant: a crash loses the records of the last sync.
+        syncs_first: for a mutant: False performs a batch before its records are durable.
         heeds_epochs: for a mutant: False obeys any master.
-        is_orderly: for a mutant: False sends updates of one task the newest first.
+        is_orderly: for a mutant: False sends the newest updates first.
     """
 
     forgets_last = False
     syncs_first = True
     heeds_epochs = True
     is_orderly = True
-    heeds_strays = True
+    finds_orphans = True
 
     def __init__(
         self,
@@ -99,11 +99,11 @@ class AgentProcess(Process):
         seed: str,
         masters: tuple[str, ...],
         machine: Machine,
-        witness: Witness,
+        observer: Observer,
     ) -> None:
-        """Not running yet."""
+        """Create a process that does not run."""
         super().__init__(name, clock, network, seed)
-        self.masters, self.machine, self.witness = masters, machine, witness
+        self.masters, self.machine, self.observer = masters, machine, observer
         self.reactor = self._reactor(AgentState.of(Resources()))
         self.steps = 0
         self.slow_s = 0.0
@@ -138,29 +138,29 @@ class AgentProcess(Process):
     # The life of the process.
 
     def start(self) -> None:
-        """Run the program, unless there is no work dir to run it on, or records are lost."""
+        """Run the program, unless the work dir is gone or records are lost."""
         if self._up or self.is_retired or self.is_dir_gone:
             return
         if self._has_lost() and not self.is_lenient:
             self.clock.trace(f"{self.name} refuses to start: records are lost")
-            # Noted, for the processes that prove it may end.
+            # The mark persists; the processes that prove the loss may end.
             self.machine.is_cut = True
-            self.witness.on_agent_refused(self)
+            self.observer.on_agent_refused(self)
             self.clock.after(MENDED_S, self._start_leniently)
             return
         super().start()
 
     def _start_leniently(self) -> None:
-        """What an operator does about it."""
+        """Start in spite of lost records, as an operator would."""
         self.is_lenient = True
         self.start()
 
     def _has_lost(self) -> bool:
-        strangers = self.machine.strangers() if self.heeds_strays and not self.damage else []
-        return self.machine.is_cut or bool(strangers)
+        unrecorded = self.machine.unrecorded() if self.finds_orphans and not self.damage else []
+        return self.machine.is_cut or bool(unrecorded)
 
     def on_start(self) -> None:
-        """Take up what the machine has kept."""
+        """Recover from the records on the machine."""
         if self.random.random() < 0.5:
             self.machine.disk = compacted(self.machine.disk)
         damaged = bool(self.damage and self.machine.disk) or self._has_lost()
@@ -178,8 +178,8 @@ class AgentProcess(Process):
         )
         state.check()
         self.reactor = self._reactor(state)
-        self.witness.on_agent_start(self)
-        self.machine.end_strays(self.known_runs())
+        self.observer.on_agent_start(self)
+        self.machine.end_orphans(self.known_runs())
         self.machine.watcher = self.put
         self._hops, self._epoch, self._last_sync = 0, 0, 0
         self._newest = NewestMaster(state.cluster, state.master_epoch, state.position)
@@ -191,11 +191,11 @@ class AgentProcess(Process):
         self._connect(self.random.choice(self.masters))
 
     def known_runs(self) -> set[str]:
-        """Runs that may have a process, by what the agent knows."""
+        """Return the runs that may have a process, according to the agent's state."""
         return self.state.known_runs()
 
     def on_crash(self) -> None:
-        """Nobody watches the processes; what was on its way to the disk may be there or not."""
+        """Stop watching processes; keep a random part of the records that were being synced."""
         if self._syncing is not None:
             records, _ = self._syncing
             self.machine.disk += records[: self.random.randint(0, len(records))]
@@ -208,11 +208,11 @@ class AgentProcess(Process):
         self._end = None
 
     def stop(self) -> None:
-        """End all tasks, say goodbye and leave."""
+        """End all tasks, tell the master, and exit."""
         self.put(ev.StopRequested())
 
     def _leave(self) -> None:
-        """All has ended: what is known is sent, and the process ends."""
+        """Tell the master that the agent stops, and end the process."""
         if self._end is not None and self._is_registered:
             self._end.send(partial(AgentStopped, message="asked to stop"))
         self.clock.trace(f"{self.name} has stopped")
@@ -264,7 +264,7 @@ class AgentProcess(Process):
         self.later(wait_s, again)
 
     def _on_message(self, message: object) -> list[Event]:
-        """What the core is told of a message."""
+        """Return the events for the core in a message."""
         self._heard_at = self.clock.now()
         if isinstance(message, Ended):
             error = message.error
@@ -348,7 +348,7 @@ class AgentProcess(Process):
         self.wake(self.clock.now())
 
     def _perform(self, batch: Batch) -> None:
-        self.witness.on_obeyed(self, self._epoch)
+        self.observer.on_obeyed(self, self._epoch)
         self.reactor.perform(batch)
         if self.reactor.has_ended and self._up and not self._inbox:
             self._leave()
@@ -360,7 +360,7 @@ class AgentProcess(Process):
         """See `Observer`."""
         self.steps += 1
         self.state.check()
-        self.witness.on_agent_step(self, self._deciding_epoch, event, list(effects))
+        self.observer.on_agent_step(self, self._deciding_epoch, event, list(effects))
 
     def performed(self, effect: Effect) -> None:
         """See `Observer`."""
@@ -468,7 +468,7 @@ class AgentProcess(Process):
 
 
 def compacted(records: list[Record]) -> list[Record]:
-    """The same, without what later records have replaced."""
+    """Return the records without those that later ones replace."""
     kept: dict[Place, Record] = {}
     for record in records:
         place = place_of(record)

@@ -1,7 +1,6 @@
-"""What goes wrong in a world, and when: drawn from the seed; any part can be left out.
+"""The faults of a world: drawn from the seed; any of them can be left out.
 
-Rule: a fault says of itself whom it strikes and for how long, so that leaving one out changes
-nothing about the others.
+Rule: a fault holds its target and its duration, so that leaving one out does not change the others.
 """
 
 from __future__ import annotations
@@ -9,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from random import Random
 
-# How often each kind comes up, in relation to the others.
+# The relative frequency of each kind.
 WEIGHTS = {
     "master_crash": 8,
     "master_pause": 6,
@@ -54,13 +53,13 @@ WEIGHTS = {
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One thing that goes wrong.
+    """One fault.
 
     Attributes:
         at: virtual seconds.
-        who, other: whom it strikes, modulo how many there are.
+        who, other: the numbers of the targets, modulo how many there are.
         lasts: seconds.
-        salt: for whatever else is to be chosen.
+        salt: for all other choices.
     """
 
     at: float
@@ -78,18 +77,18 @@ class Fault:
 
 
 def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Fault]:
-    """The faults of one world, in order; of some kinds `only`, if any are named."""
+    """Return the faults of one world, in order, of all kinds or of the kinds `only`."""
     number = random.choice((2, 4, 8, 12, 20))
     weights = {kind: WEIGHTS[kind] for kind in only or WEIGHTS}
     kinds = random.choices(list(weights), list(weights.values()), k=number)
     if random.random() < 0.3:
-        # Of two kinds only, so that each kind is met by every other, many times.
+        # Two kinds only, so that each pair of kinds occurs often.
         few = random.sample(sorted(set(kinds)), min(2, len(set(kinds))))
         kinds = [random.choice(few) for _ in kinds]
     faults = []
     at = 0.0
     for kind in kinds:
-        # Some come at once one after the other, while what the first did is under way.
+        # Some follow each other at once, while the first is still in effect.
         at = random.uniform(0.5, until) if random.random() < 0.5 else at + random.uniform(0, 0.5)
         faults.append(
             Fault(

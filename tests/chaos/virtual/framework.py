@@ -1,8 +1,7 @@
-"""A framework: a well-written program on what the SDK keeps for it.
+"""A framework: a correct program on the SDK's ledger of calls and book of updates.
 
-It uses the SDK's own ledger of calls and book of updates. It accepts offers with tasks of its
-own numbering, declines, kills, asks how tasks stand, handles updates now at once and now after
-a while, and remembers over its own crashes only its id and which tasks it has named.
+It accepts offers with tasks, declines, kills, reconciles, and handles updates at once or later.
+Over its own crashes it remembers only its id and the number of tasks that it has named.
 """
 
 from __future__ import annotations
@@ -34,20 +33,20 @@ FOR_EVER_S = 1e9
 SIZES = ("cpus:1;mem:100", "cpus:2;mem:100", "cpus:1;mem:300;ports:[1-2]")
 
 
-class Witness(Protocol):
-    """Who watches frameworks."""
+class Observer(Protocol):
+    """Receives the steps of frameworks."""
 
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """A call was made for the first time."""
+        """Take note of a new call."""
 
     def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """The handler of updates has returned."""
+        """Take note that the update handler has returned."""
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """The handler of updates has raised."""
+        """Take note that the update handler has raised."""
 
     def on_new_identity(self, framework: FrameworkProcess) -> None:
-        """The framework was removed, and begins anew without an id."""
+        """Take note that the framework was removed, and begins again without an id."""
 
 
 class FrameworkProcess(Process):
@@ -55,11 +54,11 @@ class FrameworkProcess(Process):
 
     Attributes:
         framework_id: kept over crashes; empty before the first SUBSCRIBED.
-        named: how many tasks it has named so far; kept over crashes.
-        is_launching: whether it still takes offers.
-        deaf_until: it handles no updates before then.
+        named: the number of tasks named so far; kept over crashes.
+        is_launching: whether it still accepts offers.
+        deaf_until: the time until which it handles no updates.
         endless: tasks that run until they are killed; kept over crashes.
-        killed: tasks of which a master has said that they will be; kept over crashes.
+        killed: tasks that a master has promised to kill; kept over crashes.
     """
 
     def __init__(
@@ -71,11 +70,16 @@ class FrameworkProcess(Process):
         settings: Settings,
         masters: tuple[str, ...],
         habits: Habits,
-        witness: Witness,
+        observer: Observer,
     ) -> None:
-        """Not running yet."""
+        """Create a process that does not run."""
         super().__init__(name, clock, network, seed)
-        self.settings, self.masters, self.habits, self.witness = settings, masters, habits, witness
+        self.settings, self.masters, self.habits, self.observer = (
+            settings,
+            masters,
+            habits,
+            observer,
+        )
         self.framework_id = FrameworkId("")
         self.named = 0
         self.is_launching = True
@@ -85,7 +89,7 @@ class FrameworkProcess(Process):
         self._forget()
 
     def _forget(self) -> None:
-        """What a crash loses."""
+        """Reset everything that a crash loses."""
         self.ledger: CallLedger[calls.Call] = CallLedger(512)
         self.updates = UpdateBook()
         self.queue: deque[TaskStatus] = deque()
@@ -102,20 +106,20 @@ class FrameworkProcess(Process):
 
     @property
     def client_id(self) -> str:
-        """This run of the program."""
+        """The id of this run of the program."""
         return f"{self.name}-c{self.life}"
 
     @property
     def is_settled(self) -> bool:
-        """Whether it waits for nothing."""
+        """Whether no call, acknowledgement or update is pending."""
         if self.is_retired:
             return True
         return self.is_subscribed and not len(self.ledger) and not self._acks and not self.queue
 
-    # Its life.
+    # The life of the process.
 
     def take_over(self, older: FrameworkProcess) -> None:
-        """Be a newer run of another's program: what that keeps over crashes is shared."""
+        """Be a newer run of the same program; share what it keeps over crashes."""
         self.framework_id = older.framework_id
         self.endless, self.killed = older.endless, older.killed
         self.is_launching = older.is_launching
@@ -149,7 +153,7 @@ class FrameworkProcess(Process):
         self.later(SUBSCRIBE_TIMEOUT_S, lambda: self._watch(stream))
 
     def _watch(self, stream: int) -> None:
-        """Give a silent master up."""
+        """Give up a silent master."""
         if stream != self._stream or self._end is None:
             return
         silence_s = 5 * self.settings.heartbeat_s if self.is_subscribed else SUBSCRIBE_TIMEOUT_S
@@ -161,7 +165,7 @@ class FrameworkProcess(Process):
             self.later(self.settings.heartbeat_s, lambda: self._watch(stream))
 
     def _lost(self, leader: str) -> None:
-        """The stream is over: another one."""
+        """Connect again after the stream has ended."""
         if self._end is not None:
             self._end.close()
             self._end = None
@@ -182,10 +186,10 @@ class FrameworkProcess(Process):
 
         self.later(wait_s, again)
 
-    # What comes.
+    # Messages from the master.
 
     def turn(self) -> None:
-        """Take what has come, and handle what is to be handled."""
+        """Take the messages that have arrived, and handle updates."""
         for end, message in self.taken():
             if end is self._end:
                 self._heard_at = self.clock.now()
@@ -223,7 +227,7 @@ class FrameworkProcess(Process):
             case calls.Accept():
                 self.endless -= {each.task_id for each in verdict.tasks if each.error is not None}
             case calls.Kill(task_id):
-                # Who is told that there is no such task need not have it ended.
+                # A task that the master does not know needs no kill.
                 self.killed.add(task_id)
             case calls.Teardown():
                 self._begin_anew()
@@ -231,11 +235,11 @@ class FrameworkProcess(Process):
                 pass
 
     def _begin_anew(self) -> None:
-        """The framework is no more; the program goes on as another one."""
+        """Begin again as another framework, after this one was removed."""
         self.clock.trace(f"{self.name} was removed as {self.framework_id}")
-        self.witness.on_new_identity(self)
+        self.observer.on_new_identity(self)
         self.framework_id = FrameworkId("")
-        # Another run may have a life of its own by now, and shares them no more.
+        # Another run may still use the old sets.
         self.endless, self.killed = set(), set()
         self._lost("")
         self.life += 1
@@ -266,9 +270,9 @@ class FrameworkProcess(Process):
             if decision is UpdateDecision.SHOW:
                 if status.needs_acknowledgement and self.random.random() < self.habits.fails:
                     self.updates.on_failed(status)
-                    self.witness.on_failed(self, status)
+                    self.observer.on_failed(self, status)
                     continue
-                self.witness.on_handled(self, status)
+                self.observer.on_handled(self, status)
                 self.updates.on_handled(status)
                 if status.state.is_terminal:
                     self.ended.add(status.task_id)
@@ -287,7 +291,7 @@ class FrameworkProcess(Process):
     # Calls.
 
     def _send(self, message: object) -> None:
-        """What is sent says which verdicts have arrived, as each request on the wire does."""
+        """Send a message with the verdicts that have arrived, as each request on the wire does."""
         if self._end is not None:
             self._beat()
             self._end.send(message)
@@ -300,14 +304,14 @@ class FrameworkProcess(Process):
         if not self.ledger.has_room(internal):
             return
         entry = self.ledger.open(call, internal=internal)
-        self.witness.on_called(self, entry.seq, call)
+        self.observer.on_called(self, entry.seq, call)
         self.ledger.check()
         if self.is_subscribed:
             entry.stream = self._stream
             self._send(partial(FrameworkCalled, seq=entry.seq, call=call))
 
     def _answer(self, offer_id: OfferId) -> None:
-        """Take an offer, or pass."""
+        """Accept or decline an offer."""
         offered, until = self.offers.pop(offer_id, (None, 0.0))
         if offered is None or until <= self.clock.now() or not self.is_subscribed:
             return
@@ -352,12 +356,12 @@ class FrameworkProcess(Process):
         return TaskInfo(task_id, command, size, grace_ms=grace_ms)
 
     def kill(self, task_id: TaskId) -> None:
-        """Want a task ended, if it is not known to have."""
+        """Kill a task, unless it is known to have ended."""
         if task_id not in self.ended:
             self._call(calls.Kill(task_id, self.random.choice((None, 0, 500))))
 
     def end_endless(self) -> None:
-        """Have everything ended that would never end by itself; once is enough."""
+        """Kill each endless task once."""
         if not self.is_up:
             return
         asked = {e.call.task_id for e in self.ledger.open_calls() if isinstance(e.call, calls.Kill)}
@@ -374,14 +378,14 @@ class FrameworkProcess(Process):
         self.later(self.habits.reconciles_s, self._reconcile)
 
     def ask_all(self) -> list[TaskId]:
-        """Ask for each task that this run of the program has named; which they are."""
+        """Reconcile all tasks that this run of the program has named, and return them."""
         if not self.is_up or not self.mine:
             return []
         self._call(calls.Reconcile(tuple(self.mine)))
         return list(self.mine)
 
     def settle(self) -> None:
-        """Take no more offers."""
+        """Accept no more offers."""
         if not self.is_up:
             return
         self.is_launching = False
@@ -391,6 +395,6 @@ class FrameworkProcess(Process):
 
     @property
     def is_waiting_for(self) -> list[str]:
-        """What keeps it from being settled, for people."""
+        """What keeps it from being settled, as text."""
         waits = [f"call {e.seq} {calls.call_name(e.call)}" for e in self.ledger.open_calls()]
         return waits + [f"update of {s.task_id}" for s in self.queue]

@@ -1,7 +1,7 @@
-"""Who sees everything, and says what must never be.
+"""The judge observes everything, and raises when an invariant is violated.
 
-It knows what was called and answered, which processes ran and how they truly ended, what was
-durable when something was said, and what each framework's handler was told.
+It knows all calls and verdicts, the processes and how they really ended, the durable records at the
+time of each message, and the updates that each framework's handler received.
 """
 
 from __future__ import annotations
@@ -38,23 +38,23 @@ from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.clock import TracedClock
-from tests.chaos.virtual.fate import Fate, Violation
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.machine import Machine, Run
 from tests.chaos.virtual.master import Term
 from tests.chaos.virtual.network import End
+from tests.chaos.virtual.task_history import TaskHistory, Violation
 
-# What is to be done at the next moment of some kind: to which process, over which stream.
+# An action for the next event of a kind; it takes the process and the stream.
 Moment = Callable[[str, End | None], None]
 
 
 class Judge:
-    """Everything that happened, as far as it matters."""
+    """Everything that happened so far, as far as invariants need it."""
 
     def __init__(self, clock: TracedClock) -> None:
-        """Nothing has happened yet."""
+        """Begin before anything has happened."""
         self.clock = clock
-        self.fates: dict[TaskId, Fate] = {}
+        self.histories: dict[TaskId, TaskHistory] = {}
         self.seen: Counter[str] = Counter()
         self.obeyed: dict[str, int] = {}
         self.gone: set[str] = set()
@@ -72,7 +72,7 @@ class Judge:
         self._told: dict[tuple[str, int], Verdict] = {}
 
     def await_moment(self, kind: str, action: Moment) -> None:
-        """Have something done once, when next something of that kind happens."""
+        """Run an action once, at the next event of that kind."""
         self.moments.setdefault(kind, []).append(action)
 
     def _comes(self, kind: str, who: str, end: End | None = None) -> None:
@@ -80,37 +80,37 @@ class Judge:
             self.clock.after(0.0, lambda action=action: action(who, end))  # type: ignore[misc]
 
     def must(self, condition: bool, message: str) -> None:
-        """Raise if `condition` does not hold."""
+        """Raise unless `condition` holds."""
         if not condition:
             raise Violation(message)
 
     # Masters.
 
     def on_term(self, master: str, epoch: int) -> None:
-        """A master begins to lead."""
+        """Take note that a master begins to lead."""
         self.seen["terms"] += 1
 
     def on_store_replaced(self) -> None:
-        """An operator has put a copy of the store in its place.
+        """Take note that an operator has restored an older copy of the store.
 
-        What masters promise of the store does not hold from now on. That no task runs twice
-        does, and that everything comes to an end; what neither the copy nor an agent knows is lost,
-        and not in silence.
+        From now on, promises that rest on the store do not hold. It still holds that no task runs
+        twice and that every task ends. Tasks that neither the copy nor an agent knows are lost, but
+        their frameworks hear of it.
         """
         self.is_store_old = True
         known = {record.task_id for record in self.registry().tasks.values()}
-        for task_id, fate in self.fates.items():
-            if fate.run is None and task_id not in known:
-                fate.excused = True
+        for task_id, history in self.histories.items():
+            if history.run is None and task_id not in known:
+                history.excused = True
 
     def on_refused(self, position: StorePosition) -> None:
-        """A master refuses its store."""
+        """Check that a master refuses its store for a reason."""
         self.seen["refusals"] += 1
         self.must(self.is_store_old, f"a master does not know {position}, which it should")
         self.refused()
 
     def on_commit(self, record: Record) -> None:
-        """A record has become durable."""
+        """Take note that a record has become durable."""
         if self.moments:
             self._comes("commit", "")
         match record:
@@ -127,14 +127,14 @@ class Judge:
                 return
             case _:
                 return
-        fate = self.fates[task_id]
-        if isinstance(record, TaskRecord) and not (fate.recorded or self.is_store_old):
+        history = self.histories[task_id]
+        if isinstance(record, TaskRecord) and not (history.recorded or self.is_store_old):
             self._check_limits(record)
-        fate.recorded = True
-        fate.end_acknowledged = fate.end_acknowledged or (done and fate.is_known)
+        history.recorded = True
+        history.end_acknowledged = history.end_acknowledged or (done and history.is_known)
 
     def _check_limits(self, new: TaskRecord) -> None:
-        """With the new task, tasks that have not ended are within all limits above its role."""
+        """Check that live tasks, with the new one, are within all limits above its role."""
         registry = self.registry()
         for role in (new.role, *ancestors(new.role)):
             limit = registry.roles[role].settings.limit if role in registry.roles else {}
@@ -149,33 +149,33 @@ class Judge:
                 )
 
     def _is_live(self, record: TaskRecord) -> bool:
-        """Whether the task of a record must count for its role.
+        """Return whether the task of a record must count for its role.
 
-        One of an agent that was given up does not, nor one that a damaged agent has forgotten.
+        Tasks of an agent that was given up do not count, nor tasks that a damaged agent has lost.
         """
-        fate = self.fates[record.task_id]
-        is_told = record.is_acknowledged or record.master_status is not None or fate.is_over
-        has_ended = fate.run is not None and not fate.run.lives
+        history = self.histories[record.task_id]
+        is_told = record.is_acknowledged or record.master_status is not None or history.is_over
+        has_ended = history.run is not None and not history.run.lives
         return not (is_told or has_ended or _host_of(record.agent_id) in self.damaged)
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """Remember who speaks on which session."""
+        """Remember the framework of each session."""
         if isinstance(event, Subscribe):
             peer = term.state.peers.get(event.session)
             if isinstance(peer, Framework):
                 term.who[event.session] = (peer.framework_id, peer.client_id)
 
     def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """A message leaves a master: what it promises is durable."""
+        """Check that everything a master's message promises is durable."""
         if self.moments:
             self._comes(type(message).__name__, term.master, term.sessions[session])
         match message:
             case Verdict():
                 self._on_verdict(term, session, message)
             case LaunchTask(_, task):
-                fate = self.fates.get(task.task_id)
+                history = self.histories.get(task.task_id)
                 self.must(
-                    fate is not None and fate.recorded,
+                    history is not None and history.recorded,
                     f"{task.task_id} is launched before its record is durable",
                 )
             case AcknowledgeUpdate(framework_id, task_id, sequence):
@@ -213,29 +213,29 @@ class Judge:
                     same = (old.error is None) == (new.error is None) or self.is_store_old
                     self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for told in verdict.tasks:
-                    fate = self.fates[TaskId(told.task_id)]
+                    history = self.histories[TaskId(told.task_id)]
                     if told.error is not None:
-                        fate.refused = not self.is_store_old
-                        never_ran = fate.run is None or self.is_store_old
+                        history.refused = not self.is_store_old
+                        never_ran = history.run is None or self.is_store_old
                         self.must(never_ran, f"{told.task_id} ran and is refused")
                         continue
-                    self.must(fate.recorded, f"{told.task_id} is taken and not durable")
-                    fate.accepted = True
+                    self.must(history.recorded, f"{told.task_id} is taken and not durable")
+                    history.accepted = True
             case calls.Kill(task_id):
-                fate = self.fates[task_id]
-                fate.kill_told = fate.kill_told or verdict.error is None
+                history = self.histories[task_id]
+                history.kill_told = history.kill_told or verdict.error is None
             case _:
                 pass
 
     def _on_acknowledging(
         self, term: Term, framework_id: FrameworkId, task_id: TaskId, sequence: int
     ) -> None:
-        fate = self.fates.get(task_id)
-        if fate is None or fate.run is None or not self.leads(term) or self.is_store_old:
+        history = self.histories.get(task_id)
+        if history is None or history.run is None or not self.leads(term) or self.is_store_old:
             return
-        if fate.machine is not None and fate.machine.name in self.damaged:
+        if history.machine is not None and history.machine.name in self.damaged:
             return
-        ended = any(status.sequence <= sequence for _, status in fate.ends)
+        ended = any(status.sequence <= sequence for _, status in history.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
         # An end that the master tells in its agent's place is durable: the agent need not keep it.
         kept = record is not None and not record.is_acknowledged and record.master_status is None
@@ -250,151 +250,150 @@ class Judge:
         event: AgentEvent,
         effects: list[fx.Effect],
     ) -> None:
-        """The core was stepped."""
+        """Check a step of an agent's core."""
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
         self.must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
         for effect in effects:
             if isinstance(effect, fx.SendUpdates):
                 for status in effect.statuses:
                     if status.state.is_terminal:
-                        self.fates[status.task_id].is_over = True
+                        self.histories[status.task_id].is_over = True
         if isinstance(event, LaunchTask | LaunchIntoSandbox) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
             self.must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 
     def on_agent_start(self, agent: AgentProcess) -> None:
-        """It has read its records: a process that none names is known to be one, and told."""
+        """Check that the agent knows each process, or that it knows of lost records."""
         known = agent.known_runs()
         for run in agent.machine.live:
             told = run.run in known or agent.state.incomplete
             self.must(told, f"{agent.name} starts, and {run.key} lives that no record names")
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
-        """It does not start: records are lost."""
+        """Check that records are lost if the agent refuses to start."""
         self.seen["refusals"] += 1
         lost = agent.name in self.damaged
         self.must(lost, f"{agent.name} refuses to start, and none of its records is lost")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """All that was decided on words of masters up to that epoch is done."""
+        """Take note that all orders of masters up to that epoch were performed."""
         if self.moments:
             self._comes("sync", agent.name)
         self.obeyed[agent.name] = max(epoch, self.obeyed.get(agent.name, 0))
 
     def on_process(self, machine: Machine, run: Run) -> None:
-        """A process was started."""
+        """Check that the process may be started."""
         if self.moments:
             self._comes("process", machine.name)
         _, task_id = run.key
-        fate = self.fates[task_id]
+        history = self.histories[task_id]
         self.seen["processes"] += 1
-        self.must(fate.run is None, f"{task_id} is started twice")
-        self.must(not fate.refused, f"{task_id} was refused and is started")
-        # Declared dead is not the same as dead.
-        ended = bool(fate.ends) and machine.name not in self.gone and not self.is_store_old
+        self.must(history.run is None, f"{task_id} is started twice")
+        self.must(not history.refused, f"{task_id} was refused and is started")
+        # A task on an agent that was declared gone may still run.
+        ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
         self.must(not ended, f"{task_id} is started after its end was told")
-        fate.run, fate.machine = run, machine
+        history.run, history.machine = run, machine
         held = total_of(each.resources for each in machine.live)
         self.must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
-        """A process has ended."""
+        """Take note that a process has ended."""
         if self.moments:
             self._comes("end", machine.name)
 
     # Frameworks.
 
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """A call was made for the first time."""
+        """Take note of a new call."""
         self._calls[framework.client_id, seq] = call
         self.seen["calls"] += 1
         match call:
             case calls.Accept(_, tasks):
                 for task in tasks:
-                    self.fates[task.task_id] = Fate(
+                    self.histories[task.task_id] = TaskHistory(
                         framework, framework.framework_id, framework.client_id
                     )
             case calls.Kill(task_id):
-                self.fates[task_id].killers.add("framework")
+                self.histories[task_id].killers.add("framework")
             case _:
                 pass
 
     def on_new_identity(self, framework: FrameworkProcess) -> None:
-        """A framework was removed: its tasks are to be killed, and nobody waits for them."""
+        """Excuse the tasks of a framework that begins again."""
         self.excuse(framework.framework_id)
 
     def excuse(self, framework_id: FrameworkId) -> None:
-        """A framework was removed."""
-        for fate in self.fates.values():
-            if fate.framework_id == framework_id:
-                fate.excused = True
-                fate.killers.add("removal")
+        """Excuse the tasks of a removed framework: they are killed without an audience."""
+        for history in self.histories.values():
+            if history.framework_id == framework_id:
+                history.excused = True
+                history.killers.add("removal")
 
     def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """The handler of updates was called, and has returned."""
-        fate = self.fates[status.task_id]
+        """Check an update after its handler has returned."""
+        history = self.histories[status.task_id]
         self.seen["updates"] += 1
         self.answered.add(status.task_id)
-        fate.is_known = fate.is_known or status.state.is_terminal
-        host = fate.machine.name if fate.machine is not None else _host_of(status.agent_id)
+        history.is_known = history.is_known or status.state.is_terminal
+        host = history.machine.name if history.machine is not None else _host_of(status.agent_id)
         if host in self.damaged or self.is_store_old:
-            # What is lost cannot be told; only that nothing runs twice, or for ever, still holds.
+            # Lost updates cannot be sent; it still holds that no task runs twice or for ever.
             return
         if status.state.is_terminal:
-            self._check_truth(fate, status)
+            self._check_truth(history, status)
         if not status.needs_acknowledgement:
             return
         if status.is_reconciled:
-            self._on_reconciled(fate, framework.client_id, status)
+            self._on_reconciled(history, framework.client_id, status)
             return
         shown = f"{status.task_id} {status.state.name} {status.sequence}"
         client, number = framework.client_id, status.sequence
-        last = fate.sequences.get(client)
-        if last is not None or client == fate.client_id:
-            # To a later run of the program all that was acknowledged is known.
+        last = history.sequences.get(client)
+        if last is not None or client == history.client_id:
+            # A later run of the program knows everything that was acknowledged.
             follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
-            # What came before an end is not told once RECONCILE was answered with the end.
-            follows = follows or (status.state.is_terminal and client in fate.failed_ends)
+            # Earlier updates are not sent once RECONCILE was answered with the end.
+            follows = follows or (status.state.is_terminal and client in history.failed_ends)
             self.must(follows, f"{client} is shown {shown} after {last}")
-        fate.sequences[client] = number
-        # An older run takes what was on its way when a newer one took over.
+        history.sequences[client] = number
+        # An older run receives updates that were in flight when a newer one took over.
         is_newest = self.runs.get(framework.framework_id, [client])[-1] == client
-        settled = fate.end_acknowledged and not fate.excused and is_newest
+        settled = history.end_acknowledged and not history.excused and is_newest
         self.must(not settled, f"{shown} is told though its end was acknowledged")
-        mine = [end for whose, end in fate.ends if whose == client]
+        mine = [end for whose, end in history.ends if whose == client]
         self.must(not mine, f"{client} is shown {shown} after the task's end")
         if status.state.is_terminal:
-            fate.ends.append((client, status))
-            former, first = fate.ends[0]
+            history.ends.append((client, status))
+            former, first = history.ends[0]
             same = (first.state, first.exit_code) == (status.state, status.exit_code)
-            # What an earlier run of the program was told and did not acknowledge, nobody knows
-            # of any more once the agent that said it is given up.
+            # An update that an earlier run did not acknowledge is lost once its agent is given up.
             given_up = former != client and status.state is TaskState.GONE_BY_OPERATOR
             shown_first = f"{first.state.name} {first.exit_code}"
             self.must(same or given_up, f"{shown} was told before as {shown_first}")
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """The handler of updates has raised: the update comes again."""
+        """Take note that the handler has raised, so that the update comes again."""
         if status.is_reconciled and status.state.is_terminal:
-            self.fates[status.task_id].failed_ends.add(framework.client_id)
+            self.histories[status.task_id].failed_ends.add(framework.client_id)
 
-    def _on_reconciled(self, fate: Fate, client: str, status: TaskStatus) -> None:
-        """An answer to RECONCILE is the latest update: it may be ahead of others, or come again."""
+    def _on_reconciled(self, history: TaskHistory, client: str, status: TaskStatus) -> None:
+        """Check an answer to RECONCILE: the latest update, which may be early or repeated."""
         shown = f"{status.task_id} {status.state.name} {status.sequence}"
-        ends = [end for whose, end in fate.ends if whose == client]
+        ends = [end for whose, end in history.ends if whose == client]
         is_live = not status.state.is_terminal
         self.must(not (ends and is_live), f"{client} is shown {shown} after the task's end")
-        fate.sequences[client] = max(fate.sequences.get(client, 0), status.sequence)
+        history.sequences[client] = max(history.sequences.get(client, 0), status.sequence)
         if not is_live and not ends:
-            fate.ends.append((client, status))
+            history.ends.append((client, status))
 
-    def _check_truth(self, fate: Fate, status: TaskStatus) -> None:
-        run, state = fate.run, status.state
+    def _check_truth(self, history: TaskHistory, status: TaskStatus) -> None:
+        run, state = history.run, status.state
         told = f"{status.task_id} is said to be {state.name} {status.reason.name}"
         told += f" ({status.message}), code {status.exit_code}"
         if state is TaskState.GONE_BY_OPERATOR:
-            known = fate.machine is None or fate.machine.name in self.gone
-            self.must(known, f"{told}, but nobody said so")
+            known = history.machine is None or history.machine.name in self.gone
+            self.must(known, f"{told}, but no operator said so")
             return
         self.must(run is None or not run.lives, f"{told}, but it runs")
         lost = state is TaskState.GONE and status.reason is Reason.AGENT_RESTARTED
@@ -418,15 +417,15 @@ class Judge:
             case TaskState.FAILED:
                 self.must(run.exit_code != 0, truth)
             case TaskState.KILLED:
-                wanted = fate.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
-                self.must(bool(wanted), f"{told}, but nobody asked for it")
+                wanted = history.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
+                self.must(bool(wanted), f"{told}, but without a request")
             case _:
                 self.must(False, truth)
 
     # Operators.
 
     def on_operated(self, name: str, action: AgentAction, status: AgentStatus) -> None:
-        """An operator was answered: what he wants is durable, or somebody wants otherwise since."""
+        """Check that an operator's change is durable, or was replaced by a later one."""
         self.seen["operations"] += 1
         agent_id = status.agent.agent_id
         records = self.agents.get(agent_id, [])
@@ -447,21 +446,23 @@ class Judge:
     # The end.
 
     def unfinished(self) -> list[str]:
-        """What accepted tasks have not come to the end that they must come to."""
+        """Return the accepted tasks that have not ended properly, as text."""
         left = []
-        for task_id, fate in self.fates.items():
-            if fate.run is not None and fate.run.lives:
+        for task_id, history in self.histories.items():
+            if history.run is not None and history.run.lives:
                 left.append(f"{task_id} still runs")
-            elif fate.accepted and not (fate.is_known or fate.excused or self._is_lost(fate)):
+            elif history.accepted and not (
+                history.is_known or history.excused or self._is_lost(history)
+            ):
                 left.append(f"{task_id} was accepted, and its framework never heard how it ended")
         return left
 
-    def _is_lost(self, fate: Fate) -> bool:
-        """Whether an older store may not know the task, and its agent has lost it too."""
-        host = fate.machine.name if fate.machine is not None else ""
+    def _is_lost(self, history: TaskHistory) -> bool:
+        """Return whether both an older store and the agent may have lost the task."""
+        host = history.machine.name if history.machine is not None else ""
         return self.is_store_old and (host in self.damaged or host in self.gone)
 
 
 def _host_of(agent_id: AgentId) -> str:
-    """Which machine an agent is on, by the name that it gave itself."""
+    """Return the machine of an agent, from the id that it chose."""
     return agent_id[1:].partition(".")[0]

@@ -1,7 +1,7 @@
-"""A machine: what lives on when its agent does not.
+"""A machine: processes and disk, which outlive the agent.
 
-Each task's process has a shim that records how it ended, truly and durably, and dies with
-the machine only, or when somebody kills it.
+Each task's process has a shim that durably records how it ended. The shim dies only with the
+machine or when a fault kills it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tests.chaos.virtual.clock import TracedClock
 
 Key = tuple[FrameworkId, TaskId]
 
-# What a process takes to end once it is told to.
+# The time that a signalled process takes to end.
 DIES_S = 0.02
 
 
@@ -27,12 +27,12 @@ class Run:
     """One process of a task, under its shim.
 
     Attributes:
-        run: names the start; unique on the machine.
+        run: the id of the start; unique on the machine.
         lives: whether the process runs.
-        exit_code, signal: how it ended; both None if nobody knows.
+        exit_code, signal: how it ended; both None if unknown.
         vanished: its shim was killed, or the machine was restarted.
-        rebooted: of the two the latter.
-        is_watched: whether the agent of now has started or adopted it.
+        rebooted: the machine was restarted.
+        is_watched: whether the present agent has started or adopted it.
     """
 
     key: Key
@@ -48,31 +48,31 @@ class Run:
     is_watched: bool = True
 
 
-class Witness(Protocol):
-    """Who watches machines."""
+class Observer(Protocol):
+    """Receives the starts and ends of processes."""
 
     def on_process(self, machine: Machine, run: Run) -> None:
-        """A process was started."""
+        """Take note that a process was started."""
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
-        """A process has ended."""
+        """Take note that a process has ended."""
 
 
 class Machine:
     """Processes and their shims.
 
     Attributes:
-        boot: counts the starts of the machine.
+        boot: the number of starts of the machine.
         runs: by name, until the agent forgets them.
-        watcher: told of ends of what is watched, while there is an agent to tell.
-        disk: what the agent has made durable, in order.
+        watcher: receives the ends of watched runs; None without an agent.
+        disk: the agent's durable records, in order.
         is_cut: the mark beside the disk says that records at its end are missing.
-        sandboxes: of tasks that were ever started.
+        sandboxes: the tasks that were ever started.
     """
 
-    def __init__(self, name: str, clock: TracedClock, total: Resources, witness: Witness) -> None:
-        """A machine on which nothing runs."""
-        self.name, self.clock, self.total, self.witness = name, clock, total, witness
+    def __init__(self, name: str, clock: TracedClock, total: Resources, observer: Observer) -> None:
+        """Begin without processes."""
+        self.name, self.clock, self.total, self.observer = name, clock, total, observer
         self.boot = 1
         self.runs: dict[str, Run] = {}
         self.watcher: Callable[[Run], None] | None = None
@@ -83,7 +83,7 @@ class Machine:
 
     @property
     def boot_id(self) -> str:
-        """Changes when the machine restarts."""
+        """The boot id, which changes when the machine restarts."""
         return f"{self.name}-boot{self.boot}"
 
     @property
@@ -92,48 +92,48 @@ class Machine:
         return [run for run in self.runs.values() if run.lives]
 
     def spawn(self, key: Key, run: str, info: TaskInfo) -> Run:
-        """Start a task's process; its command says how long it lasts, its code, and its manners."""
+        """Start a task's process; its command has its duration, its exit code, and its manners."""
         lasts, code, heeds = info.command.shell.split()
         self._pids += 1
         made = Run(key, run, self._pids, info.resources, heeds == "1")
         assert run not in self.runs, f"{run} is started twice"
         self.runs[run] = made
         self.sandboxes.add(key)
-        self.witness.on_process(self, made)
+        self.observer.on_process(self, made)
         self.clock.after(float(lasts), lambda: self._ends(made, int(code), None))
         return made
 
     def signal(self, run: Run, by_force: bool) -> None:
-        """Tell a process to end."""
+        """Signal a process to end."""
         if by_force:
             self.clock.after(DIES_S, lambda: self._ends(run, None, 9))
         elif run.heeds:
             self.clock.after(DIES_S, lambda: self._ends(run, None, 15))
 
     def kill_shim(self, run: Run) -> None:
-        """Kill a task's shim; what it watched over is swept away with it."""
+        """Kill a task's shim, and its process with it."""
         if run.lives:
             run.vanished = True
             self._ends(run, None, None)
 
     def dismiss(self, run: str) -> None:
-        """Nobody asks for the run any more."""
+        """Forget a run that has ended."""
         known = self.runs.pop(run, None)
         assert known is None or not known.lives, f"{run} lives and is dismissed"
 
-    def strangers(self) -> list[Run]:
-        """The processes that no record names, which proves that records are lost."""
+    def unrecorded(self) -> list[Run]:
+        """Return the processes without a record, which prove that records are lost."""
         known = {record.run for record in self.disk if isinstance(record, TaskRecord)}
         return [run for run in self.live if run.run not in known]
 
-    def end_strays(self, known: set[str]) -> None:
-        """End the processes of runs that no record tells of."""
+    def end_orphans(self, known: set[str]) -> None:
+        """End the processes of runs without a record."""
         for run in [run for run in self.runs.values() if run.run not in known]:
             self._ends(run, None, 9)
             del self.runs[run.run]
 
     def unwatch(self) -> None:
-        """The agent is no more."""
+        """Take note that the agent has ended."""
         self.watcher = None
         for run in self.runs.values():
             run.is_watched = False
@@ -151,6 +151,6 @@ class Machine:
             return
         run.lives, run.exit_code, run.signal = False, code, signal
         self.clock.trace(f"{self.name} {run.key} ended: code {code}, signal {signal}")
-        self.witness.on_process_end(self, run)
+        self.observer.on_process_end(self, run)
         if self.watcher is not None and run.is_watched:
             self.watcher(run)

@@ -1,8 +1,7 @@
-"""A master process: the real core, and around it what its driver and its terms do.
+"""A master process: the production batch in virtual time, with terms.
 
-Rule: as in the real driver, a batch is decided, then committed, then performed; nothing is
-decided while a commit is under way. A term ends when the lease cannot be proven, when a
-commit fails or is fenced, and when the core says that it is deposed.
+Rule: nothing is decided while a commit is under way. A term ends when the lease cannot be proven,
+when a commit fails or is fenced, and when the core learns that another master leads.
 """
 
 from __future__ import annotations
@@ -51,7 +50,7 @@ MakeEvent = Callable[[SessionId], Event]
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A message of a master's, with who says it and how far its store is."""
+    """A master's message, with its epoch and the position of its store."""
 
     epoch: int
     message: ToAgent
@@ -60,7 +59,7 @@ class Ordered:
 
 @dataclass(frozen=True, slots=True)
 class Introduced:
-    """An agent's REGISTER, with what it has heard of masters."""
+    """An agent's REGISTER, with the newest master that it knows."""
 
     register: Callable[[SessionId], Register]
     cluster: str
@@ -70,42 +69,42 @@ class Introduced:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """An operator's question, and who wants the answer."""
+    """An operator's request, and the callback for the answer."""
 
     make_event: Callable[[int], Event]
     answered: Callable[[object], None]
 
 
-class Witness(Protocol):
-    """Who watches masters."""
+class Observer(Protocol):
+    """Receives the steps of masters."""
 
     def on_term(self, master: str, epoch: int) -> None:
-        """A master begins to lead."""
+        """Take note that a master begins to lead."""
 
     def on_refused(self, position: StorePosition) -> None:
-        """A master refuses its store, which does not know that position."""
+        """Take note that a master refuses its store, which does not know that position."""
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """The core was stepped."""
+        """Take note that the core was stepped."""
 
     def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """A message leaves a master."""
+        """Take note of a message that a master sends."""
 
 
 class Term:
-    """One leadership.
+    """One term of a leader.
 
     Attributes:
-        sessions: the streams that stand.
-        peers: the same, by stream.
-        who: which framework speaks on a session, and as which run of its program.
-        commits: how many are durable, as far as it knows.
+        sessions: the open streams by session.
+        peers: the sessions by stream.
+        who: the framework of a session, and the run of its program.
+        commits: the number of durable commits that it knows.
     """
 
     def __init__(
         self, master: str, record: MasterRecord, revision: int, state: State, commits: int
     ) -> None:
-        """Nobody is connected yet."""
+        """Begin without sessions."""
         self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
         self.commits = commits
         self.lineage = Lineage(record, lambda: self.commits)
@@ -118,10 +117,10 @@ class MasterProcess(Process):
     """A master.
 
     Attributes:
-        term: while it believes to lead.
+        term: its term while it believes to lead.
         commits_first: for a mutant: False performs a batch before it is durable.
-        acknowledges_first: for a mutant: True does so with acknowledgements.
-        accepts_old: goes on with a store that is an old copy; else it refuses that and ends.
+        acknowledges_first: for a mutant: True sends acknowledgements before the commit.
+        accepts_old: whether it accepts an old copy of the store; else it refuses that and ends.
     """
 
     commits_first = True
@@ -135,11 +134,11 @@ class MasterProcess(Process):
         seed: str,
         settings: Settings,
         ttl_s: float,
-        witness: Witness,
+        observer: Observer,
     ) -> None:
-        """With `ttl_s` of 0 it is the only one."""
+        """Create a process that does not run; with `ttl_s` 0 it is the only master."""
         super().__init__(name, clock, network, seed)
-        self.settings, self.ttl_s, self.witness = settings, ttl_s, witness
+        self.settings, self.ttl_s, self.observer = settings, ttl_s, observer
         self.term: Term | None = None
         self.leader = ""
         self.accepts_old = False
@@ -162,14 +161,14 @@ class MasterProcess(Process):
             self._keep_alive()
 
     def on_crash(self) -> None:
-        """All is lost that was not durable."""
+        """Forget everything that was not durable."""
         self.term, self._commit, self._registry = None, None, None
         self._overtaken_by = None
         self.leader = ""
         self._asked.clear()
 
     def ask(self, make_event: Callable[[int], Event], answered: Callable[[object], None]) -> None:
-        """Put an operator's question."""
+        """Queue an operator's request."""
         self.put(Asked(make_event, answered))
 
     # Leading.
@@ -187,7 +186,7 @@ class MasterProcess(Process):
 
     @property
     def _candidate(self) -> str:
-        """What this run of the program is known as in the election."""
+        """The name of this run of the program in the election."""
         return f"{self.name}/{self.life}"
 
     def _lease_holds(self) -> bool:
@@ -222,7 +221,7 @@ class MasterProcess(Process):
         if given_up is not None and not self.accepts_old:
             self.clock.trace(f"{self.name} refuses its store: {given_up} is not known")
             self.crash(loses=False)
-            self.witness.on_refused(given_up)
+            self.observer.on_refused(given_up)
             return
         names = Names("c", "secret", f"{self.name}.{self.life}.{next(self._numbers)}")
         record = next_record(known.master, elected.commits, names, given_up)
@@ -232,7 +231,7 @@ class MasterProcess(Process):
         self._begin_commit([Save(record)], [record])
 
     def _unknown_to(self, elected: reg.Elected) -> StorePosition | None:
-        """The position that ended the last term, if the store does not know it."""
+        """Return the position that ended the last term, if the store does not know it."""
         claim, self._overtaken_by = self._overtaken_by, None
         record = elected.registry.master or MasterRecord("c", 0)
         lineage = Lineage(record, lambda: elected.commits)
@@ -254,7 +253,7 @@ class MasterProcess(Process):
     # Deciding.
 
     def turn(self) -> None:
-        """Take news of the leadership, and decide a batch if no commit is under way."""
+        """Take messages about leadership, and decide a batch if no commit is under way."""
         items = self.taken()
         own = [message for end, message in items if end is not None and end is self._registry]
         others = [
@@ -262,18 +261,18 @@ class MasterProcess(Process):
             for end, message in items
             if end is None or (end is not self._registry and end.peer_name != reg.NAME)
         ]
-        # Which task of a real master gets on first is chance.
-        news_first = self.random.random() < 0.5
-        if news_first:
-            self._take_news(own)
+        # In a real master the order of these is random.
+        leadership_first = self.random.random() < 0.5
+        if leadership_first:
+            self._take_leadership(own)
         if self._commit is not None:
             self._inbox = others + self._inbox
         else:
             self._decide(others)
-        if not news_first:
-            self._take_news(own)
+        if not leadership_first:
+            self._take_leadership(own)
 
-    def _take_news(self, messages: list[object]) -> None:
+    def _take_leadership(self, messages: list[object]) -> None:
         for message in messages:
             self._on_registry(message)
         if self.term is not None and not self._lease_holds():
@@ -336,7 +335,7 @@ class MasterProcess(Process):
     def _on_decided(self, term: Term, event: Event, _now: float, effects: Sequence[Effect]) -> None:
         self.steps += 1
         check_state(term.state)
-        self.witness.on_decided(term, event, effects)
+        self.observer.on_decided(term, event, effects)
 
     def _begin_commit(self, effects: list[Effect], records: list[Record]) -> None:
         assert self.term is not None
@@ -352,7 +351,7 @@ class MasterProcess(Process):
             self.later(COMMIT_TIMEOUT_S, lambda: self._on_slow_commit(number))
 
     def _acknowledged(self, effects: list[Effect]) -> list[Effect]:
-        """Send acknowledgements now; what is left to do."""
+        """Send acknowledgements now, and return the other effects."""
         acks = [
             each
             for each in effects
@@ -374,7 +373,7 @@ class MasterProcess(Process):
             self._end_term("a commit was fenced off")
             return
         if not self._lease_holds() and self.random.random() < 0.8:
-            # Else the process stood still between this look and what it does next.
+            # In the other cases the process was paused between this check and the next step.
             self._end_term("the lease cannot be proven")
             return
         self._perform(effects)
@@ -395,7 +394,7 @@ class MasterProcess(Process):
                         answered(result)
                 case Save(record):
                     if isinstance(record, MasterRecord):
-                        self.witness.on_term(self.name, record.epoch)
+                        self.observer.on_term(self.name, record.epoch)
                 case Happened() | Deposed():
                     pass
         wait = term.state.next_deadline()
@@ -405,7 +404,7 @@ class MasterProcess(Process):
         end = term.sessions.get(session)
         if end is None:
             return
-        self.witness.on_told(term, session, message)
+        self.observer.on_told(term, session, message)
         is_agent = end.peer_name.startswith("agent")
         if is_agent:
             heading = response_to_wire([], term.epoch, term.lineage)
@@ -426,5 +425,5 @@ class MasterProcess(Process):
 
 
 def recovered(known: Registry, record: MasterRecord, settings: Settings, now: float) -> State:
-    """What a new leader begins with."""
+    """Return the state with which a new leader begins."""
     return recover_state(known, record.master_id, settings, Allocator(), now)

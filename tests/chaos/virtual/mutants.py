@@ -1,6 +1,6 @@
-"""What is broken on purpose: each kind of bug that the chaos suite exists to find.
+"""Mutants: deliberate bugs, one of each kind that the chaos suite exists to find.
 
-A mutant replaces one function or one flag while a world runs; nothing else knows of it.
+A mutant replaces one function or one flag while a world runs.
 """
 
 from __future__ import annotations
@@ -48,12 +48,12 @@ from tests.chaos.virtual.registry import SharedRegistry
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One thing that is broken.
+    """One deliberate bug.
 
     Attributes:
-        what: for people.
-        patches: where, and what is put there.
-        kinds: of faults by which it is noticed soon; none: by many.
+        what: a description.
+        patches: the targets, names and replacements.
+        kinds: kinds of faults that find it soon; none: many kinds do.
     """
 
     what: str
@@ -61,7 +61,7 @@ class Mutant:
     kinds: tuple[str, ...] = ()
 
     def applied(self) -> AbstractContextManager[object]:
-        """It is broken within this context."""
+        """Return a context in which the bug is present."""
         stack = ExitStack()
         for target, name, broken in self.patches:
             stack.enter_context(patch.object(target, name, broken))
@@ -393,7 +393,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: strays ignored": (
         "processes that no record names do not keep an agent from starting",
-        _one(AgentProcess, "heeds_strays", False),
+        _one(AgentProcess, "finds_orphans", False),
     ),
     "agent: refuses silently": (
         "launches that an unhealthy agent refuses are not told",
@@ -428,7 +428,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
 }
 
-# What is noticed by few kinds of faults is tested with those.
+# Mutants that only few kinds of faults find are tested with those.
 _KINDS = {
     "store: no commit number": ("old_store",),
     "store: no fence": ("usurp", "cut_registry", "slow_registry", "master_pause"),

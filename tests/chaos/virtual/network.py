@@ -1,8 +1,7 @@
-"""Streams between processes: in order, late, cut, reset, or silent for ever.
+"""Streams between processes: in order, delayed, cut, reset, or hanging for ever.
 
-Rule: what one side sends on a stream arrives in order and once, or not at all from some
-point on. A side that has closed its end hears nothing more on it; the other may well hear
-what was sent before.
+Rule: messages on a stream arrive in order and once, or not at all from some point on. A side that
+has closed its end receives nothing more on it; the other may receive messages sent before.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ FASTEST_S, SLOWEST_S = 0.001, 0.02
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The other side has closed the stream, or the network has: nothing more will come."""
+    """The last message of a stream: the other side or the network has closed it."""
 
     error: CroupierError
 
@@ -32,22 +31,22 @@ class Host(Protocol):
     """A process that others may connect to."""
 
     def on_arrival(self, end: End, message: object) -> None:
-        """Something came on a stream that the process has not closed; `Ended` is the last."""
+        """Take a message of a stream that the process has not closed; `Ended` is the last."""
         ...
 
     @property
     def is_up(self) -> bool:
-        """Whether there is a process that listens."""
+        """Whether the process listens."""
         ...
 
 
 @dataclass(eq=False, slots=True)
 class End:
-    """One side of a stream; what it sends comes out at `peer`.
+    """One side of a stream; its messages arrive at `peer`.
 
     Attributes:
-        owner: who holds this end; None for a side that does not exist any more.
-        tag: for the owner's own use: which session this is.
+        owner: the process of this end; None after its end.
+        tag: the session, for the owner's own use.
     """
 
     network: Network
@@ -67,18 +66,18 @@ class End:
         return self._other[0]
 
     def send(self, message: object) -> None:
-        """Have the other side told, unless the stream breaks first."""
+        """Send a message, which arrives unless the stream breaks first."""
         if self.is_open:
             self.network.carry(self, message)
 
     def close(self, error: CroupierError | None = None) -> None:
-        """Hear nothing more; the other side hears what was sent, and then that it is over."""
+        """Receive nothing more; the other side receives all messages, and then the end."""
         if self.is_open:
             self.network.carry(self, Ended(error or Unavailable("the stream ended")))
             self.end()
 
     def end(self) -> None:
-        """Hear nothing more."""
+        """Receive nothing more."""
         self.is_open = False
         self.network.tidy(self)
 
@@ -87,10 +86,10 @@ class End:
 
 
 class Network:
-    """All streams, and what is wrong between whom."""
+    """All streams, and the faults between processes."""
 
     def __init__(self, clock: TracedClock, random: Random) -> None:
-        """Everybody reaches everybody."""
+        """Begin without faults."""
         self.clock, self._random = clock, random
         self._hosts: dict[str, Host] = {}
         self._cuts: dict[tuple[str, str], int] = {}
@@ -105,7 +104,7 @@ class Network:
         self._hosts[name] = host
 
     def connect(self, client: str, server: str, owner: Host) -> End:
-        """A new stream; the server hears of it by the first message."""
+        """Open a stream; the server learns of it from the first message."""
         number = next(self._numbers)
         mine = End(self, number, client, server, owner)
         theirs = End(self, number, server, client, self._hosts[server], is_accepted=False)
@@ -127,7 +126,7 @@ class Network:
         clock.at(due, lambda: self._pump(end))
 
     def crash(self, name: str, loses: bool) -> None:
-        """A process is no more: its streams end, and what it has sent may never arrive."""
+        """End the streams of a process; if it `loses`, messages in flight are dropped."""
         for each in self.streams_of(name):
             end = each if each.name == name else each.peer
             if loses:
@@ -135,9 +134,9 @@ class Network:
             end.close(Unavailable("the connection was reset"))
             end.owner = None
 
-    def reset(self, end: End, loses: bool, told: tuple[bool, bool]) -> None:
-        """Break a stream: `loses` what is in flight; a side that is not `told` hears nothing."""
-        for sender, hears in zip((end.peer, end), told, strict=True):
+    def reset(self, end: End, loses: bool, notified: tuple[bool, bool]) -> None:
+        """Break a stream; drop messages in flight if it `loses`; end only `notified` sides."""
+        for sender, hears in zip((end.peer, end), notified, strict=True):
             if loses:
                 sender._flying.clear()
             if hears:
@@ -145,11 +144,11 @@ class Network:
         self._broken.add(end.number)
 
     def hang(self, end: End) -> None:
-        """Have nothing arrive on a stream any more, without a word."""
+        """Deliver nothing on a stream any more, without an error."""
         self._hung.add(end.number)
 
     def tidy(self, end: End) -> None:
-        """Forget a stream that nothing can come of any more."""
+        """Forget a stream on which nothing can arrive any more."""
         peer = end.peer
         waits = (end._flying or peer._flying) and end.number not in self._hung
         if not end.is_open and not peer.is_open and not waits:
@@ -158,7 +157,7 @@ class Network:
             self._broken.discard(end.number)
 
     def cut(self, source: str, target: str) -> None:
-        """Let nothing pass from one to the other; it waits."""
+        """Hold back all messages from one process to the other."""
         self._cuts[source, target] = self._cuts.get((source, target), 0) + 1
 
     def heal(self, source: str, target: str) -> None:
@@ -169,17 +168,17 @@ class Network:
             self._pump_all()
 
     def slow(self, name: str, factor: float) -> None:
-        """Make everything to and from a process so many times later; 1 is as usual."""
+        """Multiply the latency to and from a process; 1 is normal."""
         self._slow[name] = factor
 
     def heal_all(self) -> None:
-        """Nothing is wrong any more, but for streams that hang."""
+        """Undo all faults except hanging streams."""
         self._cuts.clear()
         self._slow.clear()
         self._pump_all()
 
     def streams_of(self, name: str) -> list[End]:
-        """One end each of the streams that a process has."""
+        """Return one end of each stream of a process."""
         return [end for end in self._live.values() if name in (end.name, end.peer_name)]
 
     def _pump_all(self) -> None:
@@ -188,7 +187,7 @@ class Network:
             self._pump(end.peer)
 
     def _pump(self, end: End) -> None:
-        """Deliver what has come to its time."""
+        """Deliver the messages that are due."""
         if end.number in self._hung or (end.name, end.peer_name) in self._cuts:
             return
         now, peer = self.clock.now(), end.peer

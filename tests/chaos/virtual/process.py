@@ -1,7 +1,6 @@
-"""A process: it takes what has come, in turns, while it is up and not paused.
+"""A process: it takes the messages that have arrived, in turns, while it is up and not paused.
 
-Rule: whatever was put on the agenda by an earlier life of the process does nothing to a later
-one.
+Rule: an action that an earlier life of the process scheduled has no effect on a later life.
 """
 
 from __future__ import annotations
@@ -12,21 +11,21 @@ from random import Random
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Network
 
-# From the arrival of something to the turn that takes it: the loop of the process.
+# The time from the arrival of a message to the turn that takes it.
 TURN_S = 0.0005
 
 
 class Process:
-    """What masters, agents and frameworks have in common.
+    """The common part of masters, agents and frameworks.
 
     Attributes:
-        life: which run of the program this is, from 1; 0 before the first.
-        paused: stopped by SIGSTOP: it does nothing, and time goes on.
-        is_retired: it is not to be started again.
+        life: the number of the run of the program, from 1; 0 before the first.
+        paused: stopped by SIGSTOP.
+        is_retired: the process must not be started again.
     """
 
     def __init__(self, name: str, clock: TracedClock, network: Network, seed: str) -> None:
-        """Not running yet; all that it draws comes from `seed`."""
+        """Create a process that does not run; `seed` is the source of its randomness."""
         self.name, self.clock, self.network = name, clock, network
         self.random = Random(f"{seed} {name}")
         self.life = 0
@@ -43,7 +42,7 @@ class Process:
         return self._up
 
     def start(self) -> None:
-        """Run the program, unless it runs or is over for good."""
+        """Run the program, unless it runs or is retired."""
         if self._up or self.is_retired:
             return
         self.life += 1
@@ -52,7 +51,7 @@ class Process:
         self.on_start()
 
     def crash(self, loses: bool) -> None:
-        """End the program at once; `loses` what its connections hold."""
+        """End the program at once; if it `loses`, messages in flight are dropped."""
         if not self._up:
             return
         self.clock.trace(f"{self.name} is killed")
@@ -63,12 +62,12 @@ class Process:
         self.on_crash()
 
     def pause(self) -> None:
-        """SIGSTOP."""
+        """Stop the process as by SIGSTOP."""
         self.paused = True
         self.clock.trace(f"{self.name} is paused")
 
     def resume(self) -> None:
-        """SIGCONT."""
+        """Continue the process as by SIGCONT."""
         if self.paused:
             self.paused = False
             self.clock.trace(f"{self.name} goes on")
@@ -77,17 +76,17 @@ class Process:
                 self.wake(self.clock.now())
 
     def on_arrival(self, end: End, message: object) -> None:
-        """Queue what came; the coming turn takes it."""
+        """Queue a message for the next turn."""
         self._inbox.append((end, message))
         self.wake(self.clock.now() + TURN_S)
 
     def put(self, message: object) -> None:
-        """Queue something of the process's own."""
+        """Queue an event of the process itself."""
         self._inbox.append((None, message))
         self.wake(self.clock.now() + TURN_S)
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have this life of the process do something in so many seconds, once it is not paused."""
+        """Schedule an action of this life of the process; it waits while the process is paused."""
         life = self.life
 
         def act() -> None:
@@ -100,7 +99,7 @@ class Process:
         self.clock.after(seconds, act)
 
     def wake(self, at: float | None) -> None:
-        """Have a turn at a time, or earlier."""
+        """Take a turn at this time, or earlier."""
         if at is None or not self._up or (self._next_turn is not None and self._next_turn <= at):
             return
         at = max(at, self.clock.now())
@@ -115,16 +114,16 @@ class Process:
         self.clock.at(at, turn)
 
     def taken(self) -> list[tuple[End | None, object]]:
-        """All that has come since the last turn; what came on closed ends is left out."""
+        """Return everything that has arrived since the last turn."""
         taken, self._inbox = self._inbox, []
         return taken
 
     def on_start(self) -> None:
-        """The program begins."""
+        """Begin the program."""
 
     def on_crash(self) -> None:
-        """The program was killed: forget all that was not durable."""
+        """Forget everything that was not durable."""
 
     def turn(self) -> None:
-        """Take what has come."""
+        """Take what has arrived."""
         raise NotImplementedError

@@ -1,9 +1,8 @@
-"""The durable registry that all masters share, and the lease by which one of them leads.
+"""The durable registry that all masters share, and the leader lease.
 
-Rule: a commit is made whole or not at all, and only if it comes from the leadership that
-holds now: each has a number of its own, the revision under which its key was written.
-A lease runs out if its holder is not heard of for `ttl_s`. The registry never dies; what
-is asked of it travels on streams that are cut, late and lost like all others.
+Rule: a commit is atomic, and is accepted only from the present leader. Each leadership has its own
+number: the revision of its key. A lease expires without a keep-alive for `ttl_s`. The registry
+never fails; requests travel on streams that are cut, delayed and lost like all others.
 """
 
 from __future__ import annotations
@@ -20,14 +19,14 @@ NAME = "registry"
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """Let me lead as soon as nobody else does; a lease belongs to one run of a program."""
+    """A request to lead once no other does; a lease belongs to one run of a program."""
 
     candidate: str
 
 
 @dataclass(frozen=True, slots=True)
 class KeepAlive:
-    """I am there; answered in kind."""
+    """A keep-alive; the answer is the same."""
 
     candidate: str
     number: int
@@ -35,7 +34,7 @@ class KeepAlive:
 
 @dataclass(frozen=True, slots=True)
 class Elected:
-    """You lead, under this revision; and what is known so far, by so many commits."""
+    """The election of a leader, with its revision, the durable records, and their commits."""
 
     revision: int
     registry: Registry
@@ -44,14 +43,14 @@ class Elected:
 
 @dataclass(frozen=True, slots=True)
 class LeaderIs:
-    """Who leads now; empty if nobody does."""
+    """The present leader; empty if there is none."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Make these durable, if I still lead under this revision."""
+    """A request to make records durable, if the sender still leads under this revision."""
 
     revision: int
     number: int
@@ -60,7 +59,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What came of it; so many commits have been made over the life of the cluster."""
+    """The answer to a commit; `commits` counts those of the whole life of the cluster."""
 
     number: int
     is_fenced: bool
@@ -69,7 +68,7 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What was durable at a moment, as an operator copies it."""
+    """A copy of all durable records, as an operator makes it."""
 
     registry: Registry
     commits: int
@@ -77,7 +76,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class Resign:
-    """I lead no more."""
+    """The end of a leadership."""
 
     revision: int
 
@@ -86,15 +85,15 @@ class SharedRegistry:
     """The store and the election.
 
     Attributes:
-        durable: what a new leader would find.
-        leader: the candidate that leads, as far as the lease goes.
-        revision: of that leadership; it only grows.
-        slow_s: what each commit takes now.
-        commits, refused: how many commits were made, and how many were fenced off.
-        forgets_last: for a mutant: a crash loses the last commit that was told to be durable.
-        is_fencing: for a mutant: False takes what deposed leaders commit.
+        durable: the records that a new leader finds.
+        leader: the candidate that holds the lease.
+        revision: the revision of that leadership; it only grows.
+        slow_s: the time of each commit.
+        commits, refused: the numbers of accepted and of fenced commits.
+        forgets_last: for a mutant: a crash loses the last confirmed commit.
+        is_fencing: for a mutant: False accepts commits of deposed leaders.
         is_numbering: for a mutant: False gives all commits one number.
-        on_commit: told of each record that has become durable.
+        on_commit: receives each record that has become durable.
     """
 
     forgets_last = False
@@ -108,7 +107,7 @@ class SharedRegistry:
         ttl_s: float,
         on_commit: Callable[[Record], None],
     ) -> None:
-        """`ttl_s` of 0: leases never run out, as with one master on a local file."""
+        """Begin without records; with `ttl_s` 0 leases never expire, as for one local master."""
         self.clock, self.network, self.ttl_s, self.on_commit = clock, network, ttl_s, on_commit
         self.durable = Registry()
         self.leader = ""
@@ -124,11 +123,11 @@ class SharedRegistry:
 
     @property
     def is_up(self) -> bool:
-        """It always is."""
+        """Always true."""
         return True
 
     def on_arrival(self, end: End, message: object) -> None:
-        """A master asks for something."""
+        """Take a request of a master."""
         if isinstance(message, Ended):
             candidate = self._ends.pop(end, "")
             if candidate in self._waiting:
@@ -141,7 +140,7 @@ class SharedRegistry:
                 self._heard[candidate] = self.clock.now()
                 self._ends[end] = candidate
                 if self.leader == candidate:
-                    # Its word that it leads no more was lost.
+                    # Its RESIGN was lost.
                     self._vacate()
                 if candidate not in self._waiting:
                     self._waiting.append(candidate)
@@ -158,7 +157,7 @@ class SharedRegistry:
                     self._vacate()
 
     def crashed(self, name: str) -> None:
-        """A master on a local file was killed: the file is free at once."""
+        """Take note that a master was killed; a local file is free at once."""
         if self.forgets_last and self._before is not None and name_of(self.leader) == name:
             self.durable, self._number = self._before.registry, self._before.commits
             self._before = None
@@ -166,11 +165,11 @@ class SharedRegistry:
             self._vacate()
 
     def copy(self) -> Copy:
-        """What is durable now."""
+        """Return a copy of the durable records."""
         return Copy(copied(self.durable), self._number)
 
     def put_back(self, copy: Copy) -> None:
-        """A copy takes the place of all that is durable; nobody leads."""
+        """Replace all durable records by a copy, and depose the leader."""
         self.durable, self._number = copied(copy.registry), copy.commits
         self._before = None
         self._vacate()
@@ -195,7 +194,7 @@ class SharedRegistry:
         self._elect()
 
     def _elect(self) -> None:
-        """Let the first who waits lead, if nobody does."""
+        """Elect the first live candidate, if there is no leader."""
         alive_since = self.clock.now() - (self.ttl_s or float("inf"))
         alive = [name for name in self._waiting if self._heard[name] > alive_since]
         if self.leader or not alive:
@@ -213,7 +212,7 @@ class SharedRegistry:
                 end.send(LeaderIs(name_of(self.leader)))
 
     def _watch(self, name: str, revision: int) -> None:
-        """End the leadership when its lease has run out."""
+        """End the leadership when its lease has expired."""
         until = self._heard[name] + self.ttl_s
 
         def look() -> None:
@@ -229,12 +228,12 @@ class SharedRegistry:
 
 
 def name_of(candidate: str) -> str:
-    """Which process a candidate is a run of."""
+    """Return the process of a candidate."""
     return candidate.partition("/")[0]
 
 
 def copied(registry: Registry) -> Registry:
-    """The same records in a registry of their own."""
+    """Return a copy of the registry."""
     made = Registry()
     for each in fields(registry):
         value = getattr(registry, each.name)

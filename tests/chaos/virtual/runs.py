@@ -1,4 +1,4 @@
-"""Runs of worlds: seed after seed, what came of each, and what a failing one shrinks to."""
+"""Runs of worlds: the outcomes of seeds, and the shrinking of failing ones."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.world import World
 
-# A world that never comes to rest takes the longest; shrinking runs many.
+# Runs while shrinking; a world that never comes to rest takes the longest.
 MOST_TRIES = 150
 SEEDS_AT_ONCE = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What came of one seed.
+    """The outcome of one seed.
 
     Attributes:
-        violation: what must never be and was; empty if nothing.
-        struck: faults that struck somebody, by kind.
-        digest: of the trace, if it was traced.
+        violation: the violated invariant; empty if none.
+        injected: the number of effective faults by kind.
+        digest: the digest of the trace, if it was traced.
     """
 
     seed: int
@@ -34,7 +34,7 @@ class Outcome:
     happened: int
     tasks: int
     violation: str
-    struck: Counter[str] = field(default_factory=Counter)
+    injected: Counter[str] = field(default_factory=Counter)
     faults: tuple[Fault, ...] = ()
     digest: str = ""
     trace: tuple[str, ...] = ()
@@ -47,7 +47,7 @@ def run(
     mutant: str = "",
     only: tuple[str, ...] = (),
 ) -> Outcome:
-    """Run one world to its end, with one thing broken on purpose if a `mutant` is named."""
+    """Run one world to its end, with the bug of a `mutant` if one is named."""
     if mutant:
         with MUTANTS[mutant].applied():
             return run(seed, faults, traced, only=only)
@@ -56,31 +56,31 @@ def run(
     try:
         world.run()
     except Exception as error:
-        violation = told(error)
+        violation = text_of(error)
     return Outcome(
         seed,
         world.steps,
         world.clock.ran,
-        len(world.judge.fates),
+        len(world.judge.histories),
         violation,
-        world.struck,
+        world.injected,
         tuple(world.faults),
         world.clock.digest() if traced else "",
         tuple(world.clock.lines or ()),
     )
 
 
-def told(error: Exception) -> str:
-    """An error on one line: what, and where."""
+def text_of(error: Exception) -> str:
+    """Return an error and its place on one line."""
     where = traceback.extract_tb(error.__traceback__)[-1]
     place = f"{Path(where.filename).name}:{where.lineno}"
     return f"{type(error).__name__} at {place}: {str(error) or where.line}"
 
 
 def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[Outcome]:
-    """The outcomes of many seeds, in their order, on so many processes.
+    """Yield the outcomes of many seeds in order, computed by several processes.
 
-    With a mutant, worlds have only the kinds of faults by which that one is noticed soon.
+    With a mutant, worlds have only the kinds of faults that find it soon.
     """
     one = partial(run, mutant=mutant, only=MUTANTS[mutant].kinds if mutant else ())
     if processes == 1:
@@ -91,7 +91,7 @@ def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[
 
 
 def shrunk(outcome: Outcome, mutant: str = "") -> Outcome:
-    """The same seed with as few faults, as short, as still violate something."""
+    """Return the same seed with as few and as short faults as still violate an invariant."""
     best, tries = outcome, 0
 
     def fails(faults: Sequence[Fault]) -> bool:

@@ -1,4 +1,4 @@
-"""What worlds differ in, beside what goes wrong."""
+"""The differences between worlds, apart from faults."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ class Habits:
     """How a framework behaves.
 
     Attributes:
-        tasks: how many it launches in all.
-        endless: the fraction of them that run until they are killed.
-        stubborn: the fraction that do not heed SIGTERM.
-        kills: the fraction that it kills some time.
-        reconciles_s: how often it asks how everything stands; 0 is never.
-        fails: the fraction of updates that its handler fails to take the first time.
+        tasks: the number of tasks that it launches.
+        endless: the fraction of tasks that run until they are killed.
+        stubborn: the fraction of tasks that ignore SIGTERM.
+        kills: the fraction of tasks that it kills.
+        reconciles_s: the interval between RECONCILE calls; 0 is never.
+        fails: the fraction of updates on which its handler fails the first time.
     """
 
     role: Role
@@ -38,12 +38,12 @@ class Habits:
 
 
 def total(random: Random) -> Resources:
-    """What an agent has."""
+    """Return the total resources of an agent."""
     return Resources.parse(random.choice(TOTALS))
 
 
 def settings(random: Random) -> Settings:
-    """Short times, and now and then narrow bounds."""
+    """Return settings with short times, some with narrow bounds."""
     return Settings(
         heartbeat_s=3.0,
         agent_timeout_s=12.0,
@@ -61,7 +61,7 @@ def settings(random: Random) -> Settings:
 
 
 def habits(random: Random) -> Habits:
-    """How a framework behaves."""
+    """Return random habits."""
     return Habits(
         role=Role(random.choice(ROLES)),
         tasks=random.choice((2, 5, 10, 20)),

@@ -1,4 +1,4 @@
-"""One world: masters, agents, frameworks, what goes wrong between them, and how it ends."""
+"""One world: masters, agents, frameworks, and the faults between them."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual import variety
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.clock import TracedClock
-from tests.chaos.virtual.fate import Violation
 from tests.chaos.virtual.faults import Fault, drawn
 from tests.chaos.virtual.framework import FrameworkProcess
+from tests.chaos.virtual.injectors import INJECTORS
 from tests.chaos.virtual.judge import Judge
 from tests.chaos.virtual.machine import Machine
 from tests.chaos.virtual.master import MasterProcess, Term
 from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
-from tests.chaos.virtual.strikes import STRIKES
+from tests.chaos.virtual.task_history import Violation
 
-# After everything is healed, all must be over within this time.
+# After all faults are healed, everything must end within this time.
 SETTLE_S = 900.0
-# After so long an operator ends what no framework knows to run.
+# After this time an operator kills the tasks that no framework knows.
 FORGOTTEN_S = 100.0
 
 
@@ -35,10 +35,10 @@ class World:
     """Everything that follows from one seed.
 
     Attributes:
-        faults: what goes wrong; all that the seed says, unless fewer were asked for.
-        struck: how many faults of each kind did strike somebody.
-        newest: what an operator puts back once a master refuses an older copy; None: they go on
-            with that.
+        faults: the faults; those of the seed, unless others were given.
+        injected: the number of effective faults by kind.
+        newest: the store that an operator restores once a master refuses an older copy; None: the
+            masters accept the older one.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class World:
         traced: bool = False,
         only: tuple[str, ...] = (),
     ) -> None:
-        """`faults` in place of those that the seed says, or such as are of some kinds `only`."""
+        """Build the world of a seed, with `faults` instead of its own, or with the kinds `only`."""
         self.seed = seed
         random = Random(f"{seed} world")
         self.until = random.choice((10.0, 20.0, 40.0))
         drawn_faults = drawn(Random(f"{seed} faults"), self.until, only)
         self.faults = list(drawn_faults if faults is None else faults)
-        self.struck: Counter[str] = Counter()
+        self.injected: Counter[str] = Counter()
         self.clock = TracedClock(traced)
         self.network = Network(self.clock, Random(f"{seed} network"))
         self.judge = Judge(self.clock)
@@ -94,24 +94,24 @@ class World:
 
     @property
     def processes(self) -> list[Process]:
-        """Everybody."""
+        """All processes."""
         return [*self.masters, *self.agents, *self.frameworks]
 
     @property
     def steps(self) -> int:
-        """How often a core was stepped."""
+        """The number of steps of all cores."""
         return sum(each.steps for each in self.masters) + sum(each.steps for each in self.agents)
 
     def run(self) -> None:
-        """Live from the beginning to the end.
+        """Run the world from the beginning to the end.
 
         Raises:
-            AssertionError: if something was that must never be.
+            AssertionError: if an invariant was violated.
         """
         for process in self.processes:
             process.start()
         for fault in self.faults:
-            self.clock.at(fault.at, lambda fault=fault: self._strike(fault))  # type: ignore[misc]
+            self.clock.at(fault.at, lambda fault=fault: self._inject(fault))  # type: ignore[misc]
         self.clock.run(self.until)
         self._heal()
         self._settle()
@@ -119,24 +119,24 @@ class World:
     def _leads(self, term: Term) -> bool:
         return term.revision == self.registry.revision
 
-    def _strike(self, fault: Fault) -> None:
+    def _inject(self, fault: Fault) -> None:
         self.clock.trace(f"fault: {fault}")
-        if STRIKES[fault.kind](self, fault):
-            self.struck[fault.kind] += 1
+        if INJECTORS[fault.kind](self, fault):
+            self.injected[fault.kind] += 1
 
     def put_back(self, copy: reg.Copy) -> None:
-        """All masters are killed, and the store is replaced."""
+        """Kill all masters, and replace the store."""
         for master in self.masters:
             master.crash(loses=True)
             self.registry.crashed(master.name)
         self.registry.put_back(copy)
         for framework in self.frameworks:
-            # What a master has promised to end, this store may not know.
+            # This store may not know a promised kill.
             framework.killed.clear()
         self.judge.on_store_replaced()
 
     def _resolve_later(self) -> None:
-        """A master refuses its store: an operator comes, in time."""
+        """Let an operator act some time after a master has refused its store."""
         self.clock.after(1.0, self._resolve)
 
     def _resolve(self) -> None:
@@ -149,29 +149,29 @@ class World:
         for master in self.masters:
             master.start()
 
-    # What strikes are made of.
+    # Parts of fault injectors.
 
     def master(self, fault: Fault) -> MasterProcess:
-        """Whom it strikes: the leader more often than others."""
+        """Return the master of a fault: the leader more often than others."""
         leader = [each for each in self.masters if each.name == reg.name_of(self.registry.leader)]
         if leader and fault.who % 3:
             return leader[0]
         return self.masters[fault.who % len(self.masters)]
 
     def agent(self, fault: Fault) -> AgentProcess:
-        """Whom it strikes."""
+        """Return the agent of a fault."""
         return self.agents[fault.who % len(self.agents)]
 
     def framework(self, fault: Fault) -> FrameworkProcess:
-        """Whom it strikes."""
+        """Return the framework of a fault."""
         return self.frameworks[fault.who % len(self.frameworks)]
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Have something done, unless everything is healed by then."""
+        """Schedule an action that is skipped if everything is healed by then."""
         self.clock.after(seconds, lambda: None if self.is_healed else action())
 
     def crash(self, process: Process, fault: Fault) -> bool:
-        """It is killed, and started again later."""
+        """Kill a process, and start it again later."""
         if not process.is_up:
             return False
         process.crash(bool(fault.salt & 1))
@@ -179,7 +179,7 @@ class World:
         return True
 
     def pause(self, process: Process, fault: Fault) -> bool:
-        """It stands still for a while."""
+        """Pause a process for a while."""
         if not process.is_up or process.paused:
             return False
         process.pause()
@@ -187,19 +187,19 @@ class World:
         return True
 
     def cut_off(self, source: str, target: str, lasts: float) -> None:
-        """What the one says does not arrive at the other for so long."""
+        """Hold back messages from one process to the other for a while."""
         self.network.cut(source, target)
         self.later(lasts, lambda: self.network.heal(source, target))
 
     def ask(self, make_event: Callable[[int], Event], answered: Callable[[object], None]) -> bool:
-        """Ask the master that leads; nobody asks again if there is no answer."""
+        """Ask the leader once, without a retry."""
         leaders = [each for each in self.masters if each.term is not None and each.is_up]
         if leaders:
             leaders[0].ask(make_event, answered)
         return bool(leaders)
 
     def operate(self, name: str, action: AgentAction) -> bool:
-        """Have an operator do something with an agent."""
+        """Apply an operator's action to an agent."""
 
         def answered(result: object) -> None:
             if isinstance(result, AgentStatus):
@@ -210,7 +210,7 @@ class World:
     # The end.
 
     def _heal(self) -> None:
-        """Undo every fault, and have frameworks come to their end."""
+        """Undo every fault, and let frameworks finish."""
         self.clock.trace("everything is healed")
         self.is_healed = True
         self.judge.moments.clear()
@@ -226,10 +226,10 @@ class World:
             framework.settle()
 
     def _settle(self) -> None:
-        """Let time pass until all is quiet.
+        """Run until everything has settled.
 
         Raises:
-            Violation: if it never is.
+            Violation: if it does not settle in time.
         """
         limit = self.clock.now() + SETTLE_S
         while True:
@@ -241,7 +241,7 @@ class World:
             if self.clock.now() > limit:
                 raise Violation("never quiet: " + "; ".join(left[:12]))
             for process in self.processes:
-                # An agent that was stopping leaves late.
+                # A stopping agent may exit late.
                 process.start()
             for framework in self.frameworks:
                 framework.end_endless()
@@ -250,20 +250,20 @@ class World:
             self._reactivate()
 
     def _end_forgotten(self) -> None:
-        """Have an operator end what runs though its framework was told that it does not.
+        """Let an operator kill tasks that run although their frameworks believe the opposite.
 
-        An old store has said so before it was refused, or gone on with.
+        An older store has caused that before it was refused or accepted.
         """
-        for task_id, fate in self.judge.fates.items():
-            if fate.run is not None and fate.run.lives:
-                kill = partial(OperatorKill, task_id=task_id, framework_id=fate.framework_id)
+        for task_id, history in self.judge.histories.items():
+            if history.run is not None and history.run.lives:
+                kill = partial(OperatorKill, task_id=task_id, framework_id=history.framework_id)
                 self.ask(lambda request, kill=kill: kill(request, grace_ms=None), _ignore)  # type: ignore[misc]
 
     def _ask_all(self) -> None:
-        """Have every framework ask for each of its tasks: each is answered.
+        """Let every framework reconcile all of its tasks, and check that each is answered.
 
         Raises:
-            Violation: if one is not.
+            Violation: if one is not answered.
         """
         self.judge.answered.clear()
         asked = [task for framework in self.frameworks for task in framework.ask_all()]
@@ -273,26 +273,26 @@ class World:
             raise Violation(f"RECONCILE is not answered for {silent}")
 
     def _reactivate(self) -> None:
-        """Have all agents offered again that operators took away."""
+        """Reactivate all agents that operators have withheld."""
         damaged = self.judge.damaged
         for record in self.registry.durable.agents.values():
             if not record.gone and (record.deactivated or record.drain is not None):
                 self.operate(record.agent_id, Reactivate())
             if not record.gone and (self.judge.is_store_old or record.hostname in damaged):
-                # It may have lost its name, too, or an older store that it was declared gone.
+                # It may have lost its id, or an older store may not know that it was declared gone.
                 names = {agent.state.agent_id for agent in self.agents}
                 if record.agent_id not in names:
                     self.operate(record.agent_id, MarkGone())
 
     def _unsettled(self) -> list[str]:
-        """What is not as it must be in the end, for people."""
+        """Return what has not settled, as text."""
         left = self.judge.unfinished()
         for framework in self.frameworks:
             if not framework.is_settled:
                 left.append(f"{framework.name} waits: {framework.is_waiting_for}")
         terms = [each.term for each in self.masters if each.term and self._leads(each.term)]
         if not terms:
-            left.append("nobody leads")
+            left.append("there is no leader")
         for term in terms:
             state = term.state
             left += [
@@ -312,4 +312,4 @@ class World:
 
 
 def _ignore(_: object) -> None:
-    """Whatever it is."""
+    """Ignore the answer."""

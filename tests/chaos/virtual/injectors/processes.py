@@ -1,4 +1,4 @@
-"""What goes wrong with processes, and with the machines that they run on."""
+"""Faults of processes and of their machines."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ MOST_FRAMEWORKS = 6
 
 def master_crash(world: World, fault: Fault) -> bool:
     master = world.master(fault)
-    struck = world.crash(master, fault)
+    injected = world.crash(master, fault)
     world.registry.crashed(master.name)
-    return struck
+    return injected
 
 
 def old_store(world: World, fault: Fault) -> bool:
-    """A copy of the store is put back while no master runs."""
+    """Restore a copy of the store while no master runs."""
     if world.registry.durable.master is None:
         return False
     copy = world.registry.copy()
@@ -59,7 +59,7 @@ def framework_pause(world: World, fault: Fault) -> bool:
 
 
 def twin(world: World, fault: Fault) -> bool:
-    """A newer run of a program is begun while the older one runs, or stands still."""
+    """Start a newer run of a program while the older one runs or is paused."""
     older = world.framework(fault)
     if not older.framework_id or older.is_retired or len(world.frameworks) > MOST_FRAMEWORKS:
         return False
@@ -106,7 +106,7 @@ def reboot(world: World, fault: Fault) -> bool:
 
 
 def damage(world: World, fault: Fault) -> bool:
-    """Some of an agent's records are lost, and it is to make the best of the rest."""
+    """Lose some of an agent's records; it starts from the rest."""
     agent = world.agent(fault)
     agent.damage = 1 + fault.salt % 3
     world.judge.damaged.add(agent.name)
@@ -114,9 +114,9 @@ def damage(world: World, fault: Fault) -> bool:
 
 
 def lost_tail(world: World, fault: Fault) -> bool:
-    """The last records of an agent are lost, and all that is left of them is whole.
+    """Lose the last records of an agent; the rest are intact.
 
-    The mark that tells of it may be lost too, where a process shows it that no record names.
+    The mark beside the disk may be lost too, if a process without a record shows the loss.
     """
     agent = world.agent(fault)
     machine = agent.machine
@@ -125,15 +125,15 @@ def lost_tail(world: World, fault: Fault) -> bool:
     agent.crash(bool(fault.salt & 1))
     del machine.disk[-(1 + fault.salt % min(40, len(machine.disk))) :]
     world.judge.damaged.add(agent.name)
-    # It has forgotten which master it has heard last.
+    # The agent has lost its newest master.
     world.judge.obeyed.pop(agent.name, None)
-    machine.is_cut = not machine.strangers() or bool(fault.salt & 2)
+    machine.is_cut = not machine.unrecorded() or bool(fault.salt & 2)
     world.later(fault.lasts if machine.is_cut else 0.0, agent.start)
     return True
 
 
 def disk_full(world: World, fault: Fault) -> bool:
-    """The disk has room for ends only."""
+    """Leave room on the disk for terminal updates only."""
     agent = world.agent(fault)
     agent.is_full = True
     if agent.is_up:
@@ -147,7 +147,7 @@ def disk_full(world: World, fault: Fault) -> bool:
 
 
 def work_dir_gone(world: World, fault: Fault) -> bool:
-    """The work dir is moved away, and back again: the agent cannot start while it is away."""
+    """Move the work dir away and back; the agent cannot start meanwhile."""
     agent = world.agent(fault)
     agent.is_dir_gone = True
 
@@ -155,7 +155,7 @@ def work_dir_gone(world: World, fault: Fault) -> bool:
         agent.is_dir_gone = False
 
     world.later(fault.lasts, heal)
-    # An agent that was started in vain is started again, as by a service manager.
+    # A start that failed is repeated, as by a service manager.
     world.later(fault.lasts + 0.1, agent.start)
     return True
 

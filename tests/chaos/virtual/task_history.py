@@ -1,4 +1,4 @@
-"""What is known of a task, and that something of it cannot be."""
+"""The history of a task, and violations of invariants."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from tests.chaos.virtual.machine import Machine, Run
 
 
 class Violation(AssertionError):
-    """Something was that must never be."""
+    """An invariant was violated."""
 
 
 @dataclass(slots=True)
-class Fate:
-    """What is known of one task.
+class TaskHistory:
+    """The history of one task, as the judge observed it.
 
     Attributes:
-        framework_id, client_id: whose it was when it was named, and in which run of that program.
-        accepted, refused: what a master has said of it.
+        framework_id, client_id: the framework that named it, and the run of its program.
+        accepted, refused: the master's verdict.
         run: its process, once there was one.
-        killers: who wanted it ended.
-        kill_told: a master has said that it will be.
-        ends: ends that the handler was told, with the life of the framework that was.
-        is_known: the handler was told of an end, be it by an answer to RECONCILE.
-        end_acknowledged: the ledger has forgotten the task because the handler was told.
-        excused: its framework was removed: nobody waits for its end.
-        failed_ends: runs of programs whose handler failed as RECONCILE was answered with its end.
-        is_over: its agent has said that it ended.
+        killers: the parties that wanted it killed.
+        kill_told: a master has promised to kill it.
+        ends: terminal updates that the handler received, with the run of the program.
+        is_known: the handler has received a terminal update, also as an answer to RECONCILE.
+        end_acknowledged: the ledger has forgotten the task because its end was acknowledged.
+        excused: its framework was removed, so its end need not arrive.
+        failed_ends: runs of programs whose handler failed on its end as an answer to RECONCILE.
+        is_over: its agent has reported its end.
     """
 
     owner: FrameworkProcess

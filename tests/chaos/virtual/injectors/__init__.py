@@ -1,6 +1,6 @@
-"""How each kind of fault strikes a world; False if there is nobody whom it could strike.
+"""Injectors: one per kind of fault; False if there is no target.
 
-Rule: what is done is undone by itself after the fault's time, or when everything is healed.
+Rule: each effect is undone after the fault's time, or when everything is healed.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.chaos.virtual.faults import Fault
-from tests.chaos.virtual.strikes import moments, network, operators, processes
+from tests.chaos.virtual.injectors import moments, network, operators, processes
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.world import World
 
-STRIKES: dict[str, Callable[[World, Fault], bool]] = {
+INJECTORS: dict[str, Callable[[World, Fault], bool]] = {
     "master_crash": processes.master_crash,
     "master_pause": processes.master_pause,
     "old_store": processes.old_store,

@@ -1,4 +1,4 @@
-"""What goes wrong at the worst moment: it waits for that."""
+"""Faults that wait for the worst moment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from croupier.model.roles import RoleSettings
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.faults import Fault
+from tests.chaos.virtual.injectors import processes
 from tests.chaos.virtual.network import End
-from tests.chaos.virtual.strikes import processes
 from tests.chaos.virtual.variety import LEASE_S
 
 if TYPE_CHECKING:
     from tests.chaos.virtual.world import World
 
-# How long a leader stands still so that another leads, has tasks end, and is left again.
+# The pause of a leader in which another leads, ends tasks, and is left again.
 USURPED_S = 6.0
 MESSAGES = (
     Registered,
@@ -36,11 +36,11 @@ MESSAGES = (
 
 
 def snap(world: World, fault: Fault) -> bool:
-    """A stream breaks with the next message of a kind still in it."""
+    """Break a stream while the next message of a kind is in flight."""
 
     def reset(_: str, end: End | None) -> None:
         if end is not None and not world.is_healed:
-            world.network.reset(end, loses=True, told=(True, True))
+            world.network.reset(end, loses=True, notified=(True, True))
 
     kind = MESSAGES[fault.salt % len(MESSAGES)]
     world.judge.await_moment(kind.__name__, reset)
@@ -48,7 +48,7 @@ def snap(world: World, fault: Fault) -> bool:
 
 
 def worst_moment(world: World, fault: Fault) -> bool:
-    """A process is killed between two things that belong together."""
+    """Kill a process between two actions that belong together."""
     kinds = ("commit", "sync", "process", "end", *(kind.__name__ for kind in MESSAGES))
     named = {process.name: process for process in world.processes}
 
@@ -62,18 +62,20 @@ def worst_moment(world: World, fault: Fault) -> bool:
 
 
 def lost_kill(world: World, fault: Fault) -> bool:
-    """A task is to end while its agent is cut off, and then the master dies."""
+    """Kill a task while its agent is cut off, and then kill the master."""
     live = [run for machine in world.machines for run in machine.live]
-    fates = [world.judge.fates[run.key[1]] for run in live]
-    known = [n for n, fate in enumerate(fates) if fate.owner.is_subscribed and fate.machine]
+    histories = [world.judge.histories[run.key[1]] for run in live]
+    known = [
+        n for n, history in enumerate(histories) if history.owner.is_subscribed and history.machine
+    ]
     if not known:
         return False
     chosen = known[fault.other % len(known)]
-    machine = fates[chosen].machine
+    machine = histories[chosen].machine
     assert machine is not None
     for master in world.masters:
         world.cut_off(master.name, machine.name, 1.5)
-    fates[chosen].owner.kill(live[chosen].key[1])
+    histories[chosen].owner.kill(live[chosen].key[1])
 
     def kill_leader() -> None:
         processes.master_crash(world, replace(fault, who=1))
@@ -83,9 +85,9 @@ def lost_kill(world: World, fault: Fault) -> bool:
 
 
 def limited(world: World, fault: Fault) -> bool:
-    """Roles are limited to what they use, and the leader and agents are killed together.
+    """Limit roles to what they use, and kill the leader and some agents together.
 
-    The next leader comes soon, agents later, and not all of them were killed.
+    The next leader starts soon, the agents later.
     """
     leaders = [each.term for each in world.masters if each.term is not None and each.is_up]
     usage = leaders[0].state.allocator.queries.used_by_role() if leaders else {}
@@ -107,7 +109,7 @@ def limited(world: World, fault: Fault) -> bool:
 
 
 def usurp(world: World, fault: Fault) -> bool:
-    """The leader stands still until another leads, and comes to just as agents look around."""
+    """Pause the leader until another leads; resume it just as agents reconnect."""
     if len(world.masters) == 1:
         return False
 
@@ -124,7 +126,7 @@ def usurp(world: World, fault: Fault) -> bool:
 
 
 def _turn_to(world: World, master: str) -> None:
-    """Have all agents look around, and find this master first."""
+    """Let all agents reconnect, to this master first."""
     for agent in world.agents:
         agent.next_master = master
         _reset_all(world, agent.name)
@@ -132,4 +134,4 @@ def _turn_to(world: World, master: str) -> None:
 
 def _reset_all(world: World, name: str) -> None:
     for end in world.network.streams_of(name):
-        world.network.reset(end, loses=True, told=(True, True))
+        world.network.reset(end, loses=True, notified=(True, True))

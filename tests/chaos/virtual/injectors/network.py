@@ -1,4 +1,4 @@
-"""What goes wrong between processes."""
+"""Faults between processes."""
 
 from __future__ import annotations
 
@@ -75,18 +75,18 @@ def hang(world: World, fault: Fault) -> bool:
 
 
 def _pair(world: World, fault: Fault) -> tuple[str, str]:
-    """A master and one of the others."""
+    """Return a master and another process."""
     others = [each.name for each in (*world.agents, *world.frameworks)]
     return world.master(fault).name, others[fault.other % len(others)]
 
 
-def _break(world: World, fault: Fault, told: tuple[bool, bool]) -> bool:
+def _break(world: World, fault: Fault, notified: tuple[bool, bool]) -> bool:
     process = world.processes[fault.who % len(world.processes)]
     streams = world.network.streams_of(process.name)
     if not streams:
         return False
     end = streams[fault.other % len(streams)]
     if reg.NAME in (end.name, end.peer_name):
-        told = (True, True)
-    world.network.reset(end, bool(fault.salt & 2), told)
+        notified = (True, True)
+    world.network.reset(end, bool(fault.salt & 2), notified)
     return True

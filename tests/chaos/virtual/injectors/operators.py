@@ -1,4 +1,4 @@
-"""What operators do meanwhile, to whom it may not be convenient."""
+"""Actions of operators at inconvenient times."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def reactivate(world: World, fault: Fault) -> bool:
 
 
 def gone(world: World, fault: Fault) -> bool:
-    # What is answered is known late: from here on the agent may be gone.
+    # The answer arrives late: from now on the agent may be gone.
     world.judge.gone.add(world.agent(fault).name)
     return world.operate(world.agent(fault).name, MarkGone())
 
@@ -40,7 +40,7 @@ def operator_kill(world: World, fault: Fault) -> bool:
     if not live:
         return False
     framework_id, task_id = live[fault.other % len(live)].key
-    world.judge.fates[task_id].killers.add("operator")
+    world.judge.histories[task_id].killers.add("operator")
     return world.ask(
         lambda request: OperatorKill(request, task_id, framework_id, None), lambda _: None
     )
