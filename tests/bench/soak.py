@@ -81,7 +81,7 @@ class Noise:
 FRAMEWORKS = 2
 # Twice the size of an entry: a task takes 1.7 kB, an id 0.2 kB.
 ENDED_TASKS = History(Settings().completed_tasks, 3500)
-SPENT_IDS = History(FRAMEWORKS * Settings().spent_ids, 400)
+SPENT_IDS = History(FRAMEWORKS * Settings().used_task_ids, 400)
 RSS = Noise("MB", 3.0, MB)
 MASTER_RSS = Noise("MB", 3.0, MB, histories=(ENDED_TASKS, SPENT_IDS))
 COUNT = Noise("", 3.0)

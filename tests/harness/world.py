@@ -130,7 +130,7 @@ class World:
                 known += 1
         done = sum(entry.is_acknowledged for entry in self.ledger.values())
         unseen = sum(
-            len(ids) for each in self.state.frameworks.values() for ids in each.unseen.values()
+            len(ids) for each in self.state.frameworks.values() for ids in each.retained.values()
         )
         assert done == unseen
         assert len(self.ledger) == known + done

@@ -33,7 +33,6 @@ from croupier.master.core.events import (
     RefusedLaunch,
     TimePassed,
 )
-from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import Offered
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -300,7 +299,7 @@ class CoreMachine(RuleBasedStateMachine):
                 listed = _listed(kept)
                 self.world.agent(ROOMY, agent.hostname, agent_id=agent.agent_id, tasks=listed)
         for framework in list(state.frameworks.values()):
-            if framework.state is FrameworkState.DISCONNECTED:
+            if framework.is_disconnected:
                 self.world.framework(
                     roles=framework.roles,
                     framework_id=framework.framework_id,
@@ -441,14 +440,14 @@ def _lasting(state: State) -> object:
         {agent_id: agent.record() for agent_id, agent in state.agents.items()},
         set(state.gone),
         {
-            framework_id: (framework.state is FrameworkState.REMOVED)
+            framework_id: (framework.is_removed)
             for framework_id, framework in state.frameworks.items()
         },
         {
             (framework_id, task_id): (
                 task.agent_id,
                 # A drain makes that shorter again when the agent returns.
-                None if framework.state is FrameworkState.REMOVED else task.record().kill,
+                None if framework.is_removed else task.record().kill,
                 task.master_status,
                 task.is_orphan,
             )

@@ -13,7 +13,6 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.policies import NAMES
 from croupier.master.allocator.starvation import PreemptionRules
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.model.ids import AgentId, FrameworkId, Role
@@ -21,6 +20,7 @@ from croupier.model.roles import RoleSettings
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from tests.harness.recorded import RecordedWorld, make_head
+from tests.harness.role_statuses import role_statuses
 from tests.property.test_core import CoreMachine
 
 ROLES = st.sampled_from(["r1", "r1/x", "r2", "r3"]).map(Role)
@@ -77,7 +77,7 @@ class RecordedMachine(CoreMachine):
     def operator_asks(self) -> None:
         """Everything that operators and scrapes look at."""
         state = self.world.state
-        stand(state)
+        role_statuses(state)
         list(state.allocator.queries.what_if({Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.dirty_agents >= 0
         state.next_deadline()

@@ -11,7 +11,7 @@ from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Answer
 from croupier.master.core.records import Registry, RoleRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.role_status import RoleStanding, stand
+from croupier.master.core.role_status import RoleStatus
 from croupier.master.core.roles import Part, RoleChange, check_settings
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -20,6 +20,7 @@ from croupier.model.errors import CroupierError
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
+from tests.harness.role_statuses import role_statuses
 from tests.harness.world import World, make_task
 
 ROLES = [Role(role) for role in ("a", "a/x", "a/y", "a/y/z", "b", "b/x")]
@@ -64,22 +65,22 @@ class Drama:
         roles = self.rng.sample(ROLES, self.rng.randint(1, 2))
         changes = tuple(self.change(role) for role in roles)
         force = self.rng.random() < 0.3
-        before = stand(self.world.state)
+        before = role_statuses(self.world.state)
         would = self._ask(UpdateRoles(1, changes, True, force))
-        assert stand(self.world.state) == before
+        assert role_statuses(self.world.state) == before
         did = self._ask(UpdateRoles(2, changes, False, force))
         if isinstance(did, CroupierError):
             self.refused += 1
             assert (type(would), str(would)) == (type(did), str(did))
-            assert stand(self.world.state) == before
+            assert role_statuses(self.world.state) == before
             return
         self.accepted += 1
         assert isinstance(did, RolesMoved)
         assert isinstance(would, RolesMoved)
         for (was, would_be), (was_too, is_now) in zip(would.named, did.named, strict=True):
-            assert was == was_too == before.get(was.role, RoleStanding(was.role, RoleSettings()))
+            assert was == was_too == before.get(was.role, RoleStatus(was.role, RoleSettings()))
             assert would_be.settings == is_now.settings
-            assert is_now == stand(self.world.state).get(was.role, is_now)
+            assert is_now == role_statuses(self.world.state).get(was.role, is_now)
 
     def act(self) -> None:
         world, session = self.world, self.rng.choice(self.sessions)
@@ -127,14 +128,14 @@ def test_whatever_operators_do(seed: int) -> None:
     used: dict[tuple[Role, str], int] = {}
     for _ in range(60):
         drama.act()
-        for role, standing in stand(world.state).items():
+        for role, standing in role_statuses(world.state).items():
             for name, limit in standing.settings.limit.items():
                 # Above a limit that was forced, or came with tasks there, nothing is added.
                 before = used.get((role, name), 0)
                 assert standing.used[name] <= max(limit, before), (role, name)
         used = {
             (role, name): standing.used[name]
-            for role, standing in stand(world.state).items()
+            for role, standing in role_statuses(world.state).items()
             for name in ("cpus", "mem", "gpus")
         }
         check_settings(world.state.allocator.queries.roles())

@@ -14,8 +14,7 @@ from typing import Final
 
 from prometheus_client.registry import Collector
 
-from croupier.master.core.agents import STATE_NAMES
-from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core import agents, frameworks
 from croupier.master.core.state import State
 from croupier.master.eventlog.metrics import EVENT_LOG
 from croupier.master.leadership import Leadership
@@ -33,7 +32,7 @@ MAX_ROLES = 1000
 
 def _agents(state: State) -> dict[str, float]:
     tally = Tally(agent.state.name for agent in state.agents.values())
-    return {name: tally[name] for name in STATE_NAMES}
+    return {name: tally[name] for name in agents.STATE_NAMES}
 
 
 def _agents_withheld(state: State) -> dict[str, float]:
@@ -53,8 +52,8 @@ def _drain_tasks_left(state: State) -> float:
 
 
 def _frameworks(state: State) -> dict[str, float]:
-    tally = Tally(framework.state.value for framework in state.frameworks.values())
-    return {each.value: tally[each.value] for each in FrameworkState}
+    tally = Tally(framework.state.name for framework in state.frameworks.values())
+    return {name: tally[name] for name in frameworks.STATE_NAMES}
 
 
 def _tasks(state: State) -> dict[str, float]:

@@ -181,7 +181,7 @@ def _forgets_nothing(self: Registry, record: Record) -> None:
 
 def _forgets_verdicts(self: Framework, seq: int) -> list[Any]:
     self.verdicts.clear()
-    return _ARRIVED(self, seq)
+    return _SEEN(self, seq)
 
 
 def _gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> Iterator[Effect]:
@@ -224,7 +224,7 @@ def _as_it_is(status: Any) -> Any:
 
 _RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
 _CHARGE, _RELEASE = State.charge_tasks, State.release_task
-_APPLY, _ARRIVED = Registry.apply, Framework.verdicts_arrived
+_APPLY, _SEEN = Registry.apply, Framework.mark_verdicts_seen
 _ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
 
 # The SDK.
@@ -310,7 +310,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: forgets verdicts": (
         "answers that may not have arrived are forgotten",
-        _one(Framework, "verdicts_arrived", _forgets_verdicts),
+        _one(Framework, "mark_verdicts_seen", _forgets_verdicts),
     ),
     "master: tells ends once": (
         "ends that only the master can tell are not sent again",
@@ -358,7 +358,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: an old run comes back": (
         "an older run of a program takes over from a newer one",
-        _one(frameworks, "FORMER_RUNS", -1),
+        _one(frameworks, "MAX_EARLIER_CLIENTS", -1),
     ),
     "agent: does not see reboots": (
         "the machine's start is not noticed",

@@ -53,8 +53,8 @@ def settings(random: Random) -> Settings:
         removals=random.choice((1, 100)),
         removal_window_s=10.0,
         completed_tasks=random.choice((2, 10_000)),
-        spent_ids=random.choice((2, 100_000)),
-        spent_frameworks=random.choice((20, 10_000)),
+        used_task_ids=random.choice((2, 100_000)),
+        removed_frameworks=random.choice((20, 10_000)),
         unreachable_agents=random.choice((1, 10_000)),
         unacknowledged=random.choice((2, 10_000)),
     )

@@ -20,7 +20,7 @@ from tests.harness.world import CLUSTER, World, make_task
 
 
 def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
-    world = World(settings=Settings(spent_frameworks=3))
+    world = World(settings=Settings(removed_frameworks=3))
     ids = []
     for _ in range(5):
         session = world.framework()
@@ -42,7 +42,7 @@ def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
 
 @pytest.mark.parametrize("chosen", ["", "mine", "another-3-F7", f"{CLUSTER}-9-F1"])
 def test_a_removed_id_is_refused_however_many_were_removed_since(chosen: str) -> None:
-    world = World(state=State(f"{CLUSTER}-1", Settings(spent_frameworks=3), Allocator()))
+    world = World(state=State(f"{CLUSTER}-1", Settings(removed_frameworks=3), Allocator()))
     session = world.framework(framework_id=chosen)
     framework_id = world.framework_id(session)
     world.call(session, calls.Teardown())
@@ -81,7 +81,7 @@ def test_frameworks_of_a_lost_store_come_back_whatever_their_ids() -> None:
 
 
 def test_ended_tasks_and_spent_ids_are_bounded() -> None:
-    world = World(settings=Settings(completed_tasks=3, spent_ids=2))
+    world = World(settings=Settings(completed_tasks=3, used_task_ids=2))
     agent = world.agent("cpus:4;mem:4GB")
     session = world.framework()
     framework_id = world.framework_id(session)
@@ -91,7 +91,7 @@ def test_ended_tasks_and_spent_ids_are_bounded() -> None:
         world.finish(agent, framework_id, name)
         world.call(session, calls.Acknowledge(((world.agent_id(agent), TaskId(name), 2),)))
     assert [task.info.task_id for task in world.state.ended] == ["t2", "t3", "t4"]
-    assert list(world.state.frameworks[framework_id].spent) == ["t3", "t4"]
+    assert list(world.state.frameworks[framework_id].used_ids) == ["t3", "t4"]
     verdict = world.accept(session, make_task("t4"))
     assert verdict.tasks[0].error is not None
 

@@ -109,7 +109,7 @@ def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() ->
 
 
 def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
-    world = World(settings=Settings(spent_frameworks=1))
+    world = World(settings=Settings(removed_frameworks=1))
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
     framework_id = world.framework_id(session)

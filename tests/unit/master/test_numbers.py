@@ -19,7 +19,6 @@ from croupier.master.core.agent_status import agent_status
 from croupier.master.core.effects import SessionId
 from croupier.master.core.events import AgentReported
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.role_status import stand
 from croupier.master.core.step import Event
 from croupier.master.services import agent_views, views
 from croupier.master.sessions import AgentSession, FrameworkSession
@@ -30,6 +29,7 @@ from croupier.model.errors import CroupierError, InvalidRequest
 from croupier.model.task import MASTER_SEQUENCE, Source
 from croupier.v1 import agent_pb2, framework_pb2, operator_pb2, resources_pb2, task_pb2
 from tests.harness.off_the_wire import call_from_wire, report_from_wire
+from tests.harness.role_statuses import role_statuses
 from tests.harness.world import World
 
 EXTREMES = {
@@ -265,7 +265,7 @@ def test_no_number_of_an_operator_ends_the_master() -> None:
             with suppress(CroupierError):
                 changes = changes_from_wire([wire])
                 world.do(UpdateRoles(1, changes, force=True))
-            for standing in stand(world.state).values():
+            for standing in role_statuses(world.state).values():
                 views.view_role(standing)
             written(world)
         except Exception as error:

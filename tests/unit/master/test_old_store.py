@@ -94,7 +94,7 @@ def test_a_removed_framework_that_the_copy_knows_removes_all_below_it(restarted:
 
 
 def test_removed_frameworks_that_the_copy_does_not_know_are_bounded() -> None:
-    world = old_store(Settings(spent_frameworks=2))
+    world = old_store(Settings(removed_frameworks=2))
     ids = [FrameworkId(f"{CLUSTER}-5-F{number}") for number in (4, 3, 2)]
     for framework_id in ids[:2]:
         remove(world, framework_id)
@@ -108,7 +108,7 @@ def test_removed_frameworks_that_the_copy_does_not_know_are_bounded() -> None:
 
 
 def test_a_removed_id_of_the_present_term_is_not_given_again() -> None:
-    world = old_store(Settings(spent_frameworks=1))
+    world = old_store(Settings(removed_frameworks=1))
     own = world.state.master_id
     for number in (2, 1):
         world.framework(framework_id=f"{own}-F{number}")

@@ -12,7 +12,6 @@ from croupier.master.core.effects import Answer, Happened, Save
 from croupier.master.core.facts import OfferEnded, RoleChanged
 from croupier.master.core.records import ForgetRole, Registry, RoleRecord
 from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -20,6 +19,7 @@ from croupier.master.core.state_recovery import recover_state
 from croupier.model.errors import Conflict, CroupierError, InvalidRequest
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, parse_amounts
+from tests.harness.role_statuses import role_statuses
 from tests.harness.world import World, make_task
 
 ADS = Role("ads")
@@ -52,7 +52,7 @@ def moved(answer: object) -> RolesMoved:
 
 
 def held(world: World, role: str) -> str:
-    standing = stand(world.state)[Role(role)]
+    standing = role_statuses(world.state)[Role(role)]
     return f"{standing.used} used, {standing.offered} offered"
 
 
@@ -101,12 +101,12 @@ def test_what_is_refused_changes_nothing() -> None:
         (change("../web"), InvalidRequest),
         (change("x" * 1_000_000), InvalidRequest),
     ]:
-        before = stand(world.state)
+        before = role_statuses(world.state)
         answer = update(world, good, bad)
         assert isinstance(answer, CroupierError)
         assert type(answer) is kind
         assert len(str(answer)) < 500
-        assert stand(world.state) == before
+        assert role_statuses(world.state) == before
     assert not any(isinstance(record, RoleRecord) for record in world.saved)
     assert not world.state.allocator.queries.roles()
     assert world.state.agents[world.agent_id(agent)].in_pool
@@ -118,9 +118,9 @@ def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
     for role in ("web", "ads"):
         world.framework(role, "cpus:1;mem:1GB")
     passes = world.state.allocator.passes
-    before = stand(world.state)
+    before = role_statuses(world.state)
     told = moved(update(world, change("ads", "cpus:1", "cpus:3", 3000), dry_run=True))
-    assert before == stand(world.state)
+    assert before == role_statuses(world.state)
     after = RoleSettings(3000, {}, {"cpus": 1000}, {"cpus": 3000})
     due = before[ADS].entitlement * 3 / 2
     assert told.named == ((before[ADS], replace(before[ADS], settings=after, entitlement=due)),)
@@ -198,7 +198,7 @@ def test_roles_stand_as_a_tree_with_all_below_them() -> None:
     world.accept(prod, make_task("t1"))
     world.framework(roles=("ads/prod", "ads/test"), demand="cpus:1;mem:1GB", count=1)
     update(world, change("web/x", weight=2))
-    told = stand(world.state)
+    told = role_statuses(world.state)
     assert list(told) == ["ads", "ads/prod", "ads/prod/eu", "ads/test", "web", "web/x"]
     assert [each.frameworks for each in told.values()] == [2, 2, 1, 1, 0, 0]
     assert [each.tasks for each in told.values()] == [1, 1, 1, 0, 0, 0]

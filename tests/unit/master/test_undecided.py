@@ -14,7 +14,6 @@ from croupier.master.core.effects import Answer, SessionId
 from croupier.master.core.events import AgentTask, Register
 from croupier.master.core.records import AgentRecord, Registry
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.role_status import stand
 from croupier.master.core.roles import Part, RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -25,6 +24,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Source, TaskState, TaskStatus
 from tests.harness.restarting import ALL, Scene
+from tests.harness.role_statuses import role_statuses
 from tests.harness.world import CLUSTER, World, make_task
 
 LIM = Role("lim")
@@ -83,7 +83,7 @@ class Limited(Scene):
         self.do(event)
 
     def used(self) -> str:
-        return str(stand(self.state)[LIM].used)
+        return str(role_statuses(self.state)[LIM].used)
 
     def offered(self, session: SessionId | None = None) -> str:
         found = [offer.resources for offer in self.offers(session or self.session)]
@@ -100,14 +100,14 @@ def test_a_limit_holds_while_the_agent_of_its_tasks_is_away() -> None:
 
 def test_what_is_away_counts_in_shares_and_so_does_its_capacity() -> None:
     scene = Limited()
-    assert stand(scene.state)[LIM].share == Fraction(2, 4)
+    assert role_statuses(scene.state)[LIM].share == Fraction(2, 4)
     scene.set_role(RoleSettings())
     rival = scene.framework("rival", demand=SMALL, count=4)
     scene.agent(ALL, "other")
     # Two of the six that are used or free are on the agent that is away.
     assert scene.offered(rival) == "cpus:3;mem:3GB"
     assert scene.offered() == "cpus:1;mem:1GB"
-    assert stand(scene.state)[LIM].share == Fraction(3, 8)
+    assert role_statuses(scene.state)[LIM].share == Fraction(3, 8)
 
 
 def test_what_is_away_counts_toward_a_guarantee() -> None:
@@ -133,11 +133,11 @@ def test_capacity_that_no_record_tells_is_what_tasks_hold() -> None:
         is_of_before = True
 
     scene = Older()
-    assert stand(scene.state)[LIM].share == 1
+    assert role_statuses(scene.state)[LIM].share == 1
     scene.agent(ALL, "other")
     assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
     scene.returns("t1", "t2")
-    assert stand(scene.state)[LIM].share == Fraction(2, 8)
+    assert role_statuses(scene.state)[LIM].share == Fraction(2, 8)
 
 
 class Portly(World):

@@ -19,7 +19,6 @@ from croupier.master.core.agent_commands import MarkGone, OperateAgent
 from croupier.master.core.events import AgentTask, TimePassed
 from croupier.master.core.records import Record, Registry
 from croupier.master.core.role_commands import UpdateRoles
-from croupier.master.core.role_status import stand
 from croupier.master.core.roles import RoleChange
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -36,6 +35,7 @@ from croupier.sim.replay.report import print_found
 from croupier.sim.replay.verifier import Diverged
 from tests.harness.recorded import RecordedWorld, as_format_1, make_head, simulation_recorded
 from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
+from tests.harness.role_statuses import role_statuses
 from tests.harness.sim_faults import crash
 from tests.harness.world import make_task
 
@@ -75,7 +75,7 @@ def nosy(rng: Random) -> Spy:
     def ask(state: State, now: float) -> None:
         if rng.random() < 0.7:
             return
-        stand(state)
+        role_statuses(state)
         list(state.allocator.queries.what_if({Role("r1"): RoleSettings(7000)}).moved())
         assert state.allocator.dirty_agents >= 0
         for framework_id in state.frameworks:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from croupier.master.core.effects import Close, Effect, Happened
 from croupier.master.core.facts import FrameworkTornDown
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_framework import remove
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
@@ -47,7 +47,7 @@ class TeardownFramework(OperatorCommand[TornDown]):
             if framework_id not in state.removed:
                 raise NotFound(f"no framework {framework_id!r}")
             return TornDown(framework_id, "", 0)
-        if framework.state is not FrameworkState.REMOVED:
+        if not framework.is_removed:
             message = "an operator has torn it down"
             if framework.session is not None:
                 yield Close(framework.session, Removed(f"framework {framework_id}: {message}"))

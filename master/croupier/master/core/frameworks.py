@@ -1,34 +1,56 @@
-"""A framework, as the master knows it."""
+"""A framework, as the master knows it.
+
+Rule: each state holds the data that is valid in it. Every state that a framework can move to
+stands in `TRANSITIONS`; anything else is an error and changes nothing.
+"""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import dataclass, field
-from enum import Enum
+from typing import ClassVar, Final
 
 from croupier.master.core.effects import SessionId
 from croupier.master.core.offers import Offer
+from croupier.master.core.records import FrameworkRecord
 from croupier.master.core.tasks import Task
 from croupier.model.errors import Conflict
 from croupier.model.ids import FrameworkId, OfferId, Role, TaskId
 from croupier.model.verdict import Verdict
 
-# So many older runs of a program are known again if one comes back.
-FORMER_RUNS = 16
+# Earlier runs of a program that are remembered.
+MAX_EARLIER_CLIENTS = 16
 
 
-class FrameworkState(Enum):
-    """Where a framework stands. A REMOVED one only waits for its tasks to end."""
+@dataclass(frozen=True, slots=True)
+class Connected:
+    """The framework's session is open."""
 
-    CONNECTED = "connected"
-    DISCONNECTED = "disconnected"
-    REMOVED = "removed"
+    name: ClassVar = "connected"
+    session: SessionId
 
 
-TRANSITIONS: dict[FrameworkState, frozenset[FrameworkState]] = {
-    FrameworkState.CONNECTED: frozenset(FrameworkState),
-    FrameworkState.DISCONNECTED: frozenset({FrameworkState.CONNECTED, FrameworkState.REMOVED}),
-    FrameworkState.REMOVED: frozenset(),
+@dataclass(frozen=True, slots=True)
+class Disconnected:
+    """The framework has no session; it is removed after its failover timeout."""
+
+    name: ClassVar = "disconnected"
+
+
+@dataclass(frozen=True, slots=True)
+class Removed:
+    """The framework was removed; the master forgets it when the last of its tasks has ended."""
+
+    name: ClassVar = "removed"
+
+
+FrameworkState = Connected | Disconnected | Removed
+STATE_NAMES: Final = (Connected.name, Disconnected.name, Removed.name)
+
+TRANSITIONS: Final[dict[type, tuple[type, ...]]] = {
+    Connected: (Disconnected,),
+    Disconnected: (Connected, Removed),
+    Removed: (),
 }
 
 
@@ -40,26 +62,23 @@ class Framework:
         roles: those it subscribes to now; a task stays in the role that it was launched in.
         client_id: the run of its program; call numbers start again with each.
         last_seq: the number of the last call that was decided.
-        verdicts: answers that may not have arrived yet, by call number.
-        spent: ids of tasks that have ended, oldest first; none may be used again.
-        epoch: how many runs of its program there were.
+        verdicts: verdicts that may not have arrived, by call number.
+        used_ids: ids of ended tasks, oldest first; none may be used again.
+        epoch: the number of runs of its program.
         earlier_clients: latest earlier runs, oldest first; none of them may connect again.
-        accepted: what ACCEPTs of this run an earlier master took, by call number: the tasks
-            that it launched.
-        unseen: tasks of which all is done but that the verdict on their ACCEPT may still be
-            asked for, by the number of that.
-        is_unrecorded: the ledger did not know of it when it came, so it may have tasks that the
-            ledger does not know either.
+        accepted: tasks that ACCEPTs of this run launched under an earlier master, by call number.
+        retained: acknowledged tasks in the ledger that answer a repeated ACCEPT, by call number.
+        is_unrecorded: it came with an id that the ledger did not know, so it may have tasks that
+            the ledger does not know either.
         takes_reconciled: as its SUBSCRIBE said.
-        ended: how many of its tasks have ended and were not acknowledged.
+        ended: the number of ended tasks that were not acknowledged.
     """
 
     framework_id: FrameworkId
     name: str
     roles: tuple[Role, ...]
     failover_timeout_s: float
-    state: FrameworkState = FrameworkState.DISCONNECTED
-    session: SessionId | None = None
+    state: FrameworkState = field(default_factory=Disconnected)
     client_id: str = ""
     hostname: str = ""
     webui_url: str = ""
@@ -69,62 +88,89 @@ class Framework:
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)
     offers: dict[OfferId, Offer] = field(default_factory=dict)
-    spent: OrderedDict[TaskId, None] = field(default_factory=OrderedDict)
+    used_ids: OrderedDict[TaskId, None] = field(default_factory=OrderedDict)
     epoch: int = 1
     earlier_clients: tuple[str, ...] = ()
     accepted: dict[int, set[TaskId]] = field(default_factory=dict)
-    unseen: dict[int, list[TaskId]] = field(default_factory=dict)
+    retained: dict[int, list[TaskId]] = field(default_factory=dict)
     is_unrecorded: bool = False
     takes_reconciled: bool = True
     ended: int = 0
+
+    @property
+    def session(self) -> SessionId | None:
+        """Its open session, if there is one."""
+        return self.state.session if isinstance(self.state, Connected) else None
+
+    @property
+    def is_disconnected(self) -> bool:
+        """Whether it waits for its failover timeout."""
+        return isinstance(self.state, Disconnected)
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it was removed."""
+        return isinstance(self.state, Removed)
 
     def move(self, state: FrameworkState) -> None:
         """Go to `state`.
 
         Raises:
-            Conflict: if a framework cannot go there from where it is.
+            Conflict: if the framework cannot go there from its present state.
         """
-        if state not in TRANSITIONS[self.state]:
+        if not isinstance(state, TRANSITIONS[type(self.state)]):
             raise Conflict(f"framework {self.framework_id} cannot go from {self.state} to {state}")
         self.state = state
 
+    def record(self) -> FrameworkRecord:
+        """Return its record for the ledger."""
+        return FrameworkRecord(
+            self.framework_id,
+            self.name,
+            self.roles,
+            self.failover_timeout_s,
+            self.is_removed,
+            self.client_id,
+            self.epoch,
+            self.is_unrecorded,
+            self.earlier_clients,
+        )
+
     def has_used(self, task_id: TaskId) -> bool:
-        """Whether a task of this id runs or has run."""
-        return task_id in self.tasks or task_id in self.spent
+        """Return whether a task of this id runs or has run."""
+        return task_id in self.tasks or task_id in self.used_ids
 
-    def spend(self, task_id: TaskId, limit: int) -> None:
-        """Remember that the id was used; of more than `limit` the oldest is forgotten."""
-        self.spent[task_id] = None
-        if len(self.spent) > limit:
-            self.spent.popitem(last=False)
+    def remember_used(self, task_id: TaskId, limit: int) -> None:
+        """Refuse the id from now on; of more than `limit` the oldest is forgotten."""
+        self.used_ids[task_id] = None
+        if len(self.used_ids) > limit:
+            self.used_ids.popitem(last=False)
 
-    def may_ask_again(self, task: Task) -> bool:
-        """Whether the verdict on the task's ACCEPT may not have arrived."""
-        is_ours = bool(task.client_id) and task.client_id == self.client_id
-        return is_ours and (task.seq in self.verdicts or task.seq in self.accepted)
+    def may_repeat_accept(self, task: Task) -> bool:
+        """Return whether the verdict on the task's ACCEPT may not have arrived."""
+        is_own = bool(task.client_id) and task.client_id == self.client_id
+        return is_own and (task.seq in self.verdicts or task.seq in self.accepted)
 
-    def verdicts_arrived(self, seq: int) -> list[TaskId]:
-        """Forget the answers up to `seq`; the tasks of which nothing is left to be asked."""
+    def mark_verdicts_seen(self, seq: int) -> list[TaskId]:
+        """Forget the verdicts up to `seq`; return the tasks that need not be retained for them."""
         while self.verdicts and (first := next(iter(self.verdicts))) <= seq:
             del self.verdicts[first]
         for number in [each for each in self.accepted if each <= seq]:
             del self.accepted[number]
         return [
             task_id
-            for number in [each for each in self.unseen if each <= seq]
-            for task_id in self.unseen.pop(number)
+            for number in [each for each in self.retained if each <= seq]
+            for task_id in self.retained.pop(number)
         ]
 
     def begin_run(self, client_id: str) -> list[TaskId]:
-        """A new run of its program begins: call numbers start again.
-
-        What is returned is as by `verdicts_arrived`.
-        """
+        """Begin a new run of the program; return the tasks that need not be retained."""
         if self.client_id:
-            self.earlier_clients = (*self.earlier_clients, self.client_id)[-FORMER_RUNS:]
+            earlier = (*self.earlier_clients, self.client_id)
+            self.earlier_clients = earlier[-MAX_EARLIER_CLIENTS:]
         self.client_id, self.last_seq = client_id, 0
         self.verdicts.clear()
         self.accepted.clear()
-        ended = [task_id for ids in self.unseen.values() for task_id in ids]
-        self.unseen.clear()
-        return ended
+        dropped = [task_id for ids in self.retained.values() for task_id in ids]
+        self.retained.clear()
+        return dropped

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from croupier.master.core.agents import Agent
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.state import State
 from croupier.model.resources import sum_of
@@ -57,7 +57,6 @@ def _check_agent(state: State, agent: Agent) -> None:
 
 
 def _check_framework(state: State, framework: Framework) -> None:
-    assert (framework.state is FrameworkState.CONNECTED) == (framework.session is not None)
     assert not framework.offers or framework.session is not None
     assert framework.session is None or state.peers[framework.session] is framework
     assert all(state.offers[offer_id] is offer for offer_id, offer in framework.offers.items())
@@ -68,7 +67,7 @@ def _check_framework(state: State, framework: Framework) -> None:
     ended = sum(task.state.is_terminal for task in framework.tasks.values())
     assert framework.ended == ended
     for task_id, task in framework.tasks.items():
-        assert task_id not in framework.spent
+        assert task_id not in framework.used_ids
         agent = state.agents.get(task.agent_id)
         if task.is_orphan:
             assert task.state.is_terminal
@@ -76,5 +75,5 @@ def _check_framework(state: State, framework: Framework) -> None:
         else:
             assert agent is not None
             assert agent.tasks[framework_id, task_id] is task
-    if framework.state is FrameworkState.REMOVED:
+    if framework.is_removed:
         assert framework.tasks

@@ -23,7 +23,6 @@ from croupier.master.core.effects import (
 )
 from croupier.master.core.events import AgentReported, AgentStopped, AgentTask, Claim, Register
 from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, AgentUnhealthy, Joined
-from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_sync import sync
@@ -216,7 +215,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
     state.deadlines.cancel(AgentTimeout(agent.agent_id))
     yield Save(agent.record())
     for task in list(agent.tasks.values()):
-        if state.frameworks[task.framework_id].state is FrameworkState.REMOVED:
+        if state.frameworks[task.framework_id].is_removed:
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
         elif task.state.is_terminal:

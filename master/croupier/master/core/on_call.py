@@ -108,7 +108,7 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
         message = f"{len(framework.verdicts)} large verdicts were not marked as seen"
         yield Close(framework.session, TooSlow(message))
         yield from on_framework.disconnect(state, framework, message, now)
-    yield from forget_all(framework, state.verdicts_arrived(framework, framework.last_seq))
+    yield from forget_all(framework, state.mark_verdicts_seen(framework, framework.last_seq))
 
 
 def _remembered(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:
@@ -190,7 +190,7 @@ def _kill(
         check_grace(grace_ms)
     task = framework.tasks.get(task_id)
     if task is None:
-        if task_id in framework.spent:
+        if task_id in framework.used_ids:
             return
         raise NotFound(f"no task {task_id!r}")
     if not task.state.is_terminal:
@@ -268,7 +268,7 @@ def _unknown(framework: Framework, task_id: TaskId) -> TaskStatus:
         TaskState.UNKNOWN,
         reason=Reason.RECONCILIATION,
         message="it has ended and was acknowledged"
-        if task_id in framework.spent
+        if task_id in framework.used_ids
         else "the master knows no such task",
         is_reconciled=True,
     )

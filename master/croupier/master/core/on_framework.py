@@ -1,14 +1,15 @@
-"""Frameworks come and go."""
+"""Frameworks subscribe, disconnect and are removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from croupier.master.core import frameworks
 from croupier.master.core.deadlines import FailoverTimeout, ResendTerminalUpdates, SessionSilence
 from croupier.master.core.effects import Close, Effect, Happened, Save, Send
 from croupier.master.core.events import Subscribe
-from croupier.master.core.facts import FrameworkJoined, FrameworkLeft
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.facts import FrameworkJoined, FrameworkLeft, Joined
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Subscribed
 from croupier.master.core.on_allocation import return_offer
 from croupier.master.core.on_task import (
@@ -20,7 +21,7 @@ from croupier.master.core.on_task import (
     send_updates,
     tell_orphans,
 )
-from croupier.master.core.records import ForgetFramework, FrameworkRecord
+from croupier.master.core.records import ForgetFramework
 from croupier.master.core.state import State
 from croupier.model.agent_orders import ResendUpdates
 from croupier.model.demand import check_demands
@@ -42,12 +43,10 @@ MAX_NAME = 1024
 
 
 def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]:
-    """Take in a framework: new, back again, or taking over from an older session."""
+    """Connect a framework: new, reconnected, or replacing an older session."""
     peer = state.peers.get(event.session)
     if peer is not None:
-        error: CroupierError = ProtocolViolation(
-            "SUBSCRIBE must be the first call, and the only one"
-        )
+        error = ProtocolViolation("SUBSCRIBE must be the first call, and the only one")
         yield Close(event.session, error)
         if isinstance(peer, Framework):
             yield from disconnect(state, peer, str(error), now)
@@ -58,7 +57,7 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
         yield Close(event.session, refusal)
         return
     framework = state.frameworks.get(event.framework_id)
-    kind = "new" if not event.framework_id else "again" if framework else "returned"
+    kind: Joined = "new" if not event.framework_id else "again" if framework else "returned"
     if framework is not None and framework.session is not None:
         message = "a newer session of this framework has taken over"
         yield Close(framework.session, FailedOver(message))
@@ -70,24 +69,16 @@ def on_subscribe(state: State, event: Subscribe, now: float) -> Iterator[Effect]
         )
         framework.is_unrecorded = bool(event.framework_id)
     yield from _connect(state, framework, event, now)
-    yield Happened(
-        FrameworkJoined(
-            framework.framework_id,
-            framework.name,
-            framework.roles,
-            "new" if kind == "new" else "again" if kind == "again" else "returned",
-        )
-    )
+    yield Happened(FrameworkJoined(framework.framework_id, framework.name, framework.roles, kind))
 
 
 def disconnect(state: State, framework: Framework, message: str, now: float) -> Iterator[Effect]:
-    """A framework's session is over: its offers go back, its tasks run on for a time."""
+    """End a framework's session and its offers; its tasks run until the failover timeout."""
     assert framework.session is not None
     del state.peers[framework.session]
     state.deadlines.cancel(SessionSilence(framework.session))
     state.deadlines.cancel(ResendTerminalUpdates(framework.framework_id))
-    framework.session = None
-    framework.move(FrameworkState.DISCONNECTED)
+    framework.move(frameworks.Disconnected())
     state.allocator.connect(framework.framework_id, False)
     for offer in list(framework.offers.values()):
         yield from return_offer(state, offer, "rescinded", message, now)
@@ -97,22 +88,22 @@ def disconnect(state: State, framework: Framework, message: str, now: float) -> 
 
 
 def remove(state: State, framework: Framework, message: str, now: float) -> Iterator[Effect]:
-    """End a framework for good: its tasks are killed, its id is spent.
+    """Remove a framework for good and kill its tasks.
 
-    It stays in the books until the last of its tasks is known to have ended.
+    The state holds it until the last of its tasks has ended.
     """
     if framework.session is not None:
         yield from disconnect(state, framework, message, now)
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
-    framework.move(FrameworkState.REMOVED)
-    yield Save(record_of(framework))
+    framework.move(frameworks.Removed())
+    yield Save(framework.record())
     yield from forget_all(framework, state.begin_run(framework, ""))
     forgotten = state.removed.add(framework.framework_id, framework.is_unrecorded)
     if forgotten is not None:
         yield Save(ForgetFramework(forgotten))
     for task in list(framework.tasks.values()):
-        is_given_up = task.state is TaskState.UNREACHABLE and not task.is_absent
-        if task.state.is_terminal or is_given_up:
+        is_unreachable = task.state is TaskState.UNREACHABLE and not task.is_absent
+        if task.state.is_terminal or is_unreachable:
             yield from acknowledge(state, task.status)
             yield from drop(state, task)
         else:
@@ -122,16 +113,16 @@ def remove(state: State, framework: Framework, message: str, now: float) -> Iter
 
 
 def adopt(state: State, framework_id: FrameworkId, role: Role | None, now: float) -> Framework:
-    """Take in a framework that is known only by the tasks which an agent runs for it.
+    """Add an unknown framework whose tasks an agent reported; the caller saves it.
 
-    `role` is that of the first of them, if the agent knows it. To save it is for the caller.
+    `role` is that of the first task, if the agent knows it.
     """
     framework = state.add_framework(
         framework_id, "", (role or DEFAULT_ROLE,), state.settings.return_timeout_s
     )
     framework.is_unrecorded = True
     if state.removed.refuses(framework_id):
-        framework.move(FrameworkState.REMOVED)
+        framework.move(frameworks.Removed())
         return framework
     until = now + framework.failover_timeout_s
     state.deadlines.set(FailoverTimeout(framework_id), until)
@@ -154,11 +145,10 @@ def _check(state: State, event: Subscribe) -> None:
     if event.framework_id:
         check_id("framework", event.framework_id)
         known = state.frameworks.get(event.framework_id)
-        spent = known is None and state.removed.refuses(event.framework_id)
-        if spent or (known is not None and known.state is FrameworkState.REMOVED):
+        if state.removed.refuses(event.framework_id) if known is None else known.is_removed:
             raise Removed(f"framework {event.framework_id} was removed; subscribe without an id")
         if known is not None and event.client_id in known.earlier_clients:
-            # It lost its stream before it could be told so.
+            # Its session ended before it could receive this.
             raise FailedOver("a newer run of this framework's program has taken over")
     if not event.name or len(event.name) > MAX_NAME:
         raise InvalidRequest(f"a framework's name has 1 to {MAX_NAME} characters")
@@ -175,7 +165,7 @@ def _check(state: State, event: Subscribe) -> None:
 
 
 def _check_levels(state: State, event: Subscribe) -> None:
-    """Bound the tree of roles: each level of a path that no other role has takes memory.
+    """Bound the memory of the tree of roles: each path is a node, shared by the roles below it.
 
     Raises:
         Conflict: if there would be too many.
@@ -183,16 +173,16 @@ def _check_levels(state: State, event: Subscribe) -> None:
     new = {path for role in event.roles for path in (*ancestors(role), role)}
     known = state.allocator.queries.roles_in_use()
     added = sum(path not in known for path in new)
-    # A framework that returns with the roles that it has had adds none.
+    # A framework that reconnects with its former roles adds none.
     if added and len(known) + added > state.settings.role_levels:
         most = state.settings.role_levels
         raise Conflict(f"the cluster's roles would have more than {most} levels together")
 
 
 def _connect(state: State, framework: Framework, event: Subscribe, now: float) -> Iterator[Effect]:
-    before = record_of(framework)
+    before = framework.record()
     if framework.roles != event.roles:
-        # Tasks stay in the roles that they were launched in; the demand is told anew.
+        # Tasks keep the roles that they were launched in; demand is declared again.
         framework.roles = event.roles
         state.allocator.set_demand(framework.framework_id, ())
         state.allocator.set_roles(framework.framework_id, event.roles)
@@ -204,14 +194,14 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
     if event.client_id != framework.client_id:
         framework.epoch += bool(framework.client_id)
         yield from forget_all(framework, state.begin_run(framework, event.client_id))
-    framework.session, framework.last_heard = event.session, now
-    framework.move(FrameworkState.CONNECTED)
+    framework.last_heard = now
+    framework.move(frameworks.Connected(event.session))
     state.peers[event.session] = framework
     state.deadlines.cancel(FailoverTimeout(framework.framework_id))
     until = now + state.settings.agent_timeout_s
     state.deadlines.set(SessionSilence(event.session), until)
-    if record_of(framework) != before or not event.framework_id:
-        yield Save(record_of(framework))
+    if framework.record() != before or not event.framework_id:
+        yield Save(framework.record())
     yield Send(
         event.session,
         Subscribed(framework.framework_id, state.settings.heartbeat_s, state.master_id),
@@ -226,33 +216,17 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
 
 
 def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect]:
-    """Have the framework told what it missed: by its agents, or by us where they are gone."""
+    """Send what the framework missed: its agents resend, the master sends its own statuses."""
     assert framework.session is not None
-    agents = {task.agent_id: None for task in framework.tasks.values()}
-    for agent_id in agents:
+    for agent_id in {task.agent_id: None for task in framework.tasks.values()}:
         agent = state.agents.get(agent_id)
         if agent is not None and agent.session is not None:
             yield Send(agent.session, ResendUpdates(framework.framework_id))
-    untold: list[TaskStatus] = []
+    unsent: list[TaskStatus] = []
     for task in framework.tasks.values():
-        # What its agent has said since comes from there, in order with all before it.
+        # A later status of the agent's is resent by the agent, after all earlier ones.
         if task.is_unsent and not task.status.needs_acknowledgement:
-            untold.append(task.status)
+            unsent.append(task.status)
         task.is_unsent = False
-    yield from send_updates(framework.session, untold)
+    yield from send_updates(framework.session, unsent)
     yield from tell_orphans(state, framework, now)
-
-
-def record_of(framework: Framework) -> FrameworkRecord:
-    """What must outlive the master."""
-    return FrameworkRecord(
-        framework.framework_id,
-        framework.name,
-        framework.roles,
-        framework.failover_timeout_s,
-        framework.state is FrameworkState.REMOVED,
-        framework.client_id,
-        framework.epoch,
-        framework.is_unrecorded,
-        framework.earlier_clients,
-    )

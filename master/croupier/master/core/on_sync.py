@@ -12,9 +12,9 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.drains import wanted_kill
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import order_launch
-from croupier.master.core.on_framework import adopt, record_of
+from croupier.master.core.on_framework import adopt
 from croupier.master.core.on_task import (
     end,
     forget_removed,
@@ -107,8 +107,8 @@ def _on_listed(
     framework = state.frameworks.get(report.framework_id)
     if framework is None:
         framework = adopt(state, report.framework_id, report.role, now)
-        if framework.state is not FrameworkState.REMOVED:
-            yield Save(record_of(framework))
+        if not framework.is_removed:
+            yield Save(framework.record())
     task = framework.tasks.get(report.task.task_id)
     if task is None:
         # A framework that is a stranger is older than the ledger.
@@ -157,7 +157,7 @@ def _found(
     task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
     if used:
         # It was given up and forgotten, and runs all the same: not for long.
-        framework.spent.pop(task_id, None)
+        framework.used_ids.pop(task_id, None)
         task.request_kill(None, Reason.AGENT_REREGISTERED)
     state.add_task(task)
     return task
@@ -181,7 +181,7 @@ def _on_running(
         )
         return
     running.append(task)
-    if framework.state is FrameworkState.REMOVED:
+    if framework.is_removed:
         task.request_kill(None, Reason.FRAMEWORK_REMOVED)
     new = report.latest.state
     if task.state is TaskState.UNREACHABLE:

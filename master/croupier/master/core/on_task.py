@@ -8,7 +8,7 @@ from dataclasses import replace
 from croupier.master.core.deadlines import ResendTerminalUpdates
 from croupier.master.core.effects import Effect, Happened, Save, Send, SessionId
 from croupier.master.core.facts import AgentDrained, PreemptionEnded, TaskMoved, UpdateHandled
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetTask
 from croupier.master.core.state import State
@@ -140,7 +140,7 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     if agent is not None:
         agent.tasks.pop((task.framework_id, task.task_id), None)
     framework = state.frameworks[task.framework_id]
-    if framework.state is FrameworkState.REMOVED:
+    if framework.is_removed:
         yield from drop(state, task)
         forget_removed(state, task.framework_id)
         return
@@ -205,8 +205,8 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
     if was_left:
         yield from _left(state, task)
     framework = state.frameworks[task.framework_id]
-    if framework.may_ask_again(task):
-        framework.unseen.setdefault(task.seq, []).append(task.task_id)
+    if framework.may_repeat_accept(task):
+        framework.retained.setdefault(task.seq, []).append(task.task_id)
         yield Save(task.record(is_acknowledged=True))
     else:
         yield Save(ForgetTask(task.framework_id, task.task_id))
@@ -221,7 +221,7 @@ def forget_all(framework: Framework, task_ids: list[TaskId]) -> Iterator[Effect]
 def forget_removed(state: State, framework_id: FrameworkId) -> None:
     """Forget a removed framework once its last task has ended."""
     framework = state.frameworks.get(framework_id)
-    if framework and framework.state is FrameworkState.REMOVED and not framework.tasks:
+    if framework and framework.is_removed and not framework.tasks:
         state.allocator.remove_framework(framework_id)
         del state.frameworks[framework_id]
 
@@ -266,7 +266,7 @@ def _left(state: State, task: Task) -> Iterator[Effect]:
 def _pass_on(
     state: State, framework: Framework, task: Task, status: TaskStatus
 ) -> Iterator[Effect]:
-    if framework.state is FrameworkState.REMOVED:
+    if framework.is_removed:
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
         if task.state.is_terminal and status.sequence >= task.sequence:

@@ -18,7 +18,6 @@ from croupier.master.core.deadlines import (
     StarvationCheck,
 )
 from croupier.master.core.effects import Close, Effect, SessionId
-from croupier.master.core.frameworks import FrameworkState
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_task import tell_orphans
 from croupier.master.core.state import State
@@ -41,7 +40,7 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
             yield from rescind(state, offer, "its lease ended", now, state.settings.refuse_s)
         case FailoverTimeout(framework_id):
             framework = state.frameworks.get(framework_id)
-            if framework is not None and framework.state is FrameworkState.DISCONNECTED:
+            if framework is not None and framework.is_disconnected:
                 yield from on_framework.remove(state, framework, "its failover timeout ended", now)
         case AgentTimeout(agent_id):
             agent = state.agents.get(agent_id)

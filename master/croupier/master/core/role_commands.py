@@ -12,7 +12,7 @@ from croupier.master.core.facts import RoleChanged
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import ForgetRole, RoleRecord
-from croupier.master.core.role_status import RoleStanding, cluster_of, count_tasks, stand_role
+from croupier.master.core.role_status import RoleStatus, cluster_of, count_tasks, role_status
 from croupier.master.core.roles import (
     RoleChange,
     changed_settings,
@@ -38,8 +38,8 @@ class RolesMoved:
         untold: how many more there are of those.
     """
 
-    named: tuple[tuple[RoleStanding, RoleStanding], ...]
-    others: tuple[tuple[RoleStanding, RoleStanding], ...]
+    named: tuple[tuple[RoleStatus, RoleStatus], ...]
+    others: tuple[tuple[RoleStatus, RoleStatus], ...]
     untold: int
 
 
@@ -65,7 +65,7 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
         others = [role for role in what_if.moved() if role not in wanted]
         named, told = list(wanted), nsmallest(MAX_OTHERS, others)
         tasks = count_tasks(state)
-        stood = [stand_role(state, role, tasks[role]) for role in named + told]
+        stood = [role_status(state, role, tasks[role]) for role in named + told]
         if self.dry_run:
             pairs = [(each, _imagined(each, wanted, what_if)) for each in stood]
         else:
@@ -73,14 +73,14 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
                 yield from _set(state, role, settings, self)
             for role, settings in wanted.items():
                 yield from _recall(state, role, settings, now)
-            pairs = [(each, stand_role(state, each.role, each.tasks)) for each in stood]
+            pairs = [(each, role_status(state, each.role, each.tasks)) for each in stood]
         before, after = tuple(pairs[: len(named)]), tuple(pairs[len(named) :])
         return RolesMoved(before, after, len(others) - len(told))
 
 
 def _imagined(
-    standing: RoleStanding, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
-) -> RoleStanding:
+    standing: RoleStatus, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
+) -> RoleStatus:
     return replace(
         standing,
         settings=wanted.get(standing.role, standing.settings),

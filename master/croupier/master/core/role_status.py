@@ -17,7 +17,7 @@ _UNTOUCHED = RoleSettings()
 
 
 @dataclass(frozen=True, slots=True)
-class RoleStanding:
+class RoleStatus:
     """A role with everything below it, at one moment.
 
     Attributes:
@@ -37,7 +37,7 @@ class RoleStanding:
     tasks: int = 0
 
 
-def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
+def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
     """One role, in and below which so many tasks have not ended. O(nodes below it + depth).
 
     A role that no framework has and no operator has set anything of is empty.
@@ -45,9 +45,9 @@ def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
     queries = state.allocator.queries
     settings = queries.roles().get(role, _UNTOUCHED)
     if role not in queries.roles_in_use():
-        return RoleStanding(role, settings)
+        return RoleStatus(role, settings)
     usage = queries.role_usage(role)
-    return RoleStanding(
+    return RoleStatus(
         role,
         settings,
         usage.used,
@@ -57,14 +57,6 @@ def stand_role(state: State, role: Role, tasks: int) -> RoleStanding:
         usage.frameworks,
         tasks,
     )
-
-
-def stand(state: State) -> dict[Role, RoleStanding]:
-    """Every role that has frameworks or settings, and all above those, from the top down."""
-    tasks = count_tasks(state)
-    return {
-        role: stand_role(state, role, tasks[role]) for role in in_tree_order(known_roles(state))
-    }
 
 
 def known_roles(state: State) -> set[Role]:

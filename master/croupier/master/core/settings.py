@@ -25,9 +25,9 @@ class Settings:
         max_offer_lease_s: the longest that any framework may hold an offer.
         refuse_s: how long a refusal holds that does not say; also for an expired offer.
         completed_tasks: how many ended tasks are kept to be looked at.
-        spent_ids: how many ended task ids are remembered for each framework, so that
+        used_task_ids: how many ended task ids are remembered for each framework, so that
             none is used twice.
-        spent_frameworks: how many ids of removed frameworks are remembered, of those that the
+        removed_frameworks: how many ids of removed frameworks are remembered, of those that the
             ledger knew and of others; all are refused for ever.
         gone_agents: how many agents that were declared gone are remembered, so that none
             returns.
@@ -54,8 +54,8 @@ class Settings:
     max_offer_lease_s: float = 15.0
     refuse_s: float = DEFAULT_REFUSE_S
     completed_tasks: int = 10_000
-    spent_ids: int = 100_000
-    spent_frameworks: int = 10_000
+    used_task_ids: int = 100_000
+    removed_frameworks: int = 10_000
     gone_agents: int = 100_000
     unreachable_agents: int = 10_000
     unacknowledged: int = 10_000

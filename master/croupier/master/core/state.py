@@ -19,7 +19,7 @@ from croupier.master.core.byte_budget import ByteBudget
 from croupier.master.core.deadlines import Deadline
 from croupier.master.core.effects import SessionId
 from croupier.master.core.ended_tasks import EndedTasks
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.offers import Offer
 from croupier.master.core.removed_ids import RemovedIds
@@ -59,7 +59,7 @@ class State:
         self.frameworks: dict[FrameworkId, Framework] = {}
         self.offers: dict[OfferId, Offer] = {}
         self.peers: dict[SessionId, Agent | Framework] = {}
-        self.removed = RemovedIds(self.cluster, self.epoch, settings.spent_frameworks)
+        self.removed = RemovedIds(self.cluster, self.epoch, settings.removed_frameworks)
         self.gone: OrderedDict[AgentId, None] = OrderedDict()
         self.unreachable: dict[AgentId, None] = {}
         self.removals: deque[float] = deque()
@@ -198,17 +198,17 @@ class State:
 
         A framework that was removed is not answered again.
         """
-        if framework.state is FrameworkState.REMOVED:
+        if framework.is_removed:
             return
         framework.verdicts[verdict.seq] = verdict
         self.verdicts.add(framework.framework_id, verdict_size(verdict))
 
-    def verdicts_arrived(self, framework: Framework, seq: int) -> list[TaskId]:
-        """See `Framework.verdicts_arrived`."""
+    def mark_verdicts_seen(self, framework: Framework, seq: int) -> list[TaskId]:
+        """See `Framework.mark_verdicts_seen`."""
         known = takewhile(lambda item: item[0] <= seq, framework.verdicts.items())
         seen = sum(verdict_size(verdict) for _, verdict in known)
         self.verdicts.add(framework.framework_id, -seen)
-        return framework.verdicts_arrived(seq)
+        return framework.mark_verdicts_seen(seq)
 
     def begin_run(self, framework: Framework, client_id: str) -> list[TaskId]:
         """See `Framework.begin_run`."""
@@ -225,7 +225,7 @@ class State:
         framework.ended -= task.state.is_terminal
         del framework.tasks[task.task_id]
         self.descriptions.add(task.framework_id, -task.info.size)
-        framework.spend(task.task_id, self.settings.spent_ids)
+        framework.remember_used(task.task_id, self.settings.used_task_ids)
         agent = self.agents.get(task.agent_id)
         if agent is not None:
             agent.tasks.pop((task.framework_id, task.task_id), None)

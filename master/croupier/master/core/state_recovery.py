@@ -11,7 +11,7 @@ from dataclasses import replace
 from croupier.master.allocator import Allocator
 from croupier.master.core.agents import Absent, Agent, Unreachable
 from croupier.master.core.deadlines import AgentTimeout, FailoverTimeout
-from croupier.master.core.frameworks import FrameworkState
+from croupier.master.core.frameworks import Removed
 from croupier.master.core.records import AgentRecord, FrameworkRecord, Registry, TaskRecord
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -80,18 +80,18 @@ def recover_task(state: State, record: TaskRecord, now: float) -> None:
     if framework is None:
         # It was removed while some of its tasks had yet to end.
         framework = state.add_framework(record.framework_id, "", (record.role,), 0.0)
-        framework.move(FrameworkState.REMOVED)
+        framework.move(Removed())
     if record.client_id and record.client_id == framework.client_id:
         framework.accepted.setdefault(record.seq, set()).add(record.task_id)
     if record.is_acknowledged:
-        framework.spend(record.task_id, state.settings.spent_ids)
-        framework.unseen.setdefault(record.seq, []).append(record.task_id)
+        framework.remember_used(record.task_id, state.settings.used_task_ids)
+        framework.retained.setdefault(record.seq, []).append(record.task_id)
         return
     agent = state.agents.get(record.agent_id)
     status = _recovered_status(record, agent)
     is_orphan = status.state.is_terminal
     kill = KillRequest(*record.kill) if record.kill is not None else None
-    if framework.state is FrameworkState.REMOVED:
+    if framework.is_removed:
         kill = KillRequest(None, Reason.FRAMEWORK_REMOVED)
     is_unreachable = agent is not None and isinstance(agent.state, Unreachable)
     state.add_task(

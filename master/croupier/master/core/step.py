@@ -109,6 +109,6 @@ def _on_heard(state: State, event: Heard, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
     if isinstance(peer, Framework):
         peer.last_heard = now
-        yield from forget_all(peer, state.verdicts_arrived(peer, event.verdicts_seen))
+        yield from forget_all(peer, state.mark_verdicts_seen(peer, event.verdicts_seen))
     elif peer is not None:
         on_agent.on_heard(state, peer, now)

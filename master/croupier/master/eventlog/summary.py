@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.frameworks import Framework
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.master.eventlog.lines import (
@@ -35,7 +35,7 @@ def summarise(state: State) -> Callable[[], Iterator[Known]]:
     frameworks = [
         _framework(state, framework)
         for framework in state.frameworks.values()
-        if framework.state is not FrameworkState.REMOVED
+        if not framework.is_removed
     ]
     offers = list(state.offers.values())
     tasks = [

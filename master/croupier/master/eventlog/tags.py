@@ -57,7 +57,8 @@ _KINDS: Final = (
         "Settings",
         settings.Settings,
         "heartbeat_s agent_timeout_s suspect_beats removals removal_window_s return_timeout_s "
-        "offer_lease_s max_offer_lease_s refuse_s completed_tasks spent_ids spent_frameworks "
+        "offer_lease_s max_offer_lease_s refuse_s completed_tasks "
+        "used_task_ids=spent_ids removed_frameworks=spent_frameworks "
         "gone_agents unreachable_agents unacknowledged verdict_bytes all_verdict_bytes "
         "description_bytes all_description_bytes frameworks role_levels resend_s preemption",
     ),

@@ -12,7 +12,7 @@ from typing import Final
 
 from croupier.master.core.agent_status import agent_status
 from croupier.master.core.frameworks import Framework
-from croupier.master.core.role_status import known_roles, stand_role, with_those_below
+from croupier.master.core.role_status import known_roles, role_status, with_those_below
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.services import agent_views, views
@@ -67,7 +67,7 @@ def all_roles(tasks: Counter[Role]) -> Listed[pb.RoleView]:
 
     def view(state: State, key: str) -> pb.RoleView:
         role = Role(key.replace(_BETWEEN, "/"))
-        return views.view_role(stand_role(state, role, tasks[role]))
+        return views.view_role(role_status(state, role, tasks[role]))
 
     return Listed("roles", keys, view)
 

@@ -11,7 +11,7 @@ from croupier.master.core.frameworks import Framework
 from croupier.master.core.messages import Offered
 from croupier.master.core.offers import Offer
 from croupier.master.core.role_commands import RolesMoved
-from croupier.master.core.role_status import RoleStanding, count_tasks, in_tree_order, stand_role
+from croupier.master.core.role_status import RoleStatus, count_tasks, in_tree_order, role_status
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.recovery import agents_missing, decided_in_s
@@ -53,7 +53,7 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
     )
 
 
-def view_role(standing: RoleStanding) -> pb.RoleView:
+def view_role(standing: RoleStatus) -> pb.RoleView:
     """Return the view of a role and everything below it."""
     return pb.RoleView(
         role=standing.role,
@@ -117,7 +117,7 @@ def view_reasons(
         framework=view_framework(state, framework, now),
         policy=state.allocator.queries.policy,
         roles=[
-            view_role(stand_role(state, role, tasks[role]))
+            view_role(role_status(state, role, tasks[role]))
             for role in in_tree_order(state.allocator.queries.roles_of(framework_id))
         ],
     )
@@ -178,7 +178,7 @@ def view_framework(state: State, framework: Framework, now: float) -> pb.Framewo
             hostname=framework.hostname,
             webui_url=framework.webui_url,
         ),
-        state=framework.state.value,
+        state=framework.state.name,
         suppressed=allocator.queries.is_suppressed(framework_id),
         suppressed_roles=allocator.queries.suppressed_roles(framework_id),
         demands=map(demand_to_wire, allocator.queries.demands(framework_id)),
