@@ -53,7 +53,6 @@ class Calls:
     """The calls of one framework, over all its streams."""
 
     def __init__(self, subscription: Subscription, settings: Settings, clock: Clock) -> None:
-        """Start disconnected: calls wait for a stream."""
         self._subscription, self._settings, self._clock = subscription, settings, clock
         self._ledger = CallLedger[_Pending](settings.unanswered_limit)
         self._backlog: dict[bool, deque[_Pending]] = {False: deque(), True: deque()}

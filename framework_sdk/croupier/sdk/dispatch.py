@@ -35,7 +35,6 @@ class Dispatcher:
     def __init__(
         self, framework: Framework, inbox: Inbox, book: OfferBook, calls: Calls, clock: Clock
     ) -> None:
-        """Call the handlers of `framework` with the items of `inbox`."""
         self._framework, self._inbox, self._book = framework, inbox, book
         self._calls, self._clock = calls, clock
         self._updates = UpdateBook()

@@ -51,7 +51,6 @@ class Inbox:
     """
 
     def __init__(self, limit: int) -> None:
-        """Be full from `limit` items on."""
         self._limit = limit
         self._queue: deque[Item] = deque()
         self._arrived = asyncio.Event()

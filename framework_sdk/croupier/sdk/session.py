@@ -74,7 +74,6 @@ class Session:
         settings: Settings,
         clock: Clock,
     ) -> None:
-        """Prepare a session that serves the handlers of `framework`; `run` connects."""
         self._framework, self._identity, self._subscription = framework, identity, subscription
         self._settings, self._clock = settings, clock
         self._inbox = Inbox(settings.queue_limit)

@@ -135,7 +135,6 @@ class AgentDirectory:
     """Descriptions of agents in one stream: an offer names its agent by id only."""
 
     def __init__(self, clock: Clock) -> None:
-        """Start empty; leases run on `clock`."""
         self._clock = clock
         self._agents: dict[str, pb.AgentDescription] = {}
         self._attributes: dict[str, dict[str, str]] = {}

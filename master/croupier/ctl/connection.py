@@ -35,7 +35,6 @@ class Master:
     """A master that answered, and `service` to choose questions for `ask` from."""
 
     def __init__(self, address: Address, channel: grpc.aio.Channel) -> None:
-        """Ask by `channel`, which leads to `address`."""
         self.address = address
         self.service = OperatorServiceStub(channel)
 

@@ -59,7 +59,6 @@ class NotLeader(Unavailable):
     """
 
     def __init__(self, message: str, leader: str = "") -> None:
-        """Name the leader, if it is known."""
         super().__init__(message, leader)
         self.leader = leader
 

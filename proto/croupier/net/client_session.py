@@ -83,38 +83,30 @@ class Disconnection:
     retry_in_s: float
 
 
-class SessionOwner(Protocol[MessageT, RequestT, ResponseT]):
-    """An agent or a framework: it knows the messages, the session knows the connection."""
+class _Owner(Protocol[MessageT, RequestT, ResponseT]):
+    """An agent or a framework: it knows the messages, the session knows the connection.
+
+    It answers which method of the service to call, and which request carries a batch of messages.
+    What it sends in `on_open` goes first; in `on_closed` it can send nothing any more. Reading
+    waits for `on_message`, and a CroupierError in there ends the stream. `beat` sends a heartbeat.
+    `on_disconnected` logs the end of a stream; repeated ones are reported once in 30 s.
+    """
 
     def connect(
         self, channel: grpc.aio.Channel
-    ) -> grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]:
-        """Return the method of the service to call."""
-        ...
+    ) -> grpc.aio.StreamStreamMultiCallable[RequestT, ResponseT]: ...
 
-    def request_of(self, batch: list[MessageT]) -> RequestT:
-        """Return the request that carries `batch`."""
-        ...
+    def request_of(self, batch: list[MessageT]) -> RequestT: ...
 
-    def on_open(self) -> None:
-        """Handle the opening of a stream; what is sent now goes first."""
-        ...
+    def on_open(self) -> None: ...
 
-    async def on_message(self, message: ResponseT) -> None:
-        """Handle a message; reading waits until this returns. A CroupierError ends the stream."""
-        ...
+    async def on_message(self, message: ResponseT) -> None: ...
 
-    def beat(self) -> None:
-        """Send a heartbeat."""
-        ...
+    def beat(self) -> None: ...
 
-    def on_closed(self) -> None:
-        """Handle the end of the stream; nothing can be sent any more."""
-        ...
+    def on_closed(self) -> None: ...
 
-    def on_disconnected(self, disconnection: Disconnection) -> None:
-        """Log the end of a stream; repeated ones are reported once in 30 s."""
-        ...
+    def on_disconnected(self, disconnection: Disconnection) -> None: ...
 
 
 class ClientSession(Generic[MessageT, RequestT, ResponseT]):
@@ -127,7 +119,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
 
     def __init__(
         self,
-        owner: SessionOwner[MessageT, RequestT, ResponseT],
+        owner: _Owner[MessageT, RequestT, ResponseT],
         masters: Masters,
         times: SessionTimes,
         rng: random.Random,
@@ -142,8 +134,8 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         Args:
             owner: handles what the session receives.
             masters: to try in turn.
-            times: of waits.
-            rng: draws the waits.
+            times: of waits, which `rng` draws.
+            rng: for the waits.
             is_fatal: returns whether an error ends the session.
             outbox_messages: bound of each stream's outbox.
             outbox_bytes: its other bound.

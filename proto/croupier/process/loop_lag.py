@@ -25,7 +25,6 @@ class LoopWatch:
     """Measures the running loop from `start` to `stop`, into `croupier_loop_lag_seconds`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register the histogram with `registry`."""
         self._lag = Histogram(
             "croupier_loop_lag_seconds",
             "How late the event loop ran a timer: time for which something held it.",

@@ -23,7 +23,6 @@ class TimeSlice:
     def __init__(
         self, seconds: float = SLICE_S, now: Callable[[], float] = time.perf_counter
     ) -> None:
-        """Start a slice of `seconds` on the clock `now`."""
         self._seconds, self._now = seconds, now
         self._until = now() + seconds
 

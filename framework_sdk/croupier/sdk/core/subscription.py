@@ -40,7 +40,6 @@ class Subscription:
         demands: Demands = (),
         roles: Sequence[Role] = (DEFAULT_ROLE,),
     ) -> None:
-        """Start with `framework_id` (empty: the master gives one), `demands` and `roles`."""
         self.framework_id = framework_id
         self.roles = tuple(roles)
         self._suppressed: set[Role] = set()

@@ -61,7 +61,6 @@ class HttpConnections:
     """Accepts connections and passes them to aiohttp's protocol."""
 
     def __init__(self, make: Callable[[], asyncio.Protocol], limits: HttpLimits) -> None:
-        """Call `make` for the protocol of each connection."""
         self._make, self._limits = make, limits
         self._most = http_share() if limits.most is None else limits.most
         self._per_host = max(1, int(self._most * limits.per_host))
@@ -162,7 +161,6 @@ class Connection(asyncio.Protocol):
         limits: HttpLimits,
         on_lost: Callable[[Connection], None],
     ) -> None:
-        """Pass everything to `inner`; call `on_lost` at the end."""
         self._inner, self._limits, self._on_lost = inner, limits, on_lost
         self._transport: asyncio.Transport | None = None
         self._is_handled = self._has_served = self._has_begun = False

@@ -31,7 +31,6 @@ class HttpHosts:
     """Names of this machine; addresses and `localhost` are always allowed."""
 
     def __init__(self, names: Iterable[str] = ()) -> None:
-        """Allow `names` and this machine's hostname."""
         self._names = {name.lower().rstrip(".") for name in (*names, socket.gethostname()) if name}
 
     def allows(self, host: str | None) -> bool:
