@@ -3,8 +3,8 @@
     python proto/generate.py            write the generated code
     python proto/generate.py --check    exit 1 if the committed code is stale
 
-The generators live in an environment of their own, because their versions are
-the floor of what the package may depend on and would hold the rest back.
+The generators have an environment of their own: their versions are the floor of the package's
+dependencies, and would keep the others from newer versions.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def generate(out: Path) -> None:
 
 
 def generators() -> Path:
-    """The environment of the generators, made if it is not there or not the right one."""
+    """Return the environment of the generators; make it if it is missing or outdated."""
     stamp = ENVIRONMENT / "generators.txt"
     wanted = "\n".join(GENERATORS)
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -91,7 +91,7 @@ def generators() -> Path:
 
 
 def differing(fresh: Path, committed: Path) -> list[str]:
-    """Names of generated files that differ, or exist on one side only."""
+    """Return the names of generated files that differ, or exist on one side only."""
     names = {path.name for side in (fresh, committed) for path in side.glob("*_pb2*")}
     return sorted(
         name

@@ -13,8 +13,8 @@ from typing import Protocol, cast
 from croupier.model.errors import InvalidRequest
 
 MAX_PATTERN = 1024
-# Of instructions, as RE2 counts them: a match takes at most that many steps for each
-# character, some 5 ns each. A list of thirty host names is about 1,000.
+# Instructions, as RE2 counts them: a match takes at most that many steps for each character, some
+# 5 ns each. A list of thirty host names has about 1,000.
 MAX_PROGRAM = 1000
 # Bytes for a pattern's program and for the states that RE2 remembers of earlier matches.
 # Mesos' 4 KiB refuses every list of host names.
@@ -31,11 +31,11 @@ class _Compiled(Protocol):
 
 
 class Pattern:
-    """A regular expression in RE2's syntax, compiled. Immutable.
+    """A compiled regular expression in RE2's syntax. Immutable.
 
     Attributes:
-        text: as it was given.
-        size: instructions that it compiled to; what a match costs for each character.
+        text: the source of the pattern.
+        size: number of instructions, the cost of a match for each character.
     """
 
     __slots__ = ("_compiled", "size", "text")
@@ -57,12 +57,12 @@ class Pattern:
             )
 
     def matches(self, text: str) -> bool:
-        """Whether the pattern matches all of `text`. O(size x length)."""
+        """Return whether the pattern matches the whole `text`. O(size x length)."""
         return self._compiled.fullmatch(text.encode(errors="replace")) is not None
 
 
 def _encoded(text: str) -> bytes:
-    # Counted before it is encoded: what is far too long is not even copied.
+    # Checked before the text is encoded, so that a huge text is not copied.
     if len(text) > MAX_PATTERN:
         raise InvalidRequest(f"a pattern of {len(text)} characters; at most {MAX_PATTERN} bytes")
     try:
@@ -89,6 +89,6 @@ def _compile(pattern: bytes) -> _Compiled:
         return cast("_Compiled", re2.compile(pattern, options))
     except re2.error as error:
         why = error.args[0] if error.args else "it is malformed"
-        told = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
+        reason = why.decode(errors="replace") if isinstance(why, bytes) else str(why)
         shown = pattern[:80].decode(errors="replace")
-        raise InvalidRequest(f"the pattern {shown!r} cannot be used: {told}") from None
+        raise InvalidRequest(f"the pattern {shown!r} cannot be used: {reason}") from None

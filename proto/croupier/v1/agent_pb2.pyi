@@ -55,21 +55,21 @@ class AgentServiceConnectResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     FIRST_COMMIT_FIELD_NUMBER: _builtins.int
     master_epoch: _builtins.int
-    """Which of all masters that ever led the cluster says this, counted from 1. An agent obeys
-    none that is older than the newest it has heard.
+    """The number of the master among all that ever led the cluster, from 1. An agent drops messages
+    with an epoch below the highest seen.
     """
     cluster: _builtins.str
-    """Which cluster the master leads; epochs of different clusters do not compare."""
+    """The cluster of the master; epochs of different clusters do not compare."""
     first_commit: _builtins.int
-    """How many commits the store had when this master's term began. An agent obeys no master whose
-    term began with fewer than it has heard of.
+    """The number of commits of the store when this master's term began. An agent obeys no master
+    whose term began with fewer commits than it has seen.
     """
     @_builtins.property
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     @_builtins.property
     def position(self) -> Global___StorePosition:
-        """How far the history of the master's store has got. The agent keeps the newest that it has
-        heard, durable before a task starts, and says it in REGISTER.
+        """The position of the master's store. The agent stores the newest that it has seen, before a
+        task starts, and sends it in REGISTER.
         """
 
     def __init__(
@@ -91,7 +91,7 @@ Global___AgentServiceConnectResponse: _TypeAlias = AgentServiceConnectResponse  
 
 @_typing.final
 class StorePosition(_message.Message):
-    """A point in the history of a cluster's store, stated by the master that made it."""
+    """A position in the history of a cluster's store, stated by the master that made it."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -101,17 +101,17 @@ class StorePosition(_message.Message):
     COMMIT_FIELD_NUMBER: _builtins.int
     PROOF_FIELD_NUMBER: _builtins.int
     generation: _builtins.int
-    """Raised each time that an operator goes on with an older store; positions of a lower
-    generation are given up.
+    """Raised each time that an operator continues with an older store; positions of a lower
+    generation are void.
     """
     epoch: _builtins.int
-    """The term: its number, and its name, which is random."""
+    """The number of the term, and its random name."""
     term: _builtins.str
     commit: _builtins.int
     """The number of a durable commit, counted over the life of the cluster."""
     proof: _builtins.bytes
-    """Of the master, by the secret of its cluster: HMAC-SHA256 over the cluster and all of the
-    above, cut to 16 bytes. Agents cannot check it; the next master does.
+    """Proof by the secret of the cluster: HMAC-SHA256 over the cluster and all fields above, cut to
+    16 bytes. Agents cannot check it; the next master does.
     """
     def __init__(
         self,
@@ -174,8 +174,8 @@ Global___Report: _TypeAlias = Report  # noqa: Y015
 
 @_typing.final
 class RegisterPage(_message.Message):
-    """Some of the agent's tasks. An agent with many sends pages of them first, and then REGISTER;
-    the master takes all of them in at once.
+    """Some of the agent's tasks. An agent with many tasks sends pages of them before REGISTER; the
+    master handles all of them at once.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -215,22 +215,22 @@ class Register(_message.Message):
     PROBLEMS_FIELD_NUMBER: _builtins.int
     POSITION_FIELD_NUMBER: _builtins.int
     agent_id: _builtins.str
-    """Empty on the first registration of an agent's life."""
+    """Empty in the first registration of an agent."""
     hostname: _builtins.str
     http_address: _builtins.str
     version: _builtins.str
     boot_id: _builtins.str
     """Changes when the machine restarts."""
     master_epoch: _builtins.int
-    """The newest master that the agent has heard. An older one of the same cluster that reads
-    this leads no more.
+    """The highest epoch that the agent has seen. A master of the same cluster with a lower one steps
+    down.
     """
     incomplete: _builtins.bool
-    """Records of tasks were lost: what is not listed may have run all the same."""
+    """Records of tasks were lost: tasks that are not listed may have run."""
     cluster: _builtins.str
-    """Of the newest master."""
+    """The cluster of that master."""
     pages: _builtins.int
-    """How many pages of tasks came before this."""
+    """Number of pages of tasks before this."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -239,12 +239,12 @@ class Register(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentTask]: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
-        """What keeps the agent from launching tasks; empty: nothing."""
+        """Problems that keep the agent from launching tasks."""
 
     @_builtins.property
     def position(self) -> Global___StorePosition:
-        """The newest position of the store that the agent has heard. A master whose store does not
-        know it has an old store, and launches nothing.
+        """The newest position of the store that the agent has seen. A master whose store does not know
+        it has an old copy of the store, and launches no task.
         """
 
     def __init__(
@@ -275,9 +275,7 @@ Global___Register: _TypeAlias = Register  # noqa: Y015
 
 @_typing.final
 class AgentTask(_message.Message):
-    """A task as its agent knows it, with its latest status and those that wait for
-    an acknowledgement, oldest first.
-    """
+    """A task of the agent, with its latest status and all unacknowledged ones, oldest first."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -288,7 +286,7 @@ class AgentTask(_message.Message):
     ROLE_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
-    """As LAUNCH said."""
+    """The role of its LAUNCH."""
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
     @_builtins.property
@@ -334,8 +332,8 @@ Global___StatusUpdates: _TypeAlias = StatusUpdates  # noqa: Y015
 
 @_typing.final
 class AgentHealth(_message.Message):
-    """What keeps the agent from launching tasks, told at once when it changes and, while there is
-    any problem, in place of heartbeats. Only for masters that said so in REGISTERED.
+    """The problems of an agent: sent when they change and, while there is any, in place of heartbeats.
+    Only for masters that set `takes_health` in REGISTERED.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -344,11 +342,11 @@ class AgentHealth(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
-        """All that there are now; empty: the agent is healthy and takes launches again."""
+        """All present problems; empty: the agent is healthy and launches tasks again."""
 
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedLaunch]:
-        """Launches that the agent refused for its problems and remembers nothing of."""
+        """Launches that the agent refused for its problems, and did not record."""
 
     def __init__(
         self,
@@ -371,7 +369,7 @@ class HealthProblem(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     part: _builtins.str
-    """Of the agent: one of a fixed list of words, such as "disk"."""
+    """The part of the agent that fails: one of a fixed list of words, such as "disk"."""
     message: _builtins.str
     """For people."""
     def __init__(
@@ -390,7 +388,7 @@ Global___HealthProblem: _TypeAlias = HealthProblem  # noqa: Y015
 
 @_typing.final
 class RefusedLaunch(_message.Message):
-    """The master records that the task was DROPPED, and tells its framework."""
+    """A refused launch. The master records the task as DROPPED and sends its framework an update."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -418,7 +416,7 @@ Global___RefusedLaunch: _TypeAlias = RefusedLaunch  # noqa: Y015
 
 @_typing.final
 class Goodbye(_message.Message):
-    """The agent stops for good and has ended all its tasks."""
+    """The agent stops and has ended all its tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -495,7 +493,7 @@ class Registered(_message.Message):
     master_id: _builtins.str
     heartbeat_ms: _builtins.int
     takes_health: _builtins.bool
-    """The master takes AgentHealth."""
+    """The master accepts AgentHealth."""
     def __init__(
         self,
         *,
@@ -522,10 +520,10 @@ class LaunchTask(_message.Message):
     FRAMEWORK_EPOCH_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
     role: _builtins.str
-    """What the task is charged to; the agent keeps it for the next master."""
+    """The role that the task is charged to; the agent keeps it for the next master."""
     framework_epoch: _builtins.int
-    """Counts the runs of the framework's program; an agent takes no order of an older run
-    than the newest it has heard.
+    """Counts the runs of the framework's program. An agent refuses orders of an older run than the
+    newest it has seen.
     """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
@@ -558,7 +556,7 @@ class KillTask(_message.Message):
     task_id: _builtins.str
     reason: _task_pb2.Reason.ValueType
     framework_epoch: _builtins.int
-    """As in LaunchTask; 0 in orders that are not the framework's own."""
+    """As in LaunchTask; 0 in orders that the framework did not give."""
     @_builtins.property
     def kill_policy(self) -> _task_pb2.KillPolicy: ...
     def __init__(
@@ -580,7 +578,7 @@ Global___KillTask: _TypeAlias = KillTask  # noqa: Y015
 
 @_typing.final
 class AcknowledgeUpdate(_message.Message):
-    """Updates of the task up to and with `sequence` have reached their framework."""
+    """The framework has acknowledged the task's updates up to and with `sequence`."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -607,7 +605,7 @@ Global___AcknowledgeUpdate: _TypeAlias = AcknowledgeUpdate  # noqa: Y015
 
 @_typing.final
 class ResendUpdates(_message.Message):
-    """The framework is back: send it what it has not acknowledged."""
+    """The framework is connected again: send its unacknowledged updates."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

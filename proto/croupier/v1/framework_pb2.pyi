@@ -6,8 +6,8 @@ The framework protocol: one bidirectional stream is one session.
 The first call must be SUBSCRIBE; it is answered by SUBSCRIBED, or by ERROR.
 Every other call but HEARTBEAT carries a sequence number that rises from 1 and
 is answered by one VERDICT with that number. A client that reconnects sends
-what was not answered again under the same numbers; what was decided already
-is answered again and not done again.
+unanswered calls again under the same numbers; the master answers a call that
+it has already decided again, and does not repeat it.
 """
 
 from collections import abc as _abc
@@ -40,7 +40,7 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 2
     """No such offer, task, framework or agent, or not the caller's."""
     ERROR_CODE_CONFLICT: _ErrorCode.ValueType  # 3
-    """The world has moved on, as with a stale offer."""
+    """The state has changed meanwhile, as with a stale offer."""
     ERROR_CODE_UNAVAILABLE: _ErrorCode.ValueType  # 4
     """Try again later."""
     ERROR_CODE_FAILED_OVER: _ErrorCode.ValueType  # 5
@@ -50,9 +50,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     ERROR_CODE_TOO_SLOW: _ErrorCode.ValueType  # 7
     """The peer did not read its events in time."""
     ERROR_CODE_PROTOCOL: _ErrorCode.ValueType  # 8
-    """The first call was not SUBSCRIBE, or the stream broke its own rules."""
+    """The first call was not SUBSCRIBE, or the peer broke the rules of the stream."""
     ERROR_CODE_NOT_LEADER: _ErrorCode.ValueType  # 9
-    """This master does not lead; `Error.leader` does, if it is known."""
+    """This master does not lead; `Error.leader` names the leader, if it is known."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
@@ -62,7 +62,7 @@ ERROR_CODE_INVALID: ErrorCode.ValueType  # 1
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 2
 """No such offer, task, framework or agent, or not the caller's."""
 ERROR_CODE_CONFLICT: ErrorCode.ValueType  # 3
-"""The world has moved on, as with a stale offer."""
+"""The state has changed meanwhile, as with a stale offer."""
 ERROR_CODE_UNAVAILABLE: ErrorCode.ValueType  # 4
 """Try again later."""
 ERROR_CODE_FAILED_OVER: ErrorCode.ValueType  # 5
@@ -72,15 +72,15 @@ ERROR_CODE_REMOVED: ErrorCode.ValueType  # 6
 ERROR_CODE_TOO_SLOW: ErrorCode.ValueType  # 7
 """The peer did not read its events in time."""
 ERROR_CODE_PROTOCOL: ErrorCode.ValueType  # 8
-"""The first call was not SUBSCRIBE, or the stream broke its own rules."""
+"""The first call was not SUBSCRIBE, or the peer broke the rules of the stream."""
 ERROR_CODE_NOT_LEADER: ErrorCode.ValueType  # 9
-"""This master does not lead; `Error.leader` does, if it is known."""
+"""This master does not lead; `Error.leader` names the leader, if it is known."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
 class FrameworkServiceConnectRequest(_message.Message):
-    """Everything queued for the master at one moment: a message costs far more
-    than what is in it.
+    """All calls that are queued at one moment: a message costs far more than its
+    contents.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -107,7 +107,7 @@ Global___FrameworkServiceConnectRequest: _TypeAlias = FrameworkServiceConnectReq
 
 @_typing.final
 class FrameworkServiceConnectResponse(_message.Message):
-    """Everything queued for the framework at one moment."""
+    """All events that are queued at one moment."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -219,20 +219,20 @@ class FrameworkInfo(_message.Message):
     WEBUI_URL_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
-    """Empty on the first SUBSCRIBE of a framework's life: ids are the master's to
-    give, and that of a removed framework is refused for ever. Any other id is
-    taken for that of a framework whose master has lost its store.
+    """Empty in the first SUBSCRIBE of a framework: the master gives ids, and
+    refuses that of a removed framework for ever. It accepts an unknown id, as
+    of a framework whose master lost its store.
     """
     name: _builtins.str
     failover_timeout_ms: _builtins.int
-    """How long tasks run on without their framework before they are killed."""
+    """How long tasks keep running without their framework before they are killed."""
     hostname: _builtins.str
-    """Where the framework runs and shows itself; for people."""
+    """The framework's machine and web page; for people."""
     webui_url: _builtins.str
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 32, none twice. Each is offered for itself; tasks stay in the role of
-        their offer, also when a later SUBSCRIBE leaves that out.
+        """1 to 32, none twice. Each offer is in one of them. Tasks stay in the role of
+        their offer, also when a later SUBSCRIBE leaves that role out.
         """
 
     @_builtins.property
@@ -270,11 +270,11 @@ class Subscribe(_message.Message):
     client_id: _builtins.str
     """New for each run of the framework's program: call numbers start again."""
     offer_lease_ms: _builtins.int
-    """How long an offer may be held. 0: the master's default (10 s). A framework
-    that asks for more than the master allows (15 s) gets that; each offer says its lease.
+    """How long an offer may be held. 0: the master's default (10 s). The master
+    bounds it (15 s); each offer states its lease.
     """
     suppressed: _builtins.bool
-    """In all roles."""
+    """No offers in any role."""
     takes_reconciled: _builtins.bool
     """The client reads TaskStatus.reconciled. Without it RECONCILE is answered by updates without a
     number, which need no acknowledgement, as clients of older releases expect.
@@ -287,7 +287,7 @@ class Subscribe(_message.Message):
 
     @_builtins.property
     def suppressed_roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """In these; no need to name them if `suppressed` is set."""
+        """No offers in these roles; ignored if `suppressed` is set."""
 
     def __init__(
         self,
@@ -310,7 +310,7 @@ Global___Subscribe: _TypeAlias = Subscribe  # noqa: Y015
 
 @_typing.final
 class Demand(_message.Message):
-    """A wish for `count` units of a shape, beyond what already runs."""
+    """A demand for `count` units of a shape, beyond running tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -321,13 +321,13 @@ class Demand(_message.Message):
     MAX_PER_OFFER_FIELD_NUMBER: _builtins.int
     ROLE_FIELD_NUMBER: _builtins.int
     count: _builtins.int
-    """Absent: without end. Counted down by the tasks the framework launches."""
+    """Absent: unlimited. Each launched task counts it down."""
     min_per_offer: _builtins.int
-    """An offer of this shape has at least so many units, of one agent. Absent: 1."""
+    """Least units of one agent in an offer of this shape. Absent: 1."""
     max_per_offer: _builtins.int
-    """And at most so many. Absent: no bound."""
+    """Most units in an offer. Absent: no bound."""
     role: _builtins.str
-    """One of the framework's. Empty: its first."""
+    """One of the framework's roles. Empty: its first."""
     @_builtins.property
     def unit(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -365,8 +365,8 @@ Global___Demand: _TypeAlias = Demand  # noqa: Y015
 
 @_typing.final
 class UpdateDemand(_message.Message):
-    """Replaces all of the framework's demands, at most 64. None: offer me whole
-    remainders, in every role. With any, a role without one is offered nothing.
+    """Replaces all demands of the framework, at most 64. Without any, the framework
+    gets whole remainders in every role. With any, a role without one gets no offers.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -393,7 +393,7 @@ class Filters(_message.Message):
 
     REFUSE_MS_FIELD_NUMBER: _builtins.int
     refuse_ms: _builtins.int
-    """How long not to offer the refused resources of that agent again. Absent:
+    """How long the refused resources of that agent are not offered again. Absent:
     5 s. 0: no filter. At most 365 days.
     """
     def __init__(
@@ -426,7 +426,7 @@ class Accept(_message.Message):
     def operations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Operation]: ...
     @_builtins.property
     def filters(self) -> Global___Filters:
-        """For what the operations leave over."""
+        """For the remainder after all operations."""
 
     def __init__(
         self,
@@ -515,7 +515,7 @@ Global___Decline: _TypeAlias = Decline  # noqa: Y015
 
 @_typing.final
 class Suppress(_message.Message):
-    """Offer me nothing in these roles, or in all when there are none."""
+    """Stops offers in these roles, or in all if none is named."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -537,7 +537,7 @@ Global___Suppress: _TypeAlias = Suppress  # noqa: Y015
 
 @_typing.final
 class Revive(_message.Message):
-    """Offer me everything again, in these roles or in all, and forget what I refused."""
+    """Resumes offers in these roles, or in all if none is named, and removes the filters there."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -566,7 +566,7 @@ class Kill(_message.Message):
     task_id: _builtins.str
     @_builtins.property
     def kill_policy(self) -> _task_pb2.KillPolicy:
-        """Overrides the task's own."""
+        """Overrides the task's own policy."""
 
     def __init__(
         self,
@@ -629,9 +629,9 @@ Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
 
 @_typing.final
 class Reconcile(_message.Message):
-    """Asks for the latest status of these tasks, or of all when there are none. It may be later than
-    updates that are on their way; once an end was sent so, none of the task's earlier updates is
-    sent on this stream.
+    """Asks for the latest status of these tasks, or of all if none is named. The answer may be later
+    than updates on their way. After a terminal answer, this stream carries no earlier update of the
+    task.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -735,7 +735,7 @@ class Subscribed(_message.Message):
     heartbeat_ms: _builtins.int
     master_id: _builtins.str
     max_message_bytes: _builtins.int
-    """Largest message the master takes, in bytes."""
+    """Largest message that the master accepts, in bytes."""
     def __init__(
         self,
         *,
@@ -795,7 +795,7 @@ class Offer(_message.Message):
     agent_id: _builtins.str
     role: _builtins.str
     lease_ms: _builtins.int
-    """How long the offer stands from now."""
+    """How long the offer is valid from now."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(
@@ -825,7 +825,7 @@ class Offers(_message.Message):
     def offers(self) -> _containers.RepeatedCompositeFieldContainer[Global___Offer]: ...
     @_builtins.property
     def agents(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentDescription]:
-        """Agents this session has not heard of yet, or that have changed."""
+        """Agents that are new to this session or have changed."""
 
     def __init__(
         self,
@@ -843,7 +843,7 @@ Global___Offers: _TypeAlias = Offers  # noqa: Y015
 
 @_typing.final
 class Rescind(_message.Message):
-    """The offer is no more. A hint: an ACCEPT may be on its way already."""
+    """Takes an offer back. A hint: an ACCEPT may be on its way already."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -903,7 +903,7 @@ class Verdict(_message.Message):
     seq: _builtins.int
     @_builtins.property
     def error(self) -> Global___Error:
-        """Absent: the call was taken."""
+        """Absent: the call was accepted."""
 
     @_builtins.property
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___TaskVerdict]:
@@ -971,8 +971,8 @@ Global___Update: _TypeAlias = Update  # noqa: Y015
 
 @_typing.final
 class PreemptRequest(_message.Message):
-    """Others are owed the room of these tasks. End them within the grace; after it
-    the master kills those that are left.
+    """Asks the framework to end tasks for a starving role. After the grace the master
+    kills those that are left.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -986,7 +986,7 @@ class PreemptRequest(_message.Message):
     grace_ms: _builtins.int
     role: _builtins.str
     reason: _builtins.str
-    """For people: who is owed the room."""
+    """The starving role, in words for people."""
     @_builtins.property
     def task_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """All on one agent, all charged to one role."""
@@ -1010,7 +1010,7 @@ Global___PreemptRequest: _TypeAlias = PreemptRequest  # noqa: Y015
 
 @_typing.final
 class Failure(_message.Message):
-    """An agent is lost. Updates say what became of each task."""
+    """An agent is lost. Updates report the state of each of its tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

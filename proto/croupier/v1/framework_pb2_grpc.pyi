@@ -6,8 +6,8 @@ The framework protocol: one bidirectional stream is one session.
 The first call must be SUBSCRIBE; it is answered by SUBSCRIBED, or by ERROR.
 Every other call but HEARTBEAT carries a sequence number that rises from 1 and
 is answered by one VERDICT with that number. A client that reconnects sends
-what was not answered again under the same numbers; what was decided already
-is answered again and not done again.
+unanswered calls again under the same numbers; the master answers a call that
+it has already decided again, and does not repeat it.
 """
 
 from collections import abc as _abc

@@ -26,10 +26,10 @@ if _version_not_supported:
 
 
 class OperatorServiceStub(object):
-    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
-    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
-    What is there from the first page to the last is listed once, whatever comes and goes
-    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """Each List call returns a page: in the order of ids (roles: parents before their children), with
+    at most `page_size` items and about 2 MiB. `next_page_token` asks for the next page. An item that
+    exists from the first page to the last is listed once, whatever else changes. A token is valid
+    only in the same request, at any master.
     """
 
     def __init__(self, channel):
@@ -111,10 +111,10 @@ class OperatorServiceStub(object):
 
 
 class OperatorServiceServicer(object):
-    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
-    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
-    What is there from the first page to the last is listed once, whatever comes and goes
-    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """Each List call returns a page: in the order of ids (roles: parents before their children), with
+    at most `page_size` items and about 2 MiB. `next_page_token` asks for the next page. An item that
+    exists from the first page to the last is listed once, whatever else changes. A token is valid
+    only in the same request, at any master.
     """
 
     def GetMaster(self, request, context):
@@ -161,51 +161,51 @@ class OperatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRoles(self, request, context):
-        """Sets weights, guarantees, limits and preemption of roles. Either all changes are made
-        or, if one is refused, none is; what is answered has taken effect and outlives the master.
+        """Sets weights, guarantees, limits and preemption of roles. If one change is refused, none is
+        made. An answered change has taken effect and is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainAgent(self, request, context):
-        """Has an agent's tasks ended, and offers it no more until it is reactivated.
+        """Ends an agent's tasks, and makes no offers of it until it is reactivated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeactivateAgent(self, request, context):
-        """Offers an agent no more; its tasks run on.
+        """Makes no more offers of an agent; its tasks keep running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReactivateAgent(self, request, context):
-        """Offers an agent again that was deactivated or drained.
+        """Makes offers again of an agent that was deactivated or drained.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def MarkAgentGone(self, request, context):
-        """Declares an agent and all its tasks dead, for ever: it never returns under its id.
+        """Declares an agent and all its tasks gone: it can never return under its id.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def TeardownFramework(self, request, context):
-        """Ends a framework for good: its tasks are killed, and its id is never used again. What is
-        answered is durable. A second teardown changes nothing.
+        """Ends a framework: its tasks are killed, and its id is never used again. An answered teardown
+        is durable. A second one changes nothing.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def Explain(self, request, context):
-        """Why a framework has no more offers than it has.
+        """Explains why a framework gets no more offers.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -293,10 +293,10 @@ def add_OperatorServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class OperatorService(object):
-    """Each List call answers a page: in the order of ids (roles: parents before what is below them),
-    with at most `page_size` items and about 2 MiB. `next_page_token` asks for the page after it.
-    What is there from the first page to the last is listed once, whatever comes and goes
-    meanwhile. A token is of use only in the request that it came from, and to any master.
+    """Each List call returns a page: in the order of ids (roles: parents before their children), with
+    at most `page_size` items and about 2 MiB. `next_page_token` asks for the next page. An item that
+    exists from the first page to the last is listed once, whatever else changes. A token is valid
+    only in the same request, at any master.
     """
 
     @staticmethod

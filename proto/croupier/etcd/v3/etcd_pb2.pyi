@@ -3,10 +3,10 @@
 isort:skip_file
 The part of etcd's API, version 3, that a master uses.
 
-Numbers and types of fields are etcd's and must never change; the names are ours, for
-only numbers travel. The package is ours too: every client of etcd for Python registers
-`etcdserverpb`, and two of one name do not live in one process. So there are no services
-here either; croupier.master.etcd spells the methods' paths.
+Numbers and types of fields are etcd's and must never change. The names are ours, because the
+wire carries only numbers. The package is ours too: every etcd client for Python registers
+`etcdserverpb`, and one process cannot register a name twice. For the same reason there are no
+services here; croupier.master.etcd spells the paths of the methods.
 """
 
 from collections import abc as _abc
@@ -36,7 +36,7 @@ class ResponseHeader(_message.Message):
     cluster_id: _builtins.int
     member_id: _builtins.int
     revision: _builtins.int
-    """Of the whole store, when the request was applied."""
+    """Revision of the whole store when the request was applied."""
     raft_term: _builtins.int
     def __init__(
         self,
@@ -66,12 +66,12 @@ class KeyValue(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     create_revision: _builtins.int
-    """The store's revision when the key came to be; no other life of the key has it."""
+    """The store's revision when the key was created; unique to this life of the key."""
     mod_revision: _builtins.int
     version: _builtins.int
     value: _builtins.bytes
     lease: _builtins.int
-    """The key goes when this lease does; 0: it has none."""
+    """The key is deleted with this lease; 0: it has none."""
     def __init__(
         self,
         *,
@@ -102,10 +102,10 @@ class RangeRequest(_message.Message):
     COUNT_ONLY_FIELD_NUMBER: _builtins.int
     key: _builtins.bytes
     range_end: _builtins.bytes
-    """Above the last key, without it; empty: `key` alone."""
+    """The exclusive end of the range; empty: `key` alone."""
     limit: _builtins.int
     revision: _builtins.int
-    """As the store was then; 0: as it is."""
+    """Revision to read; 0: the present one."""
     keys_only: _builtins.bool
     count_only: _builtins.bool
     def __init__(
@@ -396,7 +396,7 @@ class TxnRequest(_message.Message):
     FAILURE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def compare(self) -> _containers.RepeatedCompositeFieldContainer[Global___Compare]:
-        """All must hold."""
+        """Conditions that must all hold."""
 
     @_builtins.property
     def success(self) -> _containers.RepeatedCompositeFieldContainer[Global___RequestOp]: ...
@@ -478,7 +478,7 @@ class LeaseGrantResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     ttl: _builtins.int
-    """Seconds; the server may give more than was asked for."""
+    """Seconds; the server may give more than the request."""
     error: _builtins.str
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
@@ -565,7 +565,7 @@ class LeaseKeepAliveResponse(_message.Message):
     TTL_FIELD_NUMBER: _builtins.int
     id: _builtins.int
     ttl: _builtins.int
-    """Seconds; 0: there is no such lease any more."""
+    """Seconds; 0: the lease has ended."""
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
     def __init__(
@@ -652,9 +652,9 @@ class WatchCreateRequest(_message.Message):
     key: _builtins.bytes
     range_end: _builtins.bytes
     start_revision: _builtins.int
-    """From this revision on, itself included; 0: from now on."""
+    """The first revision to report; 0: from now on."""
     progress_notify: _builtins.bool
-    """Tell how far the watch is now and then, also when nothing changes."""
+    """Report the progress of the watch now and then, also without changes."""
     def __init__(
         self,
         *,
@@ -686,7 +686,7 @@ class WatchResponse(_message.Message):
     created: _builtins.bool
     canceled: _builtins.bool
     compact_revision: _builtins.int
-    """Not 0: what was asked for lies before this revision and is forgotten."""
+    """Not 0: the requested revision lies before this one and was compacted."""
     cancel_reason: _builtins.str
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
@@ -740,7 +740,7 @@ class AuthenticateResponse(_message.Message):
     HEADER_FIELD_NUMBER: _builtins.int
     TOKEN_FIELD_NUMBER: _builtins.int
     token: _builtins.str
-    """Goes with every call, as the metadata `token`."""
+    """Sent with every call as the metadata `token`."""
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
     def __init__(
@@ -781,10 +781,10 @@ class StatusResponse(_message.Message):
     DB_SIZE_FIELD_NUMBER: _builtins.int
     LEADER_FIELD_NUMBER: _builtins.int
     version: _builtins.str
-    """Of the server, as `3.4.23`."""
+    """Version of the server, as `3.4.23`."""
     db_size: _builtins.int
     leader: _builtins.int
-    """The member that it takes for the leader of raft; 0: it knows none."""
+    """The member that leads raft; 0: it is unknown."""
     @_builtins.property
     def header(self) -> Global___ResponseHeader: ...
     def __init__(

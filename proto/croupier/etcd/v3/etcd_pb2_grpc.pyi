@@ -3,10 +3,10 @@
 isort:skip_file
 The part of etcd's API, version 3, that a master uses.
 
-Numbers and types of fields are etcd's and must never change; the names are ours, for
-only numbers travel. The package is ours too: every client of etcd for Python registers
-`etcdserverpb`, and two of one name do not live in one process. So there are no services
-here either; croupier.master.etcd spells the methods' paths.
+Numbers and types of fields are etcd's and must never change. The names are ours, because the
+wire carries only numbers. The package is ours too: every etcd client for Python registers
+`etcdserverpb`, and one process cannot register a name twice. For the same reason there are no
+services here; croupier.master.etcd spells the paths of the methods.
 """
 
 from collections import abc as _abc
