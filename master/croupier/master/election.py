@@ -18,35 +18,28 @@ class Election(Protocol):
     @property
     def leader(self) -> str | None:
         """HOST:PORT of the leader; None if it is not known."""
-        ...
 
     @property
     def is_won(self) -> bool:
         """Whether this master can prove that it leads now; asked before each effect."""
-        ...
 
     async def win(self) -> None:
         """Wait until this master leads; without a deadline."""
-        ...
 
     async def lost(self) -> None:
         """Wait until this master no longer leads, or can no longer prove it."""
-        ...
 
     async def resign(self) -> None:
         """Give up leadership, so that the next leader need not wait for the lease to expire."""
-        ...
 
     async def close(self) -> None:
         """Close everything. The election cannot be used again."""
-        ...
 
 
 class SoleElection:
     """The election of a master without others, which has always won."""
 
     def __init__(self, address: Address) -> None:
-        """Name the master by its `address`."""
         self._address = address
 
     @property

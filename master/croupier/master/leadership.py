@@ -29,7 +29,6 @@ class Leadership:
     """
 
     def __init__(self, election: Election, address: Address) -> None:
-        """Begin as a follower."""
         self.address, self.terms = address, 0
         self.current: Term | None = None
         self._election = election

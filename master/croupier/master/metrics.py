@@ -116,7 +116,6 @@ class Metrics:
     """Counts facts and measures the driver: its `Observer`."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        """Register with `registry`."""
 
         def counter(name: str, text: str, *labels: str) -> Counter:
             return Counter(f"croupier_{name}", text, labels, registry=registry)

@@ -79,7 +79,6 @@ class FrameworkSession(Session[ToFramework]):
     """A framework's stream, which carries the description of each agent once."""
 
     def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
-        """Begin with no agents known to the framework."""
         known: KnownAgents = {}
         super().__init__(
             session_id,
@@ -94,7 +93,6 @@ class AgentSession(Session[ToAgent]):
     """An agent's stream."""
 
     def __init__(self, session_id: SessionId, host: str = "", budget: Budget | None = None) -> None:
-        """Begin with nothing sent."""
         super().__init__(session_id, host, budget, order_to_wire, agent_pb2.Order)
 
 
@@ -111,7 +109,6 @@ class Sessions:
     """
 
     def __init__(self, limits: SessionLimits | None = None) -> None:
-        """Begin with no session."""
         self.limits = limits or SessionLimits()
         self._hosts: Counter[str] = Counter()
         self._budget = Budget(self.limits.outbox_bytes)

@@ -22,7 +22,6 @@ class StallGuard:
     """
 
     def __init__(self) -> None:
-        """Begin without a stall."""
         self.grace_until: float | None = None
         self._backlog: int | None = None
         self._stalls = 0

@@ -43,7 +43,6 @@ class Overtaken(FailedOver):
     """An agent has proven a position that the store of the term does not know."""
 
     def __init__(self, message: str, position: StorePosition) -> None:
-        """Create the error; `position` is the proven one."""
         super().__init__(message)
         self.position = position
 

@@ -25,7 +25,6 @@ class AgentService(AgentServiceServicer):
     """Translates between agents' streams and the core."""
 
     def __init__(self, leadership: Leadership) -> None:
-        """Serve with the current term of `leadership`."""
         self._leadership = leadership
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not know it.

@@ -26,7 +26,6 @@ class FrameworkService(FrameworkServiceServicer):
     """Translates between frameworks' streams and the core."""
 
     def __init__(self, leadership: Leadership) -> None:
-        """Serve with the current term of `leadership`."""
         self._leadership = leadership
 
     # grpc.aio also accepts a coroutine that writes; the generated type does not know it.

@@ -38,7 +38,6 @@ class OperatorService(OperatorServiceServicer):
     """Answers from the core's state, each at one moment."""
 
     def __init__(self, leadership: Leadership, clock: Clock, version: str) -> None:
-        """Ask the current term of `leadership`."""
         self._leadership, self._clock, self._version = leadership, clock, version
         self._pages = Pages(leadership.read, clock)
 

@@ -47,7 +47,6 @@ class Read(Protocol):
 
     def __call__(self, query: Callable[[State], T], /) -> Awaitable[T]:
         """Return the answer to `query`, at one moment."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,12 +70,10 @@ class PageRequest(Protocol):
     @property
     def page_size(self) -> int:
         """Most items of the page; 0: as many as fit."""
-        ...
 
     @property
     def page_token(self) -> str:
         """Token from the previous page; empty: the first page."""
-        ...
 
 
 @dataclass(slots=True)
@@ -91,7 +88,6 @@ class Pages:
     """Makes pages, and keeps the listings in progress."""
 
     def __init__(self, read: Read, clock: Clock) -> None:
-        """Read the state with `read`."""
         self._read, self._clock = read, clock
         self._listings: OrderedDict[str, _Listing] = OrderedDict()
         self._turns = asyncio.Semaphore(MOST_LISTINGS)
