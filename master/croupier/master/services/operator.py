@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import wraps
 from typing import TypeVar
 
 from grpc import StatusCode
@@ -16,12 +17,11 @@ from croupier.master.core.agent_commands import (
     Reactivate,
 )
 from croupier.master.core.framework_commands import TeardownFramework
-from croupier.master.core.role_commands import RolesMoved, UpdateRoles
-from croupier.master.core.state import State
+from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.task_commands import OperatorKill
 from croupier.master.leadership import Leadership
 from croupier.master.services import agent_views, lists, views
-from croupier.master.services.paging import Listed, PageRequest, Pages, ViewT
+from croupier.master.services.paging import Pages
 from croupier.master.services.stream import Context
 from croupier.master.wire.from_operator import changes_from_wire, drain_from_wire
 from croupier.model.clock import Clock
@@ -31,7 +31,24 @@ from croupier.net.errors import STATUS
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceServicer
 
-T = TypeVar("T")
+RequestT = TypeVar("RequestT")
+ResponseT = TypeVar("ResponseT")
+Handler = Callable[["OperatorService", RequestT, Context], Awaitable[ResponseT]]
+
+
+def _unary(handler: Handler[RequestT, ResponseT]) -> Handler[RequestT, ResponseT]:
+    """Abort the call with the status of a CroupierError that `handler` raises."""
+
+    @wraps(handler)
+    async def handle(self: OperatorService, request: RequestT, context: Context) -> ResponseT:
+        try:
+            return await handler(self, request, context)
+        except CroupierError as error:
+            # The text may quote all of the request.
+            text = str(shortened(error))
+            return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)
+
+    return handle
 
 
 class OperatorService(OperatorServiceServicer):
@@ -41,13 +58,11 @@ class OperatorService(OperatorServiceServicer):
         self._leadership, self._clock, self._version = leadership, clock, version
         self._pages = Pages(leadership.read, clock)
 
+    @_unary
     async def GetMaster(
         self, request: pb.GetMasterRequest, context: Context
     ) -> pb.GetMasterResponse:
         """Return the master's identity and the cluster's resources; on a follower, the leader."""
-        return await _answered(context, self._introduction())
-
-    async def _introduction(self) -> pb.GetMasterResponse:
         leadership, wire = self._leadership, pb.GetMasterResponse()
         with suppress(NotLeader):
             wire = await leadership.read(lambda state: views.view_master(state, self._clock.now()))
@@ -55,137 +70,124 @@ class OperatorService(OperatorServiceServicer):
         wire.version = self._version
         return wire
 
+    @_unary
     async def ListAgents(
         self, request: pb.ListAgentsRequest, context: Context
     ) -> pb.ListAgentsResponse:
         """Return a page of the agents."""
-        found, token = await self._page(context, lists.all_agents(self._clock), request)
+        found, token = await self._pages.page(lists.all_agents(self._clock), request)
         return pb.ListAgentsResponse(agents=found, next_page_token=token)
 
+    @_unary
     async def ListFrameworks(
         self, request: pb.ListFrameworksRequest, context: Context
     ) -> pb.ListFrameworksResponse:
         """Return a page of the frameworks."""
-        found, token = await self._page(context, lists.all_frameworks(self._clock), request)
+        found, token = await self._pages.page(lists.all_frameworks(self._clock), request)
         return pb.ListFrameworksResponse(frameworks=found, next_page_token=token)
 
+    @_unary
     async def ListRoles(
         self, request: pb.ListRolesRequest, context: Context
     ) -> pb.ListRolesResponse:
         """Return a page of the roles."""
-        tasks = await _answered(context, lists.count_tasks(self._leadership.read))
-        found, token = await self._page(context, lists.all_roles(tasks), request)
+        tasks = await lists.count_tasks(self._leadership.read)
+        found, token = await self._pages.page(lists.all_roles(tasks), request)
         return pb.ListRolesResponse(roles=found, next_page_token=token)
 
+    @_unary
     async def ListOffers(
         self, request: pb.ListOffersRequest, context: Context
     ) -> pb.ListOffersResponse:
         """Return a page of the outstanding offers."""
-        found, token = await self._page(context, lists.all_offers(self._clock), request)
+        found, token = await self._pages.page(lists.all_offers(self._clock), request)
         return pb.ListOffersResponse(offers=found, next_page_token=token)
 
+    @_unary
     async def ListTasks(
         self, request: pb.ListTasksRequest, context: Context
     ) -> pb.ListTasksResponse:
         """Return a page of the tasks, of one framework or of all."""
         framework_id = FrameworkId(request.framework_id)
         listed = lists.tasks_of(framework_id, with_commands=request.with_commands)
-        found, token = await self._page(context, listed, request)
+        found, token = await self._pages.page(listed, request)
         return pb.ListTasksResponse(tasks=found, next_page_token=token)
 
+    @_unary
     async def KillTask(self, request: pb.KillTaskRequest, context: Context) -> pb.KillTaskResponse:
         """Kill a task."""
         grace = request.kill_policy.grace_ms if request.HasField("kill_policy") else None
         task_id, framework_id = TaskId(request.task_id), FrameworkId(request.framework_id)
-        task = await _answered(
-            context,
-            self._leadership.ask(lambda number: OperatorKill(number, task_id, framework_id, grace)),
+        task = await self._leadership.ask(
+            lambda number: OperatorKill(number, task_id, framework_id, grace)
         )
         return pb.KillTaskResponse(task=views.view_task(task))
 
+    @_unary
     async def UpdateRoles(
         self, request: pb.UpdateRolesRequest, context: Context
     ) -> pb.UpdateRolesResponse:
         """Change settings of roles: all of them, or none."""
-        moved = await _answered(context, self._update_roles(request, context.peer()))
+        changes, peer = changes_from_wire(request.changes), context.peer()
+        moved = await self._leadership.ask(
+            lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
+        )
         return views.view_moved(moved, dry_run=request.dry_run)
 
+    @_unary
     async def DrainAgent(
         self, request: pb.DrainAgentRequest, context: Context
     ) -> pb.DrainAgentResponse:
         """End an agent's tasks, and stop offering it."""
-        view = await self._operate(context, request.agent, drain_from_wire(request))
+        view = await self._operate(request.agent, drain_from_wire(request), context)
         return pb.DrainAgentResponse(agent=view)
 
+    @_unary
     async def DeactivateAgent(
         self, request: pb.DeactivateAgentRequest, context: Context
     ) -> pb.DeactivateAgentResponse:
         """Stop offering an agent."""
-        view = await self._operate(context, request.agent, Deactivate())
+        view = await self._operate(request.agent, Deactivate(), context)
         return pb.DeactivateAgentResponse(agent=view)
 
+    @_unary
     async def ReactivateAgent(
         self, request: pb.ReactivateAgentRequest, context: Context
     ) -> pb.ReactivateAgentResponse:
         """Offer an agent again."""
-        view = await self._operate(context, request.agent, Reactivate())
+        view = await self._operate(request.agent, Reactivate(), context)
         return pb.ReactivateAgentResponse(agent=view)
 
+    @_unary
     async def MarkAgentGone(
         self, request: pb.MarkAgentGoneRequest, context: Context
     ) -> pb.MarkAgentGoneResponse:
         """Declare an agent and its tasks dead."""
-        view = await self._operate(context, request.agent, MarkGone())
+        view = await self._operate(request.agent, MarkGone(), context)
         return pb.MarkAgentGoneResponse(agent=view)
 
+    @_unary
     async def TeardownFramework(
         self, request: pb.TeardownFrameworkRequest, context: Context
     ) -> pb.TeardownFrameworkResponse:
         """End a framework and its tasks for good."""
         framework_id, peer = FrameworkId(request.framework_id), context.peer()
-        torn = await _answered(
-            context,
-            self._leadership.ask(lambda number: TeardownFramework(number, framework_id, peer)),
+        torn = await self._leadership.ask(
+            lambda number: TeardownFramework(number, framework_id, peer)
         )
         return pb.TeardownFrameworkResponse(tasks=torn.tasks)
 
+    @_unary
     async def Explain(self, request: pb.ExplainRequest, context: Context) -> pb.ExplainResponse:
         """Explain why a framework gets no more offers."""
         framework_id, agent_id = FrameworkId(request.framework_id), AgentId(request.agent_id)
-        clock = self._clock
-        return await self._read(
-            context,
-            lambda state: views.view_reasons(state, framework_id, agent_id, clock.now()),
+        return await self._leadership.read(
+            lambda state: views.view_reasons(state, framework_id, agent_id, self._clock.now())
         )
 
-    async def _operate(self, context: Context, named: str, action: AgentAction) -> pb.AgentView:
-        return await _answered(context, self._operated(named, action, context.peer()))
-
-    async def _operated(self, named: str, action: AgentAction, peer: str) -> pb.AgentView:
+    async def _operate(self, named: str, action: AgentAction, context: Context) -> pb.AgentView:
+        peer = context.peer()
         status = await self._leadership.ask(
             lambda number: OperateAgent(number, named, action, peer)
         )
         return agent_views.view_agent(status)
-
-    async def _update_roles(self, request: pb.UpdateRolesRequest, peer: str) -> RolesMoved:
-        changes = changes_from_wire(request.changes)
-        return await self._leadership.ask(
-            lambda number: UpdateRoles(number, changes, request.dry_run, request.force, peer)
-        )
-
-    async def _page(
-        self, context: Context, listed: Listed[ViewT], request: PageRequest
-    ) -> tuple[list[ViewT], str]:
-        return await _answered(context, self._pages.page(listed, request))
-
-    async def _read(self, context: Context, query: Callable[[State], T]) -> T:
-        return await _answered(context, self._leadership.read(query))
-
-
-async def _answered(context: Context, answer: Awaitable[T]) -> T:
-    try:
-        return await answer
-    except CroupierError as error:
-        # The text may quote all of the request.
-        text = str(shortened(error))
-        return await context.abort(STATUS.get(type(error), StatusCode.INTERNAL), text)
