@@ -1,4 +1,4 @@
-"""A task of an ACCEPT that cannot be read gets its verdict, as other faults of tasks do."""
+"""A malformed task of an ACCEPT gets its own verdict, like other invalid tasks."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TWICE = resources_pb2.Resources(
 
 
 def accept(offer_id: str, *tasks: task_pb2.TaskInfo) -> calls.Call:
-    """The call as the master reads it off the wire; it comes in two operations."""
+    """Return an ACCEPT in two operations, converted from protobuf."""
     wire = framework_pb2.Call(seq=1)
     wire.accept.offer_ids.append(offer_id)
     wire.accept.operations.add().launch.tasks.extend(tasks[:2])
@@ -29,7 +29,7 @@ def accept(offer_id: str, *tasks: task_pb2.TaskInfo) -> calls.Call:
 
 
 @pytest.mark.parametrize("amount", [NEGATIVE, TWICE])
-def test_a_malformed_amount_spoils_its_task_only(amount: resources_pb2.Resources) -> None:
+def test_malformed_amount_refuses_its_task_only(amount: resources_pb2.Resources) -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -39,16 +39,16 @@ def test_a_malformed_amount_spoils_its_task_only(amount: resources_pb2.Resources
     good = [task_to_wire(make_task(f"t{number}")) for number in range(2)]
     verdict = world.call(session, accept(offer.offer_id, good[0], bad, good[1], worse))
     assert verdict.error is None
-    told = [(each.task_id, type(each.error)) for each in verdict.tasks]
+    verdicts = [(each.task_id, type(each.error)) for each in verdict.tasks]
     none = type(None)
-    assert told == [
+    assert verdicts == [
         ("t0", none), ("bad", InvalidRequest), ("t1", none), (("worse" * 100)[:255], InvalidRequest)
     ]  # fmt: skip
     launched = [each for each in world.sent[agent] if isinstance(each, LaunchTask)]
     assert [each.task.task_id for each in launched] == ["t0", "t1"]
 
 
-def test_malformed_tasks_alone_give_the_offer_back() -> None:
+def test_offer_returns_when_all_tasks_are_malformed() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -62,7 +62,7 @@ def test_malformed_tasks_alone_give_the_offer_back() -> None:
     assert world.offers(session)
 
 
-def test_a_bad_offer_is_told_of_every_task() -> None:
+def test_invalid_offer_refuses_every_task() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -75,7 +75,7 @@ def test_a_bad_offer_is_told_of_every_task() -> None:
     ]
 
 
-def test_an_earlier_master_has_refused_what_is_malformed() -> None:
+def test_tasks_accepted_by_an_earlier_master_are_confirmed() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework()

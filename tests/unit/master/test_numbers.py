@@ -1,7 +1,7 @@
-"""Numbers of peers at their extremes: each is bounded or refused, and never ends the master.
+"""Extreme numbers from peers are bounded or refused, and never end the master.
 
-Every numeric field of every message that a peer may send is set to each extreme of its type. What
-the master says and saves after that must be writable.
+Every numeric field of every message from a peer is set to each extreme of its type. After that the
+master's messages and records must still be encodable.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SESSION, FRAMEWORK = SessionId(100), SessionId(200)
 
 
 def extremes(message: M) -> Iterator[tuple[str, M]]:
-    """Copies of `message`, each with one number anywhere in it set to an extreme of its type."""
+    """Yield copies of `message`, each with one number in it set to an extreme of its type."""
     for path, field in _numbers(message, ()):
         for value in EXTREMES[field.cpp_type]:
             changed = type(message)()
@@ -115,11 +115,10 @@ def subscribe() -> framework_pb2.Subscribe:
     return framework_pb2.Subscribe(framework=named, client_id="c", demands=[demand])
 
 
-def written(world: World) -> None:
-    """Put on the wire whatever the master says, and in a store whatever it saves."""
+def check_encodable(world: World) -> None:
+    """Encode all messages and records of the master."""
     for session, messages in world.sent.items():
         for message in messages:
-            # By the kind of its first word, as the session itself is.
             kind = AgentSession if session in _agents(world) else FrameworkSession
             kind(session).put(message)  # type: ignore[arg-type]
     for record in world.saved:
@@ -141,8 +140,8 @@ def _agents(world: World) -> set[SessionId]:
     }
 
 
-def tell(world: World, read: Callable[[SessionId, Any], Event], wire: Message) -> None:
-    """Do what a peer's message asks, unless it is refused."""
+def deliver(world: World, read: Callable[[SessionId, Any], Event], wire: Message) -> None:
+    """Deliver a peer's message, unless it is refused."""
     session = SESSION if read is report_from_wire else FRAMEWORK
     try:
         event = read(session, wire)
@@ -155,32 +154,32 @@ def subscribed(world: World) -> None:
     world.do(subscribe_from_wire(FRAMEWORK, subscribe()))
 
 
-def test_no_number_of_a_registration_ends_the_master() -> None:
+def test_extreme_numbers_in_register() -> None:
     for name, wire in extremes(register()):
         world = World()
         subscribed(world)
         try:
-            tell(world, report_from_wire, agent_pb2.Report(register=wire))
+            deliver(world, report_from_wire, agent_pb2.Report(register=wire))
             if "a" in world.state.agents:
                 world.do(OperateAgent(1, "a", Drain()))
             world.pass_time(1.0)
-            written(world)
+            check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error
 
 
-def test_no_number_of_an_update_ends_the_master() -> None:
-    told = status(task_pb2.TASK_FINISHED, 2)
-    told.decided_in_ms, told.exit_code, told.signal = 1, 0, 9
-    for name, wire in extremes(agent_pb2.StatusUpdates(statuses=[told])):
+def test_extreme_numbers_in_an_update() -> None:
+    update = status(task_pb2.TASK_FINISHED, 2)
+    update.decided_in_ms, update.exit_code, update.signal = 1, 0, 9
+    for name, wire in extremes(agent_pb2.StatusUpdates(statuses=[update])):
         world = World()
         subscribed(world)
         world.do(report_from_wire(SESSION, agent_pb2.Report(register=register())))
         try:
-            tell(world, report_from_wire, agent_pb2.Report(updates=wire))
+            deliver(world, report_from_wire, agent_pb2.Report(updates=wire))
             world.end_session(SESSION)
             world.restart()
-            written(world)
+            check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error
 
@@ -201,35 +200,35 @@ def calls() -> Iterator[framework_pb2.Call]:
 
 
 @pytest.mark.parametrize("call", list(calls()), ids=lambda call: call.WhichOneof("call"))
-def test_no_number_of_a_call_ends_the_master(call: framework_pb2.Call) -> None:
+def test_extreme_numbers_in_a_call(call: framework_pb2.Call) -> None:
     for name, wire in extremes(call):
         world = World()
         subscribed(world)
         world.do(report_from_wire(SESSION, agent_pb2.Report(register=register())))
         try:
-            tell(world, call_from_wire, wire)
+            deliver(world, call_from_wire, wire)
             world.pass_time(1.0)
             world.end_session(SESSION)
-            written(world)
+            check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error
 
 
-def test_no_number_of_a_subscription_ends_the_master() -> None:
+def test_extreme_numbers_in_subscribe() -> None:
     for name, wire in extremes(subscribe()):
         world = World()
         world.do(report_from_wire(SESSION, agent_pb2.Report(register=register())))
         try:
-            tell(world, subscribe_from_wire, wire)
+            deliver(world, subscribe_from_wire, wire)
             world.pass_time(100.0)
-            written(world)
+            check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error
 
 
 @pytest.mark.parametrize("number", [MASTER_SEQUENCE, 2**63, 2**64 - 1])
-def test_an_agent_cannot_use_the_numbers_of_the_master(number: int) -> None:
-    """An end under such a number could never be acknowledged."""
+def test_agent_cannot_use_sequences_of_the_master(number: int) -> None:
+    """A terminal status with such a sequence could never be acknowledged."""
     end = status(task_pb2.TASK_FINISHED, number)
     with pytest.raises(InvalidRequest, match="reserved for the master"):
         report_from_wire(SESSION, agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=[end])))
@@ -239,10 +238,10 @@ def test_an_agent_cannot_use_the_numbers_of_the_master(number: int) -> None:
         report_from_wire(SESSION, agent_pb2.Report(register=listed))
 
 
-def test_an_agents_status_says_nothing_that_only_a_master_may() -> None:
-    told = status(task_pb2.TASK_RUNNING, 1)
-    told.decided_in_ms, told.source = 5, task_pb2.SOURCE_MASTER
-    wire = agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=[told]))
+def test_fields_reserved_for_the_master_are_dropped() -> None:
+    update = status(task_pb2.TASK_RUNNING, 1)
+    update.decided_in_ms, update.source = 5, task_pb2.SOURCE_MASTER
+    wire = agent_pb2.Report(updates=agent_pb2.StatusUpdates(statuses=[update]))
     event = report_from_wire(SESSION, wire)
     assert isinstance(event, AgentReported)
     assert event.statuses[0].decided_in_s is None
@@ -257,7 +256,7 @@ def role_change() -> operator_pb2.RoleChange:
     return operator_pb2.RoleChange(role="ads", settings=settings)
 
 
-def test_no_number_of_an_operator_ends_the_master() -> None:
+def test_extreme_numbers_from_an_operator() -> None:
     for name, wire in extremes(role_change()):
         world = World()
         world.do(report_from_wire(SESSION, agent_pb2.Report(register=register())))
@@ -267,11 +266,11 @@ def test_no_number_of_an_operator_ends_the_master() -> None:
                 world.do(UpdateRoles(1, changes, force=True))
             for standing in role_statuses(world.state).values():
                 views.view_role(standing)
-            written(world)
+            check_encodable(world)
         except Exception as error:
             raise AssertionError(name) from error
-    for _, asked in extremes(operator_pb2.DrainAgentRequest(agent="a", grace_ms=1)):
+    for _, drain in extremes(operator_pb2.DrainAgentRequest(agent="a", grace_ms=1)):
         world = World()
         world.do(report_from_wire(SESSION, agent_pb2.Report(register=register())))
-        world.do(OperateAgent(1, "a", drain_from_wire(asked)))
-        written(world)
+        world.do(OperateAgent(1, "a", drain_from_wire(drain)))
+        check_encodable(world)
