@@ -16,7 +16,7 @@ from typing import Final
 from zlib import crc32
 
 from croupier.agent.core import records as r
-from croupier.model.codec import Codec, Undecodable
+from croupier.model.codec import Codec, Undecodable, UnknownTag
 from croupier.model.errors import CroupierError
 from croupier.model.tags import Kind, Table
 
@@ -147,6 +147,10 @@ def read_lines(data: bytes, *, lenient: bool = False) -> Reading:
         try:
             record = _decode(json.loads(content[1]))
         except (Undecodable, ValueError, RecursionError) as error:
+            if isinstance(error, UnknownTag) and not lenient:
+                raise OtherFormat(
+                    f"of a newer release (line {number}: {error}): use the release that wrote it"
+                ) from None
             damage(number, f"is of no known form: {str(error)[:200]}")
         else:
             reading.found.append(Found(record, begin, begin + len(text)))

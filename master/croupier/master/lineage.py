@@ -41,10 +41,7 @@ class Names:
 
 
 def next_record(
-    before: MasterRecord | None,
-    commits: int,
-    names: Names,
-    given_up: StorePosition | None = None,
+    before: MasterRecord | None, commits: int, names: Names, given_up: StorePosition | None = None
 ) -> MasterRecord:
     """Return the record of the next term.
 

@@ -34,6 +34,10 @@ class Undecodable(CroupierError):
     """A document that is not of the expected type."""
 
 
+class UnknownTag(Undecodable):
+    """A document with a tag that is not in the table: a newer release may have written it."""
+
+
 @dataclasses.dataclass(frozen=True, slots=True)
 class Form:
     """How values of one type are written.
@@ -137,9 +141,10 @@ class Codec:
 
         def decode(document: Any) -> Any:
             given = _of(dict, document)
-            if not required <= given.keys() <= known:
-                wrong = sorted(required - given.keys()) or sorted(given.keys() - known)
-                raise Undecodable(f"{cls.__name__}: {_named(wrong[0])} is missing or unknown")
+            if missing := sorted(required - given.keys()):
+                raise Undecodable(f"{cls.__name__}: {_named(missing[0])} is missing")
+            if unknown := sorted(given.keys() - known):
+                raise UnknownTag(f"{cls.__name__}: {_named(unknown[0])} is unknown")
             arguments = {}
             for tag, each in given.items():
                 if tag not in retired:
@@ -171,7 +176,7 @@ class Codec:
             given = dict(_of(dict, document))
             kind = given.pop(KIND, None)
             if not isinstance(kind, str) or kind not in decoders:
-                raise Undecodable(f"unknown kind {_named(kind)}")
+                raise UnknownTag(f"unknown kind {_named(kind)}")
             return decoders[kind](given)
 
         return Form(encode, decode)
@@ -283,8 +288,10 @@ def _enum(cls: type[Enum], tags: Mapping[Enum, str]) -> Form:
     members = {tag: member for member, tag in tags.items()}
 
     def decode(document: Any) -> Any:
-        if not isinstance(document, str) or document not in members:
+        if not isinstance(document, str):
             _refuse(document, f"a {cls.__name__}")
+        if document not in members:
+            raise UnknownTag(f"{_named(document)} is not a {cls.__name__}")
         return members[document]
 
     return Form(tags.__getitem__, decode)

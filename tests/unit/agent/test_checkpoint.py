@@ -281,10 +281,27 @@ def test_the_log_of_another_program_is_refused(tmp_path: Path, first: bytes) -> 
         opened(tmp_path)
 
 
-def test_an_unknown_record_is_damage(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_bytes(heading() + line(2, b'{"kind":"Wish"}'))
+@pytest.mark.parametrize("body", [b'{"kind":"AgentRecord"}', b"[]", b"x"])
+def test_an_invalid_record_is_damage(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / NAME).write_bytes(heading() + line(2, body))
     with pytest.raises(InvalidRequest, match="line 2 is of no known form"):
         opened(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"kind":"Planet"}',
+        b'{"kind":"FrameworkRecord","framework_id":"f","epoch":1,"planet":2}',
+        b'{"kind":"KillRecord","framework_id":"f","task_id":"t","grace_ms":1,"reason":"PLANET"}',
+    ],
+)
+def test_a_record_of_a_newer_release_is_refused_by_name(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / NAME).write_bytes(heading() + line(2, body))
+    says = r"is of a newer release \(line 2: .*'(Planet|planet|PLANET)'.*\): use the release that"
+    with pytest.raises(InvalidRequest, match=says):
+        opened(tmp_path)
+    assert opened(tmp_path, lenient=True)[0] == []
 
 
 async def test_a_rewritten_log_keeps_the_order(tmp_path: Path) -> None:

@@ -145,7 +145,7 @@ def known_framework(constraint: str) -> bytes:
         (b'{"at": 1, "event": {"kind": ["Heard"]}}', "unknown kind"),
         (b'{"at": 1, "event": {"kind": "Heard"}}', "'session' is missing"),
         (b'{"at": 1, "event": {"kind": "Heard", "session": true}}', "a bool is not a int"),
-        (b'{"at": 1, "event": {"kind": "Heard", "session": 1, "x": 1}}', "'x' is missing or unkn"),
+        (b'{"at": 1, "event": {"kind": "Heard", "session": 1, "x": 1}}', "'x' is unknown"),
         (b'{"agent": {"agent_id": "a", "hostname": "h", "total": {"cpus": -1}}}', "'attributes'"),
         (known_agent('{"cpus": -1}'), "negative"),
         (known_agent('{"cpus": true}'), "not an amount"),

@@ -16,7 +16,7 @@ from croupier.master.core.records import (
     Record,
     RoleRecord,
 )
-from croupier.master.store.records_json import _STORED, Row, _joined, decode, encode
+from croupier.master.store.records_json import _STORED, NewerRecord, Row, _joined, decode, encode
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import NOTHING, Resources
@@ -76,7 +76,7 @@ def test_a_body_without_later_fields_is_read() -> None:
     [
         ("agent", "{", "not a record of the kind 'agent'"),
         ("agent", "[]", "is not a dict"),
-        ("agent", '{"agent_id": "A"}', "'hostname' is missing or unknown"),
+        ("agent", '{"agent_id": "A"}', "'hostname' is missing"),
         ("agent", '{"agent_id": 1, "hostname": "h"}', "is not a str"),
         ("agent", b"\xff", "not a record of the kind 'agent'"),
         ("master", "[" * 100_000, "not a record of the kind 'master'"),
@@ -87,3 +87,16 @@ def test_an_invalid_body_is_refused(kind: str, body: str | bytes, says: str) -> 
     with pytest.raises(InvalidRequest) as refused:
         decode(kind, body)
     assert says in str(refused.value)
+    assert isinstance(refused.value, NewerRecord) == (kind == "cat")
+
+
+@pytest.mark.parametrize(
+    ("kind", "body"),
+    [
+        ("agent", '{"agent_id": "A", "hostname": "h", "planet": 1}'),
+        ("role", '{"role": "ads", "settings": {"planet": 1}}'),
+    ],
+)
+def test_a_field_of_a_newer_release_is_refused_by_name(kind: str, body: str) -> None:
+    with pytest.raises(NewerRecord, match="'planet' is unknown"):
+        decode(kind, body)

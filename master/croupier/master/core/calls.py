@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
@@ -143,8 +144,20 @@ Call = (
 )
 
 
+# Names in metrics and logs; the digests of event logs cover them, so they never change.
+_NAMES: Final[dict[type, str]] = {
+    Accept: "accept",
+    Decline: "decline",
+    UpdateDemand: "update_demand",
+    Suppress: "suppress",
+    Revive: "revive",
+    Kill: "kill",
+    Acknowledge: "acknowledge",
+    Reconcile: "reconcile",
+    Teardown: "teardown",
+}
+
+
 def call_name(call: Call) -> str:
-    """The call's name in metrics and logs, such as `update_demand`."""
-    if isinstance(call, Malformed):
-        return call.call
-    return "update_demand" if isinstance(call, UpdateDemand) else type(call).__name__.lower()
+    """Return the call's name in metrics and logs, such as `update_demand`."""
+    return call.call if isinstance(call, Malformed) else _NAMES[type(call)]

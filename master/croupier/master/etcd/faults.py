@@ -51,32 +51,32 @@ def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> Croupi
         `TooLarge`; `InvalidRequest` if the same request fails everywhere and always.
     """
     text = _words(error)
-    said = f"etcd at {endpoint}: {text}"
+    message = f"etcd at {endpoint}: {text}"
     if any(words in text for words in _STALE_LOGIN):
-        return StaleLogin(said)
+        return StaleLogin(message)
     if _TOO_LARGE in text:
-        return TooLarge(said)
+        return TooLarge(message)
     if any(words in text for words in _BAD_LOGIN):
-        return InvalidRequest(f"{said} (the user is {user!r})")
+        return InvalidRequest(f"{message} (the user is {user!r})")
     if _NOT_ASKED_FOR in text:
-        return InvalidRequest(f"{said}: give no user, or enable it")
+        return InvalidRequest(f"{message}: give no user, or enable it")
     if _LOGIN_WANTED in text:
-        return InvalidRequest(f"{said}: it wants a user and a password")
+        return InvalidRequest(f"{message}: it wants a user and a password")
     match error.code():
         case grpc.StatusCode.PERMISSION_DENIED:
-            return InvalidRequest(f"{said}: user {user!r} must be granted the cluster's prefix")
+            return InvalidRequest(f"{message}: user {user!r} must be granted the cluster's prefix")
         case grpc.StatusCode.INVALID_ARGUMENT | grpc.StatusCode.UNIMPLEMENTED:
-            return InvalidRequest(said)
+            return InvalidRequest(message)
         case grpc.StatusCode.NOT_FOUND:
-            return NotFound(said)
+            return NotFound(message)
         case grpc.StatusCode.OUT_OF_RANGE:
-            return Conflict(said)
+            return Conflict(message)
         case grpc.StatusCode.RESOURCE_EXHAUSTED if _FULL in text:
-            return Full(f"{said}: compact and defragment it, then disarm the alarm")
+            return Full(f"{message}: compact and defragment it, then disarm the alarm")
         case grpc.StatusCode.UNAVAILABLE if any(words in text for words in _TLS):
-            return Untrusted(f"{said}: TLS fails; are ca, certificate and key the right files?")
+            return Untrusted(f"{message}: TLS fails; are ca, certificate and key the right files?")
         case _:
-            return Unavailable(said)
+            return Unavailable(message)
 
 
 def _words(error: grpc.aio.AioRpcError) -> str:

@@ -29,13 +29,13 @@ class Digest:
     def add(self, effects: Sequence[Effect]) -> str:
         """Add the decisions on one event, and return the digest."""
         encode = _encoder()
-        told = [
+        document = [
             [effect.request, answer_tag(effect.result)]
             if isinstance(effect, Answer)
             else encode(effect)
             for effect in effects
         ]
-        self._hash.update(as_json(told))
+        self._hash.update(as_json(document))
         return str(self)
 
     def __str__(self) -> str:

@@ -45,11 +45,7 @@ _KINDS: Final = (
     ),
     Kind("role", lines.KnownRole, "role settings"),
     Kind("agent", lines.KnownAgent, "agent_id hostname total attributes"),
-    Kind(
-        "framework",
-        lines.KnownFramework,
-        "framework_id name roles session demands suppressed",
-    ),
+    Kind("framework", lines.KnownFramework, "framework_id name roles session demands suppressed"),
     Kind("offer", lines.KnownOffer, "offer_id framework_id role agent_id"),
     Kind("task", lines.KnownTask, "framework_id task_id role agent_id resources since"),
     # settings
@@ -150,9 +146,7 @@ _KINDS: Final = (
     Kind("Subscribed", messages.Subscribed, "framework_id heartbeat_s master_id"),
     Kind("Offered", messages.Offered, "offer_id agent role resources lease_s"),
     Kind(
-        "AgentDescription",
-        messages.AgentDescription,
-        "agent_id hostname attributes http_address",
+        "AgentDescription", messages.AgentDescription, "agent_id hostname attributes http_address"
     ),
     Kind("Rescinded", messages.Rescinded, "offer_id reason"),
     Kind("Verdict", verdict.Verdict, "seq error tasks"),

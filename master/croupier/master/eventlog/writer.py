@@ -50,11 +50,7 @@ class Writer:
     """
 
     def __init__(
-        self,
-        path: Path,
-        most: int,
-        max_waiting: int = MAX_WAITING,
-        open_file: Open = open_new,
+        self, path: Path, most: int, max_waiting: int = MAX_WAITING, open_file: Open = open_new
     ) -> None:
         """Rename an existing log, and open a new file.
 

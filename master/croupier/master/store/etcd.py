@@ -32,7 +32,7 @@ from croupier.master.etcd.faults import TooLarge
 from croupier.master.etcd.keys import Keys
 from croupier.master.etcd.methods import RANGE, TXN
 from croupier.master.store.checksums import Damaged, is_sealed, sealed, unsealed
-from croupier.master.store.records_json import SCHEMA_VERSION, Row, UnknownKind, decode, encode
+from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, Row, decode, encode
 from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavailable
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
@@ -217,7 +217,7 @@ class EtcdStore:
                 kind, record_id = self._keys.record_of(kv.key)
                 try:
                     registry.apply(decode(kind, _unpacked(self._unsealed(kv))))
-                except UnknownKind as error:
+                except NewerRecord as error:
                     raise InvalidRequest(
                         f"the store /{self._keys.prefix} in etcd holds records of a newer release"
                         f" ({error}): use that release"

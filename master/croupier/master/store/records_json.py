@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple, cast
 
 from croupier.master.core import records as r
-from croupier.model.codec import Codec, Undecodable
+from croupier.model.codec import Codec, Undecodable, UnknownTag
 from croupier.model.errors import InvalidRequest
 from croupier.model.tags import Kind, Table
 
@@ -23,8 +23,8 @@ from croupier.model.tags import Kind, Table
 SCHEMA_VERSION: Final = 3
 
 
-class UnknownKind(InvalidRequest):
-    """A record of a kind that this release does not have: a newer release wrote it."""
+class NewerRecord(InvalidRequest):
+    """A record with a kind, field or value that only a newer release has."""
 
 
 class Row(NamedTuple):
@@ -75,14 +75,16 @@ def decode(kind: str, body: str | bytes) -> r.Record:
     """Return the record of the kind `kind` that `body` holds.
 
     Raises:
-        UnknownKind: if this release has no such records.
+        NewerRecord: if a newer release wrote it.
         InvalidRequest: if it is not such a record; the text quotes nothing of it.
     """
     decoder = _DECODERS.get(kind)
     if decoder is None:
-        raise UnknownKind(f"records of the kind {kind[:80]!r} are not known to this release")
+        raise NewerRecord(f"records of the kind {kind[:80]!r} are not known to this release")
     try:
         return cast("r.Record", decoder(_upgraded(kind, json.loads(body))))
+    except UnknownTag as error:
+        raise NewerRecord(f"a record of the kind {kind!r}: {error}") from None
     except Undecodable as error:
         raise InvalidRequest(f"not a record of the kind {kind!r}: {error}") from None
     except (ValueError, RecursionError):

@@ -20,7 +20,7 @@ from typing import TypeVar
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.store import sqlite_table as table
 from croupier.master.store.marker import Marker, marker_path, read_marker, write_marker
-from croupier.master.store.records_json import SCHEMA_VERSION, UnknownKind, decode, encode
+from croupier.master.store.records_json import SCHEMA_VERSION, NewerRecord, decode, encode
 from croupier.master.store.sqlite_errors import is_damage, meaning
 from croupier.master.store.sqlite_table import StoredRow
 from croupier.master.store.wal import damage
@@ -231,7 +231,7 @@ class SqliteStore:
     def _decoded(self, row: StoredRow) -> Record:
         try:
             return decode(row.kind.decode(), row.body)
-        except UnknownKind as error:
+        except NewerRecord as error:
             raise InvalidRequest(
                 f"the store {self._path} is of a newer release ({error}): use that release"
             ) from None
