@@ -1,4 +1,4 @@
-"""A framework that always wants more: run two with different units to see them share.
+"""A framework with unlimited demand: run two with different units to see them share.
 
     python drf_pair.py --name A --unit "cpus:1;mem:4GB" &
     python drf_pair.py --name B --unit "cpus:3;mem:1GB" &
@@ -22,7 +22,7 @@ class Sleepers(Framework):
     def __init__(
         self, name: str, role: str, master: str | None, unit: Resources, task_seconds: float
     ) -> None:
-        """Want `unit`, without end."""
+        """Demand `unit`, without a count."""
         super().__init__(name=name, role=role, master=master, demand=unit, failover_timeout_s=30.0)
         self._unit, self._task_seconds = unit, task_seconds
         self._live: set[str] = set()
@@ -41,7 +41,7 @@ class Sleepers(Framework):
         self._report()
 
     async def on_update(self, status: TaskStatus) -> None:
-        """Count what ended."""
+        """Count the tasks that ended."""
         if status.state.is_terminal and status.task_id in self._live:
             self._live.discard(status.task_id)
             self._ended += 1
@@ -53,7 +53,7 @@ class Sleepers(Framework):
         self._report()
 
     def _task(self, offer: Offer, index: int) -> Task:
-        """A unit may count numbers of a range, as `ports:2` does: carve these out."""
+        """Return a task with the resources of one unit, such as two ports for `ports:2`."""
         room = offer.resources
         if index:
             room -= self._unit.carve(room, index)

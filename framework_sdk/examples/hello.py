@@ -13,10 +13,10 @@ UNIT = Resources.parse("cpus:0.1;mem:32MB")
 
 
 class Hello(Framework):
-    """Launches its tasks on what it is offered, and stops once all have ended."""
+    """Launches its tasks on the offers, and stops once all have ended."""
 
     def __init__(self, master: str | None) -> None:
-        """Want room for five tasks."""
+        """Demand resources for five tasks."""
         super().__init__(name="hello", master=master, demand=UNIT, demand_count=5)
         self.todo = [
             Task(["echo", f"hello {n}"], resources=UNIT, name=f"hello-{n}") for n in range(5)
@@ -25,7 +25,7 @@ class Hello(Framework):
         self.states: dict[str, TaskState] = {}
 
     async def on_offers(self, offers: list[Offer]) -> None:
-        """Put as many tasks on the offers as fit; an offer without tasks is declined."""
+        """Place as many tasks as fit; an offer without tasks is declined."""
         for offer, tasks in fit(offers, self.todo):
             verdicts = await self.accept(offer, tasks)
             launched = {verdict.task_id for verdict in verdicts if verdict.ok}

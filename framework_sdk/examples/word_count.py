@@ -3,9 +3,9 @@
     python word_count.py --master 127.0.0.1:5050 --maps 8 --output /tmp/counts TEXT...
 
 Map tasks count parts of the files, then one reduce task adds the counts up. The tasks read
-and write by absolute path: agents must see the same files, as they do on one machine or
-on a shared file system. A task that is lost or fails is launched again. Exits with 0
-only if the cluster's counts equal those of this one process.
+and write by absolute path: agents must see the same files, on one machine or on a shared file
+system. A task that is lost or fails is launched again. Exits with 0 only if the cluster's counts
+equal those of this process.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ MOST_TRIES = 3
 
 
 class WordCount(Framework):
-    """Runs steps in tasks: all maps, and once they are through, the reduce.
+    """Runs steps in tasks: all maps, and after them the reduce.
 
     Attributes:
-        failed: what went wrong for good; None if nothing did.
+        failed: why a step failed for the last time; None if none did.
     """
 
     def __init__(self, master: str | None, parts: list[list[str]], output: Path) -> None:
-        """Want room for one task per list of parts."""
+        """Demand resources for one task per list of parts."""
         super().__init__(name="word-count", master=master, demand=UNIT, demand_count=len(parts))
         self.failed: str | None = None
         self._maps = {f"map-{number}": part for number, part in enumerate(parts)}
@@ -45,11 +45,11 @@ class WordCount(Framework):
 
     @property
     def result(self) -> Path:
-        """Where the reduce step puts the counts."""
+        """The file of counts that the reduce step writes."""
         return self._file("reduce")
 
     async def on_offers(self, offers: list[Offer]) -> None:
-        """Launch what waits."""
+        """Launch the steps that wait."""
         tasks = {
             task.task_id: (task, step) for step in self._waiting for task in [self._task(step)]
         }
@@ -103,7 +103,7 @@ class WordCount(Framework):
 
 
 def split(files: list[Path], maps: int) -> list[list[str]]:
-    """Cut `files` into parts of about equal size, and deal these to `maps` lists."""
+    """Split `files` into parts of about equal size, in `maps` lists."""
     sizes = {file.resolve(): file.stat().st_size for file in files}
     size = max(1, -(-sum(sizes.values()) // maps))
     lists: list[list[str]] = [[] for _ in range(maps)]
@@ -119,7 +119,7 @@ def split(files: list[Path], maps: int) -> list[list[str]]:
 
 
 def count_here(files: list[Path], output: Path) -> Counter[str]:
-    """The counts of whole `files`, by one process on this machine."""
+    """Return the counts of whole `files`, by one process on this machine."""
     whole = [f"{file.resolve()}:0:{file.stat().st_size}" for file in files]
     subprocess.run([sys.executable, STEPS, "map", str(output), *whole], check=True)
     return Counter(json.loads(output.read_text()))

@@ -1,10 +1,10 @@
-"""What the tasks of word_count.py run: the standard library, and files.
+"""The program of the tasks of word_count.py, which needs only the standard library.
 
     word_count_steps.py map OUTPUT PATH:BEGIN:END...     count the words of parts of files
     word_count_steps.py reduce OUTPUT COUNTS...          add counts up
 
-A part is the lines that begin within its bytes. Counts are written under another
-name first, so that a file which is there is whole.
+A part is the lines that begin within its bytes. Counts are written under another name first, so
+that a file under its own name is complete.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WORD = re.compile(r"\w+")
 
 
 def count_lines(lines: Iterable[bytes]) -> Counter[str]:
-    """How often each word is in `lines`; capitals do not matter."""
+    """Return how often each word is in `lines`, in lower case."""
     counts: Counter[str] = Counter()
     for line in lines:
         counts.update(_WORD.findall(line.decode(errors="replace").lower()))
@@ -28,7 +28,7 @@ def count_lines(lines: Iterable[bytes]) -> Counter[str]:
 
 
 def lines_of(path: str, begin: int, end: int) -> Iterable[bytes]:
-    """The lines of `path` that begin at or after `begin` and before `end`."""
+    """Yield the lines of `path` that begin at or after `begin` and before `end`."""
     with Path(path).open("rb") as file:
         if begin:
             file.seek(begin - 1)
@@ -38,7 +38,7 @@ def lines_of(path: str, begin: int, end: int) -> Iterable[bytes]:
 
 
 def map_step(parts: Iterable[str]) -> Counter[str]:
-    """The counts of all `parts`."""
+    """Return the counts of all `parts`."""
     counts: Counter[str] = Counter()
     for part in parts:
         path, begin, end = part.rsplit(":", 2)
@@ -47,7 +47,7 @@ def map_step(parts: Iterable[str]) -> Counter[str]:
 
 
 def reduce_step(paths: Iterable[str]) -> Counter[str]:
-    """The sum of the counts in all `paths`."""
+    """Return the sum of the counts in all `paths`."""
     counts: Counter[str] = Counter()
     for path in paths:
         counts.update(json.loads(Path(path).read_text()))
