@@ -22,9 +22,12 @@ from croupier.master.eventlog.recorder import FileRecorder
 from croupier.master.eventlog.writer import Writer
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings
+from croupier.sim.clock import VirtualClock
 from tests.harness.world import World
 
 LARGE = 1 << 30
+# Where the wall clock stands: 2026-01-01.
+EPOCH_MS = 1_767_225_600_000
 
 
 def as_format_1(log: str) -> str:
@@ -57,7 +60,7 @@ def make_head(
         "sim",
         part=1,
         at=0.0,
-        wall_ms=StoppedClock().wall_ms(),
+        wall_ms=EPOCH_MS,
         events=0,
         decided="",
         settings=settings or Settings(),
@@ -78,7 +81,7 @@ def state_of(head: Head) -> State:
 
 def make_recorder(path: Path, head: Head, size: int = LARGE, most: int = 8) -> FileRecorder:
     """Return a recorder that begins with `head`."""
-    return FileRecorder(Writer(path, most), size, head, StoppedClock())
+    return FileRecorder(Writer(path, most), size, head, VirtualClock(EPOCH_MS))
 
 
 class RecordedWorld(World):

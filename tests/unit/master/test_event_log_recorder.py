@@ -29,11 +29,12 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.process.clock import SystemClock
 from croupier.process.metric_families import FamilyCollector
+from croupier.sim.clock import VirtualClock
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from croupier.sim.replay.reader import BadLog
 from tests.harness.eventually import eventually
-from tests.harness.recorded import RecordedWorld, StoppedClock, make_head, make_recorder, state_of
+from tests.harness.recorded import RecordedWorld, make_head, make_recorder, state_of
 from tests.harness.world import make_task
 
 
@@ -122,7 +123,7 @@ async def test_an_event_that_breaks_the_core_is_logged(
 
 async def test_dropped_events_are_counted_when_the_disk_is_full(tmp_path: Path) -> None:
     writer = Writer(tmp_path / "log", 3, open_file=lambda _: os.open("/dev/full", os.O_WRONLY))
-    recorder = FileRecorder(writer, 1000, make_head(), StoppedClock())
+    recorder = FileRecorder(writer, 1000, make_head(), VirtualClock())
     await eventually(lambda: writer.failure is not None)
     driver = make_driver(recorder)
     running = asyncio.create_task(driver.run())
