@@ -1,11 +1,11 @@
-"""A real cluster on this machine, and two things done on it.
+"""Two demonstrations on a real cluster on this machine.
 
-First the example of the DRF paper, live: one agent of 9 cpus and 18 GB; framework A's tasks
-take <1 cpu, 4 GB>, B's <3 cpus, 1 GB>. A comes first and takes all it can; as its tasks end
-and B's begin, the shares meet at 2/3 with 3 and 2 tasks running. Then a job: the words of
-this repository's own text files, counted by tasks on three agents.
+The first is the example of the DRF paper: one agent of 9 cpus and 18 GB; framework A's tasks take
+<1 cpu, 4 GB>, B's <3 cpus, 1 GB>. A starts first and takes all it can. As its tasks end and B's
+start, both shares reach 2/3, with 3 and 2 tasks running. The second is a job: tasks on three agents
+count the words of this repository's text files.
 
-    python deploy/demo.py           exit code 0 if both came out right
+    python deploy/demo.py           exits with 0 if both results are right
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 ROOT = Path(__file__).resolve().parent.parent
 EXAMPLES = ROOT / "framework_sdk/examples"
 TASK_SECONDS = "1.0"
-# The shares must stand at the paper's for this long, in all but the moments between one
-# task's end and the next one's start.
+# The shares must equal the paper's for this long, except between the end of one task and the start
+# of the next.
 STEADY_S = 3.0
 DEADLINE_S = 60.0
 WANTED = {"A": (3, 0.667), "B": (2, 0.667)}
@@ -44,16 +44,16 @@ console = Console(highlight=False)
 
 
 class Processes:
-    """Everything that the demo started, ended in reverse order."""
+    """The processes of the demo, ended in reverse order."""
 
     def __init__(self, work_dir: Path) -> None:
         self._work_dir = work_dir
         self._running: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str, *command: str) -> None:
-        """Start a process of ours; its output goes to a file."""
+        """Start a process; its output goes to a file."""
         with (self._work_dir / f"{name}.log").open("wb") as log:
-            # In a session of its own: Ctrl-C is for the demo, which ends things in order.
+            # A session of its own, so that Ctrl-C reaches the demo alone, which ends all in order.
             process = subprocess.Popen(
                 [sys.executable, *command],
                 stdout=log,
@@ -65,7 +65,7 @@ class Processes:
         self._running.append((name, process))
 
     def check(self) -> None:
-        """Fail loudly if one of them has ended by itself."""
+        """Exit with the log of a process that has ended by itself."""
         for name, process in self._running:
             if process.poll() is not None:
                 log = (self._work_dir / f"{name}.log").read_text(errors="replace")
@@ -85,7 +85,7 @@ class Processes:
 
 @asynccontextmanager
 async def cluster(work_dir: Path) -> AsyncIterator[tuple[Processes, OperatorServiceStub, str]]:
-    """A master on free ports; agents and frameworks are added by the caller."""
+    """Run a master on free ports; the caller adds agents and frameworks."""
     processes = Processes(work_dir)
     listen, http = free_addresses(2)
     channel = make_channel(listen)
@@ -102,7 +102,7 @@ async def cluster(work_dir: Path) -> AsyncIterator[tuple[Processes, OperatorServ
 
 
 def start_agent(processes: Processes, work_dir: Path, master: str, name: str, has: str) -> None:
-    """An agent that declares `has` and nothing else."""
+    """Start an agent with the resources `has`."""
     processes.start(
         name, "-m", "croupier.agent", "--master", master, "--http", "127.0.0.1:0",
         "--work-dir", str(work_dir / name), "--resources", has, "--hostname", name,
@@ -111,7 +111,7 @@ def start_agent(processes: Processes, work_dir: Path, master: str, name: str, ha
 
 
 async def paper_example(work_dir: Path) -> None:
-    """The DRF paper's example, live."""
+    """Run the DRF paper's example."""
     console.rule("[bold]The DRF paper's example, live")
     console.print("One agent of 9 cpus and 18 GB. A: <1 cpu, 4 GB>, B: <3 cpus, 1 GB>.\n")
     async with cluster(work_dir) as (processes, operator, master):
@@ -128,7 +128,7 @@ async def paper_example(work_dir: Path) -> None:
 
 
 async def watch(processes: Processes, operator: OperatorServiceStub, names: set[str]) -> None:
-    """Show the shares until these frameworks run; with both, until they stand at the paper's."""
+    """Show the shares until these frameworks run; with both, until they equal the paper's."""
     deadline = time.monotonic() + DEADLINE_S
     steady_since: float | None = None
     shown: dict[str, tuple[int, float]] = {}
@@ -139,8 +139,8 @@ async def watch(processes: Processes, operator: OperatorServiceStub, names: set[
             if console.is_terminal:
                 live.update(as_table(shares))
             elif shares != shown and set(shares) >= names:
-                told = ", ".join(f"{n}: {t} tasks, share {s:.3f}" for n, (t, s) in shares.items())
-                console.print(f"  {told}")
+                line = ", ".join(f"{n}: {t} tasks, share {s:.3f}" for n, (t, s) in shares.items())
+                console.print(f"  {line}")
             shown = shares
             if len(names) == 1:
                 if all(shares.get(name, (0, 0.0))[0] > 0 for name in names):
@@ -150,14 +150,14 @@ async def watch(processes: Processes, operator: OperatorServiceStub, names: set[
                 if time.monotonic() - steady_since >= STEADY_S:
                     return
             elif sum(tasks for tasks, _ in shares.values()) >= 5:
-                # Another full house than the paper's; a task between two lives is none.
+                # The agent is full, but not as in the paper. Fewer tasks are a moment between two.
                 steady_since = None
             await asyncio.sleep(0.02)
-    raise SystemExit(f"demo: the shares stand at {shown}, not at {WANTED}")
+    raise SystemExit(f"demo: the shares are {shown}, not {WANTED}")
 
 
 async def read_shares(operator: OperatorServiceStub) -> dict[str, tuple[int, float]]:
-    """Running tasks and dominant share by framework."""
+    """Return the running tasks and the dominant share of each framework."""
     listed = await operator.ListFrameworks(operator_pb2.ListFrameworksRequest(), timeout=5)
     return {
         view.framework.name: (view.tasks, round(view.share_ppm / 1e6, 3))
@@ -166,7 +166,7 @@ async def read_shares(operator: OperatorServiceStub) -> dict[str, tuple[int, flo
 
 
 def as_table(shares: dict[str, tuple[int, float]]) -> Table:
-    """The shares, for people."""
+    """Return the shares as a table."""
     table = Table("framework", "tasks", "dominant share", "")
     for name, (tasks, share) in shares.items():
         table.add_row(name, str(tasks), f"{share:.3f}", "█" * round(share * 40))
@@ -199,13 +199,13 @@ async def word_count(work_dir: Path) -> None:
 
 
 def is_made(path: Path) -> bool:
-    """Whether a file is made by tools rather than written by people."""
+    """Whether a file is generated."""
     parts = path.relative_to(ROOT).parts
     return any(part.startswith(".") or part == "__pycache__" for part in parts)
 
 
 def main() -> int:
-    """Run both; whatever happens, nothing stays behind."""
+    """Run both demonstrations, and leave nothing behind."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     started = time.monotonic()
     work_dir = Path(tempfile.mkdtemp(prefix="croupier-demo-"))

@@ -157,7 +157,7 @@ async def test_why_not_this_agent(local: Local, operator: OperatorServiceStub) -
         large = Steady("large", local.master, "cpus:99;mem:64MB", role="large")
         await stack.enter_async_context(at_work(large))
         told = await croupier(local, "why", "large", "--agent", "agent-1")
-        assert "It is not dealt more of agent-1:" in told
+        assert "It gets no more offers of agent-1:" in told
         assert "cpus:99" in _reason(told, "does not fit")
 
 

@@ -32,7 +32,7 @@ class Refused(CroupierError):
 
 
 class Master:
-    """A master that answered, and `service` to choose questions for `ask` from."""
+    """A master that answered; `service` has the methods that `ask` can call."""
 
     def __init__(self, address: Address, channel: grpc.aio.Channel) -> None:
         self.address = address

@@ -85,7 +85,7 @@ class Follower:
         """Print a line for each change; return the exit code."""
         signals = EndSignals()
         following = asyncio.create_task(self._follow())
-        interrupt = asyncio.create_task(signals.asked())
+        interrupt = asyncio.create_task(signals.first())
         tasks = [following, interrupt]
         first = asyncio.FIRST_COMPLETED
         try:

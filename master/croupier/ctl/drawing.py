@@ -1,7 +1,7 @@
-"""A table on a terminal: as wide as that is, with ids and titles whole.
+"""A table as wide as a terminal.
 
-Rule: what does not fit is cut with an ellipsis; where that is not enough, whole columns are
-left out, and named below the table. Ids are never cut: a line of ids may be too long.
+Rule: text that does not fit is cut with an ellipsis. If that is not enough, whole columns are left
+out and named below the table. Ids are never cut: a line of ids may be too long.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 from rich.cells import cell_len, chop_cells
 
-# A column of text is cut to no less than this.
+# The narrowest that a column of text is cut to.
 LEAST_WIDTH: Final = 10
 _GAP: Final = 2
 _ELLIPSIS: Final = "…"
@@ -20,15 +20,11 @@ _ELLIPSIS: Final = "…"
 
 @dataclass(slots=True, eq=False)
 class Drawn:
-    """One column as it is to be drawn, the title first.
+    """One column of a table; see `Column`.
 
     Attributes:
-        cells: what it shows of each object.
-        is_number: whether it is aligned to the right.
-        is_id: whether its cells are never cut.
-        rank: columns of the highest rank are left out first; 0 stays.
-        width: how wide it is if nothing is cut.
-        least: how narrow it may become.
+        width: its width if nothing is cut.
+        least: the narrowest that it may be cut to.
     """
 
     title: str
@@ -48,7 +44,7 @@ class Drawn:
 
 
 def drawn_lines(columns: Sequence[Drawn], width: int) -> list[str]:
-    """The lines of the table: titles, objects, and what was left out, if there is anything."""
+    """Return the line of titles, one line per object, and one of the columns left out, if any."""
     shown = list(columns)
     while _total([column.least for column in shown]) > width:
         ranked = [column for column in shown if column.rank]
@@ -65,7 +61,7 @@ def drawn_lines(columns: Sequence[Drawn], width: int) -> list[str]:
 
 
 def _widths(columns: Sequence[Drawn], width: int) -> list[int]:
-    """How wide each column is: the widest that may be cut are cut first."""
+    """Return the width of each column. The widest that may be cut are cut first."""
     widths = [min(column.width, max(column.least, width)) for column in columns]
     while _total(widths) > width:
         cuttable = [n for n, column in enumerate(columns) if widths[n] > column.least]

@@ -1,4 +1,4 @@
-"""Signals that ask a command to end: the first politely, another one at once."""
+"""Signals that end a command: the first one gracefully, a second one at once."""
 
 from __future__ import annotations
 
@@ -7,41 +7,41 @@ import signal
 from typing import Final
 
 END_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# `timeout` signals a process and then its whole group: that is one wish, not two.
-SAME_WISH_S: Final = 0.5
+# timeout(1) signals a process and then its group. Signals within this time count as one.
+SAME_SIGNAL_S: Final = 0.5
 
 
 class EndSignals:
-    """Listens from its making until `close`. Main thread only; needs the running loop."""
+    """Handles SIGINT, SIGTERM and SIGHUP until `close`. For the main thread and its loop."""
 
     def __init__(self) -> None:
-        """Take over the signals."""
+        """Install the handlers."""
         self._loop = asyncio.get_running_loop()
-        self._asked, self._hurried = asyncio.Event(), asyncio.Event()
-        self._first: signal.Signals | None = None
+        self._is_first, self._is_second = asyncio.Event(), asyncio.Event()
+        self._number: signal.Signals | None = None
         self._first_at = 0.0
         for number in END_SIGNALS:
             self._loop.add_signal_handler(number, self._on_signal, number)
 
-    async def asked(self) -> signal.Signals:
+    async def first(self) -> signal.Signals:
         """Wait for the first signal."""
-        await self._asked.wait()
-        assert self._first is not None
-        return self._first
+        await self._is_first.wait()
+        assert self._number is not None
+        return self._number
 
-    async def hurried(self) -> None:
-        """Wait for another signal, at least half a second after the first."""
-        await self._hurried.wait()
+    async def second(self) -> None:
+        """Wait for a second signal, at least half a second after the first."""
+        await self._is_second.wait()
 
     def close(self) -> None:
-        """Give the signals back to the system."""
+        """Remove the handlers."""
         for number in END_SIGNALS:
             self._loop.remove_signal_handler(number)
 
     def _on_signal(self, number: signal.Signals) -> None:
         now = self._loop.time()
-        if self._first is None:
-            self._first, self._first_at = number, now
-            self._asked.set()
-        elif now - self._first_at >= SAME_WISH_S:
-            self._hurried.set()
+        if self._number is None:
+            self._number, self._first_at = number, now
+            self._is_first.set()
+        elif now - self._first_at >= SAME_SIGNAL_S:
+            self._is_second.set()

@@ -1,7 +1,7 @@
-"""Lines for people: the one place where commands print what peers have written.
+"""Lines for people, which may quote agents and frameworks.
 
-Rule: no control character of an agent or a framework reaches a terminal. The output of tasks
-is not printed here: it is shown as it is.
+Rule: no control character of a peer reaches a terminal. The output of tasks is not printed here:
+it is passed on unchanged.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from croupier.model.printable import printable
 
 
 def print_lines(*lines: str, file: TextIO | None = None) -> None:
-    """Print each of `lines` to stdout, or to `file`, with what does not print escaped."""
+    """Print `lines` to stdout, or to `file`, with control characters escaped."""
     text = "".join(f"{printable(line)}\n" for line in lines)
     print(text, end="", file=file or sys.stdout, flush=True)

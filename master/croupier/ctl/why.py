@@ -18,28 +18,27 @@ from croupier.ctl.views.framework import framework_view
 from croupier.ctl.views.role import preemption_text, resource_weights_text, role_view
 from croupier.v1 import operator_pb2 as pb
 
-# Policies that compare shares; entitlements are for drf alone.
+# Policies that compare shares; only drf has entitlements.
 _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
-# What to do, by the master's word for the cause. `{role}` is the role whose limit or guarantee
-# it is.
+# What to do, by the master's name of the cause. `{role}` has the limit or guarantee.
 _ADVICE = {
-    "filtered": "its own refusals: it can revive, or refuse for a shorter time",
-    "does not fit": "ask for less at once, or add agents that have as much",
-    "below the minimum useful amount": "declare a demand to be offered as little as that",
-    "constraint": "loosen the demand's constraints, or add agents that meet them",
+    "filtered": "it declined these agents: it can revive, or decline for a shorter time",
+    "does not fit": "demand smaller units, or add larger agents",
+    "below the minimum useful amount": "declare a demand: it is offered even small amounts",
+    "constraint": "relax the demand's constraints, or add agents that meet them",
     "limit": "croupier quota set {role} --limit ..., or wait until tasks of {role} end",
-    "guarantee": "it is owed first: croupier quota get {role}",
+    "guarantee": "{role} is below its guarantee and comes first: croupier quota get {role}",
     "in use": "wait for tasks to end, or add agents",
-    "earmarked": "it was freed for another framework; what that leaves is dealt again",
-    "scarce": "a demand that names the scarce resource is dealt these agents",
-    "suppressed": "the framework asked for no offers: it has to revive",
-    "disconnected": "start the framework again, or mend its connection",
+    "earmarked": "it is reserved for another framework; what that leaves is offered again",
+    "scarce": "declare a demand for the scarce resource to be offered these agents",
+    "suppressed": "the framework suppressed its offers: it has to revive",
+    "disconnected": "start the framework again, or repair its connection",
     "demand is met": "the framework has to declare more demand",
     "no agents": "start agents: croupier agents",
     "agent is being drained": "croupier agent reactivate AGENT offers it again",
     "agent is deactivated": "croupier agent reactivate AGENT offers it again",
-    "agent is unhealthy": "mend what the agent names; it is offered again once it can launch tasks",
-    "agent is away": "the agent has to come back: croupier agents",
+    "agent is unhealthy": "repair what the agent reports; it is offered again once it is healthy",
+    "agent is away": "start the agent, or repair its connection: croupier agents",
 }
 
 
@@ -85,14 +84,14 @@ def reason_view(reason: pb.PassedOver) -> View:
     }
 
 
-def why_lines(told: View, agent: str) -> Iterator[str]:
-    """What a person is told; `agent` is the agent in question, or empty."""
-    policy = told["policy"]
-    yield from _framework_lines(told["framework"], policy)
-    for role in told["roles"]:
+def why_lines(found: View, agent: str) -> Iterator[str]:
+    """Yield the explanation; `agent` is the agent in question, or empty."""
+    policy = found["policy"]
+    yield from _framework_lines(found["framework"], policy)
+    for role in found["roles"]:
         yield f"role {role['role']}: {', '.join(_role_parts(role, policy)) or 'no settings'}"
     yield ""
-    yield from _reason_lines(told, agent)
+    yield from _reason_lines(found, agent)
 
 
 def _framework_lines(framework: View, policy: str) -> Iterator[str]:
@@ -101,18 +100,16 @@ def _framework_lines(framework: View, policy: str) -> Iterator[str]:
     holds = framework["used"]["text"] or "nothing"
     holds = f"  holds {holds} in {many(framework['tasks'], 'task')}"
     share = f"; its share is {framework['share']:.3f}" if policy in _OF_SHARES else ""
-    due = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
-    yield holds + share + due
+    entitled = f", and it is entitled to {framework['entitlement']:.3f}" if policy == "drf" else ""
+    yield holds + share + entitled
     if framework["offers"]:
         offered, offers = framework["offered"]["text"], many(framework["offers"], "offer")
         yield f"  is offered {offered} in {offers}"
-    wishes = (
-        ", ".join(map(demand_text, framework["demands"])) or "whatever is free, in whole offers"
-    )
-    asleep = framework["suppressed_roles"]
+    demands = ", ".join(map(demand_text, framework["demands"]))
+    suppressed = framework["suppressed_roles"]
     none = " (but no offers)" if framework["suppressed"] else ""
-    none = f" (but no offers in {', '.join(asleep)})" if asleep and not none else none
-    yield f"  wants {wishes}{none}"
+    none = f" (but no offers in {', '.join(suppressed)})" if suppressed and not none else none
+    yield f"  wants {demands or 'whatever is free, in whole offers'}{none}"
 
 
 def _role_parts(role: View, policy: str) -> Iterator[str]:
@@ -135,39 +132,39 @@ def _role_parts(role: View, policy: str) -> Iterator[str]:
         yield f"preemption {preemption_text(role['preemption'])}"
 
 
-def _reason_lines(told: View, agent: str) -> Iterator[str]:
-    reasons, roles = told["reasons"], told["framework"]["roles"]
+def _reason_lines(found: View, agent: str) -> Iterator[str]:
+    reasons, roles = found["reasons"], found["framework"]["roles"]
     if not reasons:
-        yield "Nothing has kept it from more since it was last dealt to."
+        yield "Nothing has kept it from more offers since the last one."
         return
-    yield f"It is not dealt more of {agent}:" if agent else "It is not dealt more:"
+    yield f"It gets no more offers of {agent}:" if agent else "It gets no more offers:"
     for reason in reasons:
         role = f" in role {reason['role']}" if len(roles) > 1 else ""
         agents = "" if agent or not reason["agents"] else f", {many(reason['agents'], 'agent')}"
         yield f"  {reason['cause']}{role}{agents}: {reason['detail']}"
-        advice = _advice(reason, told["policy"])
+        advice = _advice(reason, found["policy"])
         if advice:
             yield f"    -> {advice}"
 
 
 def _advice(reason: View, policy: str) -> str:
-    """What a person can do about it; empty if nothing is known."""
+    """Return what a person can do about the cause; empty if nothing is known."""
     own, about = reason["role"], reason["about_role"] or reason["role"]
     if reason["cause"] != "outranked":
         return _ADVICE.get(reason["cause"], "").format(role=about)
     if policy == "fifo":
-        return "first come, first served (--policy fifo): it gets what those before it cannot use"
+        return "first come, first served (--policy fifo): it gets what earlier frameworks leave"
     mine = _parting(own, about)
     if not mine:
-        return "frameworks of one role are dealt to alike: a role of its own may have more weight"
+        return "frameworks of one role share alike: a role of its own may have more weight"
     more = f"more weight: croupier weights set {mine} ..."
     if policy == "random":
-        return f"turns are drawn by lot (--policy random), in proportion to weights; {more}"
-    return f"others hold less of what is their due; {more}"
+        return f"turns are random (--policy random), in proportion to weights; {more}"
+    return f"the others hold less of their entitlement; {more}"
 
 
 def _parting(own: str, other: str) -> str:
-    """The role at or above `own` whose weight counts against `other`; empty if there is none."""
+    """Return the role at or above `own` whose weight competes with `other`; empty if none does."""
     mine, theirs = own.split("/"), other.split("/")
     common = 0
     while common < min(len(mine), len(theirs)) and mine[common] == theirs[common]:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.local.children import descendants
-from croupier.ctl.signals import SAME_WISH_S
+from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.net.transport import free_addresses
 from tests.harness.command import croupier, ended, environment, started
 from tests.harness.eventually import eventually
@@ -102,7 +102,7 @@ async def test_an_agent_that_dies_is_reported_and_started_again(tmp_path: Path) 
         os.kill(pid, signal.SIGKILL)
         line = await line_with(process, "croupier local: ")
         assert f"agent-1 (pid {pid}) was killed by SIGKILL" in line
-        assert line.endswith("; it is started again\n")
+        assert line.endswith("; restarting it\n")
         assert child(process, "good")
         await eventually(lambda: orphan in descendants(process.pid), what="orphan adopted")
         up = (tmp_path / "agent-1.log").read_text
@@ -134,7 +134,7 @@ async def test_a_master_that_dies_is_reported_and_started_again(tmp_path: Path) 
         os.kill(pid, signal.SIGKILL)
         line = await line_with(process, "croupier local: ")
         assert f"master (pid {pid}) was killed by SIGKILL" in line
-        assert line.endswith("; it is started again\n")
+        assert line.endswith("; restarting it\n")
         await eventually(lambda: pid not in descendants(process.pid), what="reaped")
 
         def again() -> bool:
@@ -179,7 +179,7 @@ async def test_what_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) ->
         process.send_signal(signal.SIGTERM)
         _, err = await asyncio.wait_for(process.communicate(), 20)
         assert 9.5 < time.monotonic() - begun < 14
-    assert "killing what did not stop within 10 s: master, agent-1" in err.decode()
+    assert "killing the daemons that did not stop within 10 s: master, agent-1" in err.decode()
     assert alive(family) == []
 
 
@@ -188,7 +188,7 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
         process.send_signal(signal.SIGINT)
-        await asyncio.sleep(SAME_WISH_S)
+        await asyncio.sleep(SAME_SIGNAL_S)
         process.send_signal(signal.SIGTERM)
         await asyncio.wait_for(process.communicate(), 8)
         assert process.returncode == 0
@@ -211,7 +211,7 @@ async def test_a_port_in_use_is_one_line() -> None:
         assert done.code == 1
         assert done.err == (
             f"croupier: cannot listen on 127.0.0.1:{port}: Address already in use "
-            "(choose another by --master-port)\n"
+            "(choose another with --master-port)\n"
         )
 
 

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from croupier.ctl.signals import SAME_WISH_S
+from croupier.ctl.signals import SAME_SIGNAL_S
 from croupier.model.errors import Conflict, InvalidRequest, Removed
 from croupier.model.task import Reason, TaskState
 from croupier.sdk.testing import FakeMaster
@@ -337,7 +337,7 @@ async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutp
         await master.update("run-0", TaskState.RUNNING)
         run.send_signal(signal.SIGINT)
         await master.next_call("kill")
-        await asyncio.sleep(SAME_WISH_S)
+        await asyncio.sleep(SAME_SIGNAL_S)
         run.send_signal(signal.SIGINT)
         await master.next_call("teardown")
         assert (await ended(run, timeout_s=5.0)).code == 130
@@ -372,7 +372,7 @@ async def test_a_master_that_goes_while_a_task_runs_is_told(agent: TaskOutputs) 
         assert run.stderr is not None
         line = (await asyncio.wait_for(run.stderr.readline(), 20)).decode()
         assert "cannot reach a master" in line
-        assert "what runs goes on" in line
+        assert "running tasks go on" in line
         run.send_signal(signal.SIGINT)
         assert (await ended(run)).code == 130
 
@@ -443,7 +443,7 @@ async def test_a_run_that_takes_too_long_is_ended(master: Master, agent: TaskOut
         assert call.task_ids == ("run-0",)
         await master.update("run-0", TaskState.KILLED, signal=15)
         done = await ended(run)
-    told = "croupier run: not done after 1 s (--timeout); the tasks are ended\n"
+    told = "croupier run: not done after 1 s (--timeout); the tasks are killed\n"
     assert done == Ended(124, "", told)
 
 

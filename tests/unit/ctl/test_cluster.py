@@ -43,7 +43,7 @@ async def test_a_daemon_that_is_asked_to_stop_may_end_by_the_signal(
 ) -> None:
     children: Any = MadeUp()
     cluster = Cluster(PLAN, tmp_path, children)
-    cluster._start(MASTER)
+    cluster._started.append(cluster._launch(MASTER))
     [child] = children.started
     if status is not None:
         child.status = status

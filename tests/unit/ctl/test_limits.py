@@ -35,7 +35,7 @@ async def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
     async def nothing() -> None: ...
 
-    monkeypatch.setattr(made, "_ask_again", nothing)
+    monkeypatch.setattr(made, "_update_demand", nothing)
     return made
 
 
@@ -52,7 +52,7 @@ async def test_waiting_counts_from_when_a_copy_began_to_wait(
     waits_since = loop.time()
     task_id = TaskId("run-0")
     if state is None:
-        launcher._judge(copy, TaskVerdict(task_id, Conflict("a stale offer")))
+        launcher._apply(copy, TaskVerdict(task_id, Conflict("a stale offer")))
     else:
         status = TaskStatus(FrameworkId("f"), task_id, AgentId("a1"), state)
         await launcher.on_update(status)

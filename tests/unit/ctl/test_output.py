@@ -57,7 +57,7 @@ async def test_an_agent_with_too_many_readers_is_waited_for(
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
         await eventually(lambda: len(agent.asked) >= 6 or shown.complaints)
         agent.status = 200
-        await outputs.drained()
+        await outputs.finished()
     assert (shown.out.getvalue(), shown.complaints) == (b"hello\n", [])
 
 
@@ -68,6 +68,6 @@ async def test_an_agent_that_has_too_many_readers_for_ever_is_given_up(
     monkeypatch.setattr(output, "BUSY_S", 0.1, raising=False)
     shown = Shown()
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
-        await outputs.drained()
+        await outputs.finished()
     told = "may be cut short: HTTP 503"
     assert sorted(shown.complaints) == [f"run-0: {s} {told}" for s in ("stderr", "stdout")]

@@ -8,41 +8,41 @@ from pathlib import Path
 import pytest
 
 from croupier.ctl.local.command import welcome
-from croupier.ctl.local.plan import MAX_AGENTS, Machine, Plan, Wishes, make_plan, make_wishes
+from croupier.ctl.local.plan import MAX_AGENTS, LocalSpec, Machine, Plan, make_plan, parse_spec
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
 
 MACHINE = Machine(cpus=8, mem_mib=16_000, disk_mib=90_000)
 
 
-def plan(wishes: Wishes, machine: Machine = MACHINE) -> Plan:
-    return make_plan(wishes, machine, Path("/w"), 5050, 5080)
+def plan(spec: LocalSpec, machine: Machine = MACHINE) -> Plan:
+    return make_plan(spec, machine, Path("/w"), 5050, 5080)
 
 
 def test_a_machine_is_shared_out_evenly() -> None:
-    shares = [Resources(amount.scalars) for amount in plan(Wishes(agents=3)).each]
+    shares = [Resources(amount.scalars) for amount in plan(LocalSpec(agents=3)).each]
     assert shares == [Resources.parse("cpus:2;mem:5333;disk:30000")] * 3
 
 
 def test_each_agent_has_a_cpu_at_least() -> None:
-    each = plan(Wishes(agents=5), Machine(cpus=2, mem_mib=3, disk_mib=0)).each
+    each = plan(LocalSpec(agents=5), Machine(cpus=2, mem_mib=3, disk_mib=0)).each
     assert [Resources(amount.scalars) for amount in each] == [Resources.parse("cpus:1;mem:1")] * 5
 
 
 def test_wishes_win() -> None:
-    (amount,) = plan(make_wishes(1, "0.5", "2GB", "0", "")).each
+    (amount,) = plan(parse_spec(1, "0.5", "2GB", "0", "")).each
     assert Resources(amount.scalars) == Resources.parse("cpus:0.5;mem:2GB")
 
 
 def test_the_master_is_given_further_words() -> None:
-    made = plan(make_wishes(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
+    made = plan(parse_spec(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
     assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
 
 
 @pytest.mark.parametrize("agents", [1, 3, 100, MAX_AGENTS])
 def test_no_port_belongs_to_two_agents(agents: int) -> None:
     ranges = [
-        pair for amount in plan(Wishes(agents=agents)).each for pair in amount.ranges["ports"]
+        pair for amount in plan(LocalSpec(agents=agents)).each for pair in amount.ranges["ports"]
     ]
     assert len(ranges) == agents
     numbers = [number for begin, end in ranges for number in range(begin, end + 1)]
@@ -56,11 +56,11 @@ def test_no_port_belongs_to_two_agents(agents: int) -> None:
 )  # fmt: skip
 def test_wishes_that_cannot_be_are_refused(agents: int, cpus: str, mem: str) -> None:
     with pytest.raises(InvalidRequest):
-        make_wishes(agents, cpus, mem, None, "")
+        parse_spec(agents, cpus, mem, None, "")
 
 
 def test_daemons_are_started_by_this_python_with_flags_for_everything() -> None:
-    made = plan(make_wishes(2, "1", "1GB", "0", "ads=2"))
+    made = plan(parse_spec(2, "1", "1GB", "0", "ads=2"))
     assert made.master.argv == (
         sys.executable, "-m", "croupier.master", "--listen", "127.0.0.1:5050",
         "--http", "127.0.0.1:5080", "--store", "sqlite:/w/master.sqlite",
@@ -75,14 +75,14 @@ def test_daemons_are_started_by_this_python_with_flags_for_everything() -> None:
 
 
 def test_the_welcome_says_how_to_go_on() -> None:
-    text = welcome(plan(Wishes()), Path("/w"), passes=True)
+    text = welcome(plan(LocalSpec()), Path("/w"), passes=True)
     assert "a master and 3 agents" in text
     assert "croupier run -- echo hello" in text
     assert "/w (removed at the end)" in text
 
 
 def test_the_welcome_names_a_master_that_is_not_where_commands_look() -> None:
-    other = make_plan(Wishes(agents=1), MACHINE, Path("/w"), 6000, 5080)
+    other = make_plan(LocalSpec(agents=1), MACHINE, Path("/w"), 6000, 5080)
     text = welcome(other, Path("/w"), passes=False)
     assert "a master and 1 agent," in text
     assert "croupier run --master 127.0.0.1:6000 -- echo hello" in text

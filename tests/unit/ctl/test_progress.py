@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from croupier.ctl.run.progress import MAX_DROPS, Progress, complaint, exit_code_of
+from croupier.ctl.run.progress import MAX_DROPS, Progress, exit_code_of, warning_of
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState, TaskStatus
 
@@ -63,15 +63,15 @@ def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
     ],
 )
 def test_nothing_is_said_of_an_end_that_the_command_chose(ending: TaskStatus) -> None:
-    assert complaint("run-0", ending) is None
+    assert warning_of("run-0", ending) is None
 
 
 def test_any_other_end_is_told_with_its_reason() -> None:
     ending = status(
         TaskState.KILLED, signal=15, reason=Reason.KILLED_BY_OPERATOR, message="by hand"
     )
-    assert complaint("run-0", ending) == "run-0: KILLED (KILLED_BY_OPERATOR): by hand"
-    assert complaint("run-0", status(TaskState.LOST)) == "run-0: LOST"
+    assert warning_of("run-0", ending) == "run-0: KILLED (KILLED_BY_OPERATOR): by hand"
+    assert warning_of("run-0", status(TaskState.LOST)) == "run-0: LOST"
 
 
 def test_copies_are_launched_lowest_first_and_never_too_many() -> None:

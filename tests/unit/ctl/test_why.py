@@ -71,7 +71,7 @@ def test_a_headline_and_each_cause_with_what_to_do() -> None:
         ),
         "role ads/prod: weight 1, share 0.250, entitled to 0.000",
         "",
-        "It is not dealt more:",
+        "It gets no more offers:",
         "  limit, 3 agents: ads holds cpus:5 of cpus:5",
         "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
         "  new to us, 1 agent: agent a1: who knows",
@@ -80,14 +80,14 @@ def test_a_headline_and_each_cause_with_what_to_do() -> None:
 
 def test_of_one_agent() -> None:
     assert told(LIMIT, agent="host1")[-3:] == [
-        "It is not dealt more of host1:",
+        "It gets no more offers of host1:",
         "  limit: ads holds cpus:5 of cpus:5",
         "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
     ]
 
 
 def test_nothing_keeps_it() -> None:
-    assert told()[-1] == "Nothing has kept it from more since it was last dealt to."
+    assert told()[-1] == "Nothing has kept it from more offers since the last one."
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_more_weight_is_for_the_framework_that_asks(own: str, rival: str, weighe
 def test_no_weight_tells_frameworks_of_one_role_apart(own: str, rival: str) -> None:
     reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
     assert told(reason)[-1] == (
-        "    -> frameworks of one role are dealt to alike: a role of its own may have more weight"
+        "    -> frameworks of one role share alike: a role of its own may have more weight"
     )
 
 

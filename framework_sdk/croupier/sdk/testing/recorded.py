@@ -1,4 +1,4 @@
-"""Calls that a framework made, in a form that a test can compare."""
+"""Calls of a framework, as values that a test can compare."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from croupier.wire.task import demands_from_wire, task_from_wire
 
 @dataclass(frozen=True, slots=True)
 class RecordedCall:
-    """One call, as it arrived; what a kind of call does not have is at its default.
+    """One call. Fields that its kind does not have are at their defaults.
 
     Attributes:
         kind: `subscribe`, `accept`, `decline`, `update_demand`, `suppress`, `revive`, `kill`,
@@ -67,7 +67,7 @@ class RecordedCall:
 
 
 def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) -> RecordedCall:
-    """`call` as a test sees it."""
+    """Return `call` as a value."""
     return RecordedCall(
         kind=call.WhichOneof("call") or "",
         seq=call.seq,
@@ -82,7 +82,7 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
         suppressed=call.subscribe.suppressed,
         suppressed_roles=tuple(call.subscribe.suppressed_roles),
         offer_ids=(*call.accept.offer_ids, *call.decline.offer_ids),
-        tasks=tasks_of(call.accept),
+        tasks=_tasks(call.accept),
         refuse_s=_refuse_s(call.decline if call.HasField("decline") else call.accept),
         reason=call.decline.reason,
         demands=_demands(call),
@@ -94,8 +94,7 @@ def record(call: pb.Call, framework_id: str, verdicts_seen: int, again: bool) ->
     )
 
 
-def tasks_of(accept: pb.Accept) -> tuple[TaskInfo, ...]:
-    """The tasks that `accept` launches, in order."""
+def _tasks(accept: pb.Accept) -> tuple[TaskInfo, ...]:
     launched = [task for operation in accept.operations for task in operation.launch.tasks]
     return tuple(task_from_wire(task) for task in launched)
 

@@ -54,10 +54,10 @@ def local(
         Print the log lines of all daemons.
     """
     from croupier.ctl.local.command import Place, run_local
-    from croupier.ctl.local.plan import make_wishes
+    from croupier.ctl.local.plan import parse_spec
 
     for_master = (*(("--policy", policy) if policy else ()), *master_flags)
     return run_local(
-        make_wishes(agents, cpus, mem, disk, role_weights, for_master),
+        parse_spec(agents, cpus, mem, disk, role_weights, for_master),
         Place(master_port, http_port, work_dir, verbose),
     )

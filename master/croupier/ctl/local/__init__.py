@@ -1,1 +1,1 @@
-"""A whole cluster on this machine: a real master and real agents, as child processes."""
+"""A cluster on this machine: a master and agents as child processes."""

@@ -1,7 +1,7 @@
-"""The processes of a local cluster: started, reaped, and none left behind.
+"""The child processes of a local cluster.
 
-Rule: this process adopts every descendant whose parent dies (it is a child subreaper), and
-reaps them all itself. Nothing else in it may start processes or wait for them.
+Rule: this process adopts every descendant whose parent dies (it is a child subreaper) and reaps
+them all. Nothing else in it may start processes or wait for them.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class Child:
-    """A daemon that was started. `ended` is set once it was reaped, with `status` told."""
+    """A daemon. `ended` is set once it is reaped and `status` is known."""
 
     def __init__(self, name: str, pid: int, log: Path) -> None:
-        """A running child; `log` is where its stderr goes."""
+        """Begin as running; its stderr goes to `log`."""
         self.name, self.pid, self.log = name, pid, log
         self.ended = asyncio.Event()
         self.status = 0
 
     @property
-    def fate(self) -> str:
-        """How it ended, in words."""
+    def exit_text(self) -> str:
+        """Its end in words."""
         if self.status < 0:
             return f"was killed by {signal.Signals(-self.status).name}"
         return f"ended with exit code {self.status}"
 
-    def last_words(self) -> str:
-        """The last line of its log; empty if it wrote none."""
+    def last_log_line(self) -> str:
+        """Return the last line of its log; empty if there is none."""
         with suppress(OSError):
             lines = self.log.read_text(errors="replace").split("\n")
             return next((line.strip() for line in reversed(lines) if line.strip()), "")
@@ -45,10 +45,10 @@ class Child:
 
 
 class Children:
-    """All child processes of this one. One per process; needs the running loop."""
+    """All child processes of this one. A process has one, in its running loop."""
 
     def __init__(self) -> None:
-        """Become the subreaper, and reap from now on."""
+        """Become a subreaper, and reap from now on."""
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0):
             number = ctypes.get_errno()
@@ -58,7 +58,7 @@ class Children:
         asyncio.get_running_loop().add_signal_handler(signal.SIGCHLD, self.reap)
 
     def start(self, daemon: Daemon, log: Path, environment: Mapping[str, str]) -> Child:
-        """Start `daemon` in a process group of its own, so that Ctrl-C is ours alone to handle."""
+        """Start `daemon` in its own process group, which Ctrl-C does not reach."""
         null, stderr = os.devnull, str(log)
         pid = os.posix_spawn(
             daemon.argv[0],
@@ -77,7 +77,7 @@ class Children:
         return child
 
     def reap(self) -> None:
-        """Collect every child, own or adopted, that has ended."""
+        """Reap every child that has ended, adopted ones too."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -96,7 +96,7 @@ class Children:
             os.kill(child.pid, number)
 
     async def end_all(self, timeout_s: float = 5.0) -> list[int]:
-        """Kill every descendant, and reap; returns the pids of those that would not die."""
+        """Kill and reap every descendant; return the pids of those left after `timeout_s`."""
         deadline = asyncio.get_running_loop().time() + timeout_s
         while left := descendants(os.getpid()):
             for pid in left:
@@ -110,12 +110,12 @@ class Children:
 
 
 def descendants(root: int) -> list[int]:
-    """Pids of all processes below `root`, zombies that nobody has reaped among them."""
+    """Return the pids of all processes below `root`, with zombies."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with suppress(OSError):
-                # The name in brackets may hold anything, brackets and spaces included.
+                # The name in brackets may contain brackets and spaces.
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 children.setdefault(int(fields[1]), []).append(int(entry.name))
     found, pending = [], [root]

@@ -1,7 +1,7 @@
-"""The life of a local cluster: brought up, watched, taken down, nothing left.
+"""Starting, restarting and stopping the daemons of a local cluster.
 
-Rule: agents end before the master, so that they can say goodbye; what has not ended 10 s
-after it was asked to is killed. A daemon that dies is started again, as it was: tasks run on.
+Rule: agents stop before the master, so that they can unregister. A daemon that has not ended 10 s
+after SIGTERM is killed. A daemon that dies is restarted as it was, and its tasks run on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from croupier.process.daemon import PARENT_VARIABLE
 
 READY_S = 30.0
 STOP_S = 10.0
-# Before a daemon that died is started again, at first and at most.
+# First and longest wait before a daemon is restarted.
 RESTART_S = 0.2
 MAX_RESTART_S = 30.0
 _POLL_S = 0.05
@@ -37,7 +37,7 @@ class Cluster:
     """A master and its agents as children of this process."""
 
     def __init__(self, plan: Plan, work_dir: Path, children: Children) -> None:
-        """Make ready to start `plan`."""
+        """Start nothing yet."""
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._started: list[Child] = []
         self._asked: set[Child] = set()
@@ -45,26 +45,25 @@ class Cluster:
 
     @property
     def has_failed(self) -> bool:
-        """Whether a daemon ended unasked, with an error, or had to be killed."""
+        """Whether a daemon crashed, ended with an error, or had to be killed."""
         return self._has_crashed or self._is_slow or any(map(self._ended_badly, self._started))
 
     @property
     def logs(self) -> list[Path]:
-        """Where the daemons log to."""
+        """The log files of the daemons."""
         return [child.log for child in self._started]
 
     async def bring_up(self) -> None:
-        """Start everything and wait until all agents are registered.
+        """Start all daemons and wait until all agents are registered.
 
         Raises:
-            Unavailable: if a daemon ends, or they are not ready within 30 s.
+            Unavailable: if a daemon ends, or not all are registered within 30 s.
         """
-        self._start(self._plan.master)
-        for agent in self._plan.agents:
-            self._start(agent)
+        for daemon in (self._plan.master, *self._plan.agents):
+            self._started.append(self._launch(daemon))
         try:
             async with asyncio.timeout(READY_S):
-                while await self._missing():
+                while await self._registered() < len(self._plan.agents):
                     await asyncio.sleep(_POLL_S)
                     self._check_alive()
         except TimeoutError:
@@ -73,10 +72,10 @@ class Cluster:
             raise Unavailable(f"not ready after {READY_S:g} s: {waiting}") from None
 
     async def watch(self) -> None:
-        """Report each daemon that ends, and start it again, until cancelled.
+        """Report and restart each daemon that ends, until cancelled.
 
         Raises:
-            OSError: if one cannot be started again.
+            OSError: if one cannot be restarted.
         """
         daemons = (self._plan.master, *self._plan.agents)
         keepers = [
@@ -93,7 +92,7 @@ class Cluster:
             await asyncio.gather(*keepers, return_exceptions=True)
 
     async def take_down(self, hurry: Coroutine[Any, Any, None]) -> None:
-        """Ask the agents, and then the master, to stop; `hurry` cuts the wait for them short."""
+        """Stop the agents and then the master; `hurry` ends the wait for them."""
         stopping = asyncio.create_task(self._ask_to_stop())
         hurried = asyncio.create_task(hurry)
         try:
@@ -103,7 +102,7 @@ class Cluster:
             if not (stopping.done() or hurried.done()):
                 slow = ", ".join(child.name for child in self._started if not child.ended.is_set())
                 self._is_slow = True
-                report(f"killing what did not stop within {STOP_S:g} s: {slow}")
+                report(f"killing the daemons that did not stop within {STOP_S:g} s: {slow}")
         finally:
             stopping.cancel()
             hurried.cancel()
@@ -120,36 +119,30 @@ class Cluster:
                 await child.ended.wait()
 
     def _ended_badly(self, child: Child) -> bool:
-        # One that is asked to stop before it handles signals is ended by the signal itself.
+        # SIGTERM kills a daemon that does not handle signals yet.
         is_as_asked = child in self._asked and child.status == -signal.SIGTERM
         return child.status != 0 and not is_as_asked
 
     async def _keep(self, number: int, daemon: Daemon) -> None:
-        """Start a daemon again whenever it has ended, later and later if it does so soon."""
+        """Restart a daemon whenever it has ended, with backoff if it ends soon."""
         loop = asyncio.get_running_loop()
         backoff = Backoff(RESTART_S, MAX_RESTART_S, random.Random())
         while True:
             child, began = self._started[number], loop.time()
             await child.ended.wait()
             self._has_crashed = True
-            report(f"{_obituary(child)}; it is started again")
+            report(f"{_exit_line(child)}; restarting it")
             if loop.time() - began > MAX_RESTART_S:
                 backoff.reset()
             await asyncio.sleep(backoff.next_s())
             self._started[number] = self._launch(daemon)
 
-    def _start(self, daemon: Daemon) -> None:
-        self._started.append(self._launch(daemon))
-
     def _launch(self, daemon: Daemon) -> Child:
-        # What is set for commands of people must not reach into the daemons.
+        # The user's settings for commands are not for the daemons.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
         environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"
         return self._children.start(daemon, log, environment)
-
-    async def _missing(self) -> int:
-        return len(self._plan.agents) - await self._registered()
 
     async def _registered(self) -> int:
         names = {agent.name for agent in self._plan.agents}
@@ -163,16 +156,17 @@ class Cluster:
     def _check_alive(self) -> None:
         for child in self._started:
             if child.ended.is_set():
-                last = child.last_words()
+                last = child.last_log_line()
                 raise Unavailable(
-                    f"{child.name} {child.fate} before it was ready" + (f": {last}" if last else "")
+                    f"{child.name} {child.exit_text} before it was ready"
+                    + (f": {last}" if last else "")
                 )
 
 
-def _obituary(child: Child) -> str:
-    return f"{child.name} (pid {child.pid}) {child.fate}; its log: {child.log}"
+def _exit_line(child: Child) -> str:
+    return f"{child.name} (pid {child.pid}) {child.exit_text}; its log: {child.log}"
 
 
 def report(line: str) -> None:
-    """Tell the user something that happened."""
+    """Print a message of `croupier local` to stderr."""
     print_lines(f"croupier local: {line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""`croupier local`: from the wish to the exit code."""
+"""Running a local cluster: from the flags to the exit code."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from croupier.ctl.local.children import Children
 from croupier.ctl.local.cluster import Cluster, report
 from croupier.ctl.local.follow import follow
 from croupier.ctl.local.machine import port_to_use, this_machine
-from croupier.ctl.local.plan import Plan, Wishes, make_plan
+from croupier.ctl.local.plan import LocalSpec, Plan, make_plan
 from croupier.ctl.signals import EndSignals
 from croupier.model.errors import InvalidRequest
 from croupier.model.resources import Resources
@@ -23,7 +23,7 @@ from croupier.net.address import MASTER_PORT
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where the cluster lives: ports, 0 for any, and a directory, None for one that passes."""
+    """Ports, where 0 is any free one, and directory, where None is a temporary one."""
 
     master_port: int
     http_port: int
@@ -31,23 +31,23 @@ class Place:
     verbose: bool
 
 
-def run_local(wishes: Wishes, place: Place) -> int:
-    """Run a cluster until a signal ends it (exit code 0).
+def run_local(spec: LocalSpec, place: Place) -> int:
+    """Run a cluster until a signal ends it, and return exit code 0.
 
     Raises:
         Unavailable: if a port is taken, or the cluster does not come up.
-        InvalidRequest: if the directory cannot be.
+        InvalidRequest: if the directory cannot be made.
     """
     master_port = port_to_use("--master-port", place.master_port)
     http_port = port_to_use("--http-port", place.http_port)
     with _work_dir(place.work_dir) as work_dir:
         directory = work_dir.path
-        plan = make_plan(wishes, this_machine(directory), directory, master_port, http_port)
+        plan = make_plan(spec, this_machine(directory), directory, master_port, http_port)
         return asyncio.run(live(plan, place, directory, work_dir.keep_logs))
 
 
 def welcome(plan: Plan, directory: Path, passes: bool) -> str:
-    """What the user is told once everything is ready."""
+    """Return the message for a cluster that is ready."""
     count, each = len(plan.agents), Resources(plan.each[0].scalars)
     where = "" if plan.master_address.port == MASTER_PORT else f" --master {plan.master_address}"
     return f"""\
@@ -69,9 +69,9 @@ Ctrl-C ends everything."""
 async def live(
     plan: Plan, place: Place, directory: Path, keep_logs: Callable[[], None] = lambda: None
 ) -> int:
-    """Start `plan`, and stay until a signal; the exit code.
+    """Run `plan` until a signal ends it; return the exit code.
 
-    `keep_logs` is called if a daemon has crashed or ended with an error.
+    `keep_logs` is called if a daemon has failed.
 
     Raises:
         Unavailable: if the cluster does not come up.
@@ -81,7 +81,7 @@ async def live(
     cluster = Cluster(plan, directory, children)
     following = asyncio.create_task(follow(lambda: cluster.logs)) if place.verbose else None
     living = asyncio.create_task(_serve(cluster, plan, place, directory))
-    ending = asyncio.create_task(signals.asked())
+    ending = asyncio.create_task(signals.first())
     try:
         await asyncio.wait((living, ending), return_when=asyncio.FIRST_COMPLETED)
         if living.done():
@@ -91,7 +91,7 @@ async def live(
         for task in (living, ending):
             task.cancel()
         await asyncio.gather(living, ending, return_exceptions=True)
-        await cluster.take_down(signals.hurried())
+        await cluster.take_down(signals.second())
         if cluster.has_failed:
             keep_logs()
         left = await children.end_all()
@@ -110,14 +110,14 @@ async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) ->
 
 
 class WorkDir:
-    """Where the cluster's files are."""
+    """The directory of the cluster's files."""
 
     def __init__(self, path: Path) -> None:
-        """Of this path; nothing is kept of a temporary one unless that is said."""
+        """Keep nothing of a temporary directory."""
         self.path, self.keeps_logs = path, False
 
     def keep_logs(self) -> None:
-        """Remove all but the logs at the end."""
+        """Keep the logs of a temporary directory."""
         self.keeps_logs = True
 
 
@@ -138,7 +138,7 @@ def _work_dir(wanted: Path | None) -> Iterator[WorkDir]:
 
 
 def _clear(made: WorkDir) -> None:
-    """Remove a temporary directory; of one whose logs are kept all the rest."""
+    """Remove a temporary directory, or all of it but the logs."""
     if not made.keeps_logs:
         shutil.rmtree(made.path, ignore_errors=True)
         return

@@ -1,4 +1,4 @@
-"""Showing the daemons' log lines on stderr while they are written to their files."""
+"""Copying the daemons' log lines from their files to stderr."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ CHUNK_BYTES = 1024 * 1024
 
 
 class LogTail:
-    """What is new in one log file, line by line."""
+    """A reader of the new lines of one log file."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the file's start; it need not exist yet."""
+        """Begin at the start of the file, which need not exist yet."""
         self._path, self._offset, self._rest = path, 0, b""
 
     def new_lines(self) -> list[str]:
-        """The lines that were completed since the last call."""
+        """Return the lines completed since the last call."""
         try:
             with self._path.open("rb") as file:
                 file.seek(self._offset)
@@ -34,7 +34,7 @@ class LogTail:
 
 
 async def follow(logs: Callable[[], Iterable[Path]]) -> None:
-    """Copy new lines of the `logs` there are to stderr, until cancelled."""
+    """Copy new lines of all `logs` to stderr, until cancelled."""
     tails: dict[Path, LogTail] = {}
     while True:
         for path in logs():

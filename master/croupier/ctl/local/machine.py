@@ -1,4 +1,4 @@
-"""What this machine has: processors, memory, room on disk, free ports."""
+"""The resources and free ports of this machine."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from croupier.model.limits import MIB
 
 
 def this_machine(work_dir: Path) -> Machine:
-    """What there is to share out among agents."""
+    """Return the resources to divide among agents."""
     return Machine(
         cpus=len(os.sched_getaffinity(0)),
         mem_mib=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // MIB,
@@ -22,11 +22,11 @@ def this_machine(work_dir: Path) -> Machine:
 
 
 def port_to_use(flag: str, port: int) -> int:
-    """`port` if nobody listens there, or any free one if it is 0.
+    """Return `port`, or any free one if it is 0.
 
     Raises:
         InvalidRequest: if it is not a port.
-        Unavailable: if it is taken; `flag` is named as the way out.
+        Unavailable: if it is taken; the message names `flag`.
     """
     if not 0 <= port <= 65535:
         raise InvalidRequest(f"{flag}: {port} is not a port (0-65535)")
@@ -36,6 +36,6 @@ def port_to_use(flag: str, port: int) -> int:
             probe.bind((HOST, port))
         except OSError as error:
             raise Unavailable(
-                f"cannot listen on {HOST}:{port}: {error.strerror} (choose another by {flag})"
+                f"cannot listen on {HOST}:{port}: {error.strerror} (choose another with {flag})"
             ) from None
         return int(probe.getsockname()[1])

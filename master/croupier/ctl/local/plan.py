@@ -1,4 +1,4 @@
-"""What to start: the master, the agents, and what each agent has. Pure."""
+"""The daemons of a local cluster, and the resources of each agent. Pure."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from croupier.net.address import Address
 
 HOST: Final = "127.0.0.1"
 MAX_AGENTS: Final = 500
-# Mesos' ports, up to where Linux begins to choose ports for outgoing connections.
+# From Mesos' first port to the last below Linux' ephemeral ports.
 PORTS: Final = (31000, 32767)
 MAX_PORTS_EACH: Final = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """What this machine has; mem and disk in whole MiB."""
+    """The resources of this machine; mem and disk in whole MiB."""
 
     cpus: int
     mem_mib: int
@@ -29,11 +29,11 @@ class Machine:
 
 
 @dataclass(frozen=True, slots=True)
-class Wishes:
-    """What the user asked for; amounts are thousandths for each agent, None for a fair part.
+class LocalSpec:
+    """The flags of `croupier local`. Amounts are thousandths per agent; None is an equal part.
 
     Attributes:
-        master_flags: further words for the master's command line.
+        master_flags: more flags of the master.
     """
 
     agents: int = 3
@@ -48,18 +48,18 @@ class Wishes:
             raise InvalidRequest(f"--agents must be between 1 and {MAX_AGENTS}")
         for name, milli in (("cpus", self.cpus), ("mem", self.mem)):
             if milli == 0:
-                raise InvalidRequest(f"--{name} must be more than nothing")
+                raise InvalidRequest(f"--{name} must be more than 0")
 
 
-def make_wishes(
+def parse_spec(
     agents: int,
     cpus: str | None,
     mem: str | None,
     disk: str | None,
     weights: str,
     master_flags: tuple[str, ...] = (),
-) -> Wishes:
-    """The wishes, of amounts as people write them.
+) -> LocalSpec:
+    """Parse the amounts of a cluster.
 
     Raises:
         InvalidRequest: if one is malformed.
@@ -69,7 +69,7 @@ def make_wishes(
         return None if text is None else parse_scalar(name, text)
 
     amounts = read("cpus", cpus), read("mem", mem), read("disk", disk)
-    return Wishes(agents, *amounts, weights, master_flags)
+    return LocalSpec(agents, *amounts, weights, master_flags)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +82,7 @@ class Daemon:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything to start. The agents' names are their hostnames."""
+    """All daemons. The agents' names are their hostnames; `each` are their resources."""
 
     master_address: Address
     http_address: Address
@@ -92,15 +92,15 @@ class Plan:
 
 
 def make_plan(
-    wishes: Wishes, machine: Machine, work_dir: Path, master_port: int, http_port: int
+    spec: LocalSpec, machine: Machine, work_dir: Path, master_port: int, http_port: int
 ) -> Plan:
-    """Decide what to start. Ports are those to listen on, not 0."""
+    """Plan the daemons; the ports are not 0."""
     master_address, http_address = Address(HOST, master_port), Address(HOST, http_port)
-    each = tuple(_resources(wishes, machine, index) for index in range(wishes.agents))
+    each = tuple(_resources(spec, machine, index) for index in range(spec.agents))
     return Plan(
         master_address,
         http_address,
-        _master(master_address, http_address, work_dir, wishes),
+        _master(master_address, http_address, work_dir, spec),
         tuple(
             _agent(f"agent-{number}", master_address, work_dir, resources)
             for number, resources in enumerate(each, start=1)
@@ -109,24 +109,24 @@ def make_plan(
     )
 
 
-def _resources(wishes: Wishes, machine: Machine, index: int) -> Resources:
-    """What the agent with this index has. Ports belong to one agent only."""
-    cpus = max(1, machine.cpus // wishes.agents) * MILLI if wishes.cpus is None else wishes.cpus
-    mem = max(1, machine.mem_mib // wishes.agents) * MILLI if wishes.mem is None else wishes.mem
-    disk = machine.disk_mib // wishes.agents * MILLI if wishes.disk is None else wishes.disk
+def _resources(spec: LocalSpec, machine: Machine, index: int) -> Resources:
+    """Return the resources of one agent. No two agents have a port in common."""
+    cpus = max(1, machine.cpus // spec.agents) * MILLI if spec.cpus is None else spec.cpus
+    mem = max(1, machine.mem_mib // spec.agents) * MILLI if spec.mem is None else spec.mem
+    disk = machine.disk_mib // spec.agents * MILLI if spec.disk is None else spec.disk
     first, last = PORTS
-    width = min(MAX_PORTS_EACH, (last - first + 1) // wishes.agents)
+    width = min(MAX_PORTS_EACH, (last - first + 1) // spec.agents)
     begin = first + index * width
     return Resources(
         {"cpus": cpus, "mem": mem, "disk": disk}, {"ports": ((begin, begin + width - 1),)}
     )
 
 
-def _master(listen: Address, http: Address, work_dir: Path, wishes: Wishes) -> Daemon:
+def _master(listen: Address, http: Address, work_dir: Path, spec: LocalSpec) -> Daemon:
     argv = [sys.executable, "-m", "croupier.master", "--listen", str(listen), "--http", str(http)]
     argv += ["--store", f"sqlite:{work_dir / 'master.sqlite'}", *_LOGS]
-    argv += ["--weights", wishes.weights] if wishes.weights else []
-    return Daemon("master", (*argv, *wishes.master_flags))
+    argv += ["--weights", spec.weights] if spec.weights else []
+    return Daemon("master", (*argv, *spec.master_flags))
 
 
 def _agent(name: str, master: Address, work_dir: Path, resources: Resources) -> Daemon:

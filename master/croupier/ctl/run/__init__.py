@@ -1,1 +1,1 @@
-"""`croupier run`: a command, or many copies of it, on the cluster and its output here."""
+"""`croupier run`: copies of a command on the cluster, with their output here."""

@@ -1,7 +1,7 @@
-"""Where agents serve output: as their offers say, and as the master says later.
+"""Addresses of the agents that serve output: from their offers, and later from the master.
 
 Rule: an agent that restarts may listen elsewhere. All readers together ask the master at most
-once in a second.
+once a second.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Addresses:
     """HOST:PORT of the HTTP server of each agent, by agent id."""
 
     def __init__(self, target: Target) -> None:
-        """Ask the master at `target`."""
+        """Know no address yet; ask the master at `target`."""
         self._target = target
         self._known: dict[str, str] = {}
         self._gone: set[str] = set()
@@ -30,19 +30,19 @@ class Addresses:
         self._asked_at = float("-inf")
 
     def learn(self, agent_id: str, address: str) -> None:
-        """Remember what an offer of the agent says."""
+        """Remember the address in an offer of the agent."""
         self._known[agent_id] = address
 
     def of(self, agent_id: str) -> str:
-        """The latest address that is known; empty if the agent serves none."""
+        """Return the latest known address; empty if the agent has none."""
         return self._known.get(agent_id, "")
 
     def is_gone(self, agent_id: str) -> bool:
-        """Whether the master did not know the agent when it was asked last."""
+        """Whether the master no longer knew the agent at the last query."""
         return agent_id in self._gone
 
-    async def ask_again(self) -> None:
-        """Ask the master for the addresses of all agents; if it cannot be reached, keep them."""
+    async def refresh(self) -> None:
+        """Ask the master for all addresses; keep the known ones if it cannot be reached."""
         loop = asyncio.get_running_loop()
         async with self._asking:
             if loop.time() - self._asked_at < ASK_S:

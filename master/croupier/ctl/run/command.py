@@ -1,4 +1,4 @@
-"""`croupier run`: from the job to the exit code."""
+"""Running a job on the cluster: from the job to the exit code."""
 
 from __future__ import annotations
 
@@ -25,27 +25,27 @@ from croupier.ctl.terminal import print_lines
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.process.daemon import raise_file_limit
 
-# How long tasks may take to end after Ctrl-C; their own grace is 3 s.
+# Limit for the end of tasks after Ctrl-C; their grace period is 3 s.
 KILL_S: Final = 8.0
 
 T = TypeVar("T")
 
 
 def run_job(job: Job, target: Target, limits: Limits) -> int:
-    """Run `job` to its end.
+    """Run `job`; return its exit code.
 
-    Its exit code, 124 if a limit is over, or 128 + N if signal N ended us.
+    The code is 124 if a limit passed, and 128 + N if signal N ended this process.
 
     Raises:
-        CroupierError: if the master refuses it, or throws it out.
+        CroupierError: if the master refuses the job, or ends its session.
     """
     raise_file_limit()
-    # `_tell` reports to the user what matters of the session.
+    # `_print` tells the user about the session.
     logging.getLogger("croupier.sdk").disabled = True
     try:
         return asyncio.run(_run(job, target, limits))
     except InvalidRequest as error:
-        # The command line is checked: the master has refused what it says.
+        # The command line is valid: the master has refused the job.
         raise Refused(str(error)) from None
 
 
@@ -53,62 +53,62 @@ async def _run(job: Job, target: Target, limits: Limits) -> int:
     printer = Printer(sys.stdout.buffer, sys.stderr.buffer, prefixed=job.count > 1)
     try:
         addresses = Addresses(target)
-        async with Outputs(printer, addresses, _tell) as outputs:
-            launcher = Launcher(job, target, outputs, addresses, _tell)
+        async with Outputs(printer, addresses, _print) as outputs:
+            launcher = Launcher(job, target, outputs, addresses, _print)
             return await Run(job, target, launcher, outputs).to_the_end(limits)
     finally:
         printer.close()
 
 
 class Run:
-    """One run: the framework beside what watches over it."""
+    """One run: the framework, and the tasks that watch it."""
 
     def __init__(self, job: Job, target: Target, launcher: Launcher, outputs: Outputs) -> None:
-        """Make ready."""
+        """Install the signal handlers."""
         self._job, self._target = job, target
         self._launcher, self._outputs = launcher, outputs
         self._tasks: list[asyncio.Task[Any]] = []
         self._signals = EndSignals()
 
     async def to_the_end(self, limits: Limits) -> int:
-        """Run until the job has ended, or a signal, a limit or an error ends it; the exit code."""
+        """Run until the job, a signal, a limit or an error ends it; return the exit code."""
         session = self._own(self._launcher.run())
-        telling = self._own(Watch(self._job, self._launcher, self._target, _tell).run())
-        interrupt = self._own(self._signals.asked())
+        watching = self._own(Watch(self._job, self._launcher, self._target, _print).run())
+        interrupt = self._own(self._signals.first())
         limit = self._own(limit_over(limits, self._launcher))
         try:
-            await self._first(session, telling, interrupt, limit, self._launcher.over)
+            await self._first(session, watching, interrupt, limit, self._launcher.over)
             if interrupt.done():
                 await self._interrupted()
                 return SIGNAL_BASE + interrupt.result()
-            for ended in (session, telling, self._launcher.over):
+            for ended in (session, watching, self._launcher.over):
                 if ended.done():
                     ended.result()
             if session.done():
                 raise Unavailable("the session with the master ended")
             if limit.done() and not self._launcher.over.done():
-                _tell(limit.result())
+                _print(limit.result())
                 await self._interrupted()
                 return TIMED_OUT
-            drained = self._own(self._outputs.drained())
-            await self._first(interrupt, limit, drained)
+            finished = self._own(self._outputs.finished())
+            await self._first(interrupt, limit, finished)
             if interrupt.done():
                 return SIGNAL_BASE + interrupt.result()
-            if not drained.done():
-                _tell(limit.result())
+            if not finished.done():
+                _print(limit.result())
                 return TIMED_OUT
             return self._launcher.progress.exit_code
         except OutputClosed:
             return SIGNAL_BASE + signal.SIGPIPE
         finally:
-            telling.cancel()
+            watching.cancel()
             await self._tear_down(session)
             self._signals.close()
 
     async def _interrupted(self) -> None:
-        """Have the tasks end and show their last words; a second signal cuts that short."""
+        """Kill the tasks and print their last output; a second signal ends the wait."""
         self._launcher.give_up()
-        again = self._own(self._signals.hurried())
+        again = self._own(self._signals.second())
         ending = self._own(self._end_tasks())
         with suppress(TimeoutError):
             async with asyncio.timeout(KILL_S):
@@ -117,23 +117,23 @@ class Run:
     async def _end_tasks(self) -> None:
         await self._launcher.kill_all()
         await asyncio.wait({self._launcher.over})
-        await self._outputs.drained()
+        await self._outputs.finished()
 
     async def _tear_down(self, session: asyncio.Task[None]) -> None:
-        """End the framework, and with it every task that is left."""
+        """Remove the framework, and with it every task that is left."""
         try:
             if not session.done():
                 await self._launcher.stop(teardown=self._launcher.framework_id is not None)
         except CroupierError as error:
             if not self._launcher.progress.is_over:
-                _tell(f"tasks may run on for a minute: {error}")
+                _print(f"tasks may run on for a minute: {error}")
         finally:
             for task in (*self._tasks, self._launcher.over):
                 task.cancel()
             await asyncio.gather(*self._tasks, self._launcher.over, return_exceptions=True)
 
     async def _first(self, *futures: asyncio.Future[Any]) -> None:
-        """Wait for one of `futures`; what goes wrong with the output is raised."""
+        """Wait for one of `futures`; raise an error of the output."""
         failed = self._outputs.failed
         await asyncio.wait((*futures, failed), return_when=asyncio.FIRST_COMPLETED)
         if failed.done():
@@ -145,5 +145,5 @@ class Run:
         return task
 
 
-def _tell(line: str) -> None:
+def _print(line: str) -> None:
     print_lines(f"croupier run: {line}", file=sys.stderr)

@@ -1,4 +1,4 @@
-"""What to run: the command, how many of it, and what each takes. Pure."""
+"""A job: a command, the number of its tasks, and the resources of each. Pure."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from croupier.sdk import Task
 
 MAX_COUNT: Final = 100_000
 MAX_NAME: Final = 80
-# What the tasks of one call may take on the wire; the master takes calls of 1 MiB.
+# Limit for the tasks of one call; the master accepts calls of 1 MiB.
 CALL_BYTES: Final = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`count` tasks that are all alike.
+    """`count` equal tasks.
 
     Attributes:
-        words: program and arguments; joined by spaces they are the line if `is_shell`.
-        unit: what one task takes.
+        words: program and arguments; with `is_shell`, a shell line once joined by spaces.
+        unit: the resources of one task.
         user: the account to run as; empty is the agent's own.
     """
 
@@ -47,20 +47,20 @@ class Job:
 
     @property
     def title(self) -> str:
-        """The job's name, or else the beginning of its command."""
+        """The job's name; the beginning of its command if it has none."""
         return self.name or " ".join(self.words)[:MAX_NAME]
 
     @property
     def tasks_in_a_call(self) -> int:
-        """How many tasks one call can launch."""
+        """The number of tasks that one call can launch."""
         text = (*self.words, *(n + v for n, v in (self.environment or {}).items()))
         return max(1, CALL_BYTES // (sum(len(word.encode()) + 8 for word in text) + 512))
 
     def task(self, task_id: str) -> Task:
-        """One of the tasks.
+        """Return one of the tasks.
 
         Raises:
-            InvalidRequest: if no agent could ever run it.
+            InvalidRequest: if the task is malformed.
         """
         return Task(
             () if self.is_shell else self.words,
@@ -74,10 +74,10 @@ class Job:
 
 
 def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
-    """Read `NAME=VALUE` pairs; of two for one name the later counts.
+    """Read `NAME=VALUE` pairs. The last value of a name counts.
 
     Raises:
-        InvalidRequest: if one is not that.
+        InvalidRequest: if one is malformed.
     """
     environment: dict[str, str] = {}
     for pair in pairs:
@@ -89,13 +89,13 @@ def parse_environment(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def make_unit(cpus: str, mem: str, disk: str, gpus: str) -> Resources:
-    """The amount of one task, as people write it.
+    """Parse the resources of one task.
 
     Raises:
-        InvalidRequest: if an amount is malformed, or it is nothing.
+        InvalidRequest: if an amount is malformed, or all are 0.
     """
     amounts = {"cpus": cpus, "mem": mem, "disk": disk, "gpus": gpus}
     unit = Resources({name: parse_scalar(name, text) for name, text in amounts.items()})
     if not unit:
-        raise InvalidRequest("a task must take something: give it --cpus or --mem")
+        raise InvalidRequest("a task needs resources: give it --cpus or --mem")
     return unit

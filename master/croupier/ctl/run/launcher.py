@@ -1,4 +1,4 @@
-"""The framework behind `croupier run`: takes offers, launches copies, follows them."""
+"""The framework of `croupier run`: accepts offers, launches copies, follows their updates."""
 
 from __future__ import annotations
 
@@ -26,8 +26,7 @@ from croupier.sdk import (
     Unavailable,
 )
 
-# Nobody can take this framework's id over: its tasks need not wait long for a ghost, only
-# for a master that restarts.
+# No other program takes over this framework's id: the timeout covers a restart of the master.
 FAILOVER_S: Final = 60.0
 _HAS_RUN = frozenset(
     {TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED, TaskState.KILLING}
@@ -35,7 +34,7 @@ _HAS_RUN = frozenset(
 
 
 class Launcher(Framework):
-    """Launches the copies of one job. `over` is done once all have ended, or one cannot be."""
+    """Launches the copies of one job. `over` is done when all have ended, or has the error."""
 
     def __init__(
         self,
@@ -43,9 +42,9 @@ class Launcher(Framework):
         target: Target,
         outputs: Outputs,
         addresses: Addresses,
-        complain: Callable[[str], None],
+        warn: Callable[[str], None],
     ) -> None:
-        """Run `job` on the master at `target`; `complain` of what the user should know."""
+        """Run `job` on the master at `target`; `warn` the user."""
         super().__init__(
             name=job.title,
             role=job.role,
@@ -54,44 +53,43 @@ class Launcher(Framework):
             demand=job.unit,
             demand_count=job.count,
         )
-        self._job, self._outputs, self._complain = job, outputs, complain
+        self._job, self._outputs, self._warn = job, outputs, warn
         self._addresses = addresses
         self._agents: dict[str, str] = {}
         self.progress = Progress(job.count)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # By the clock of the loop: when a copy was last launched, and when the first of those that
-        # are pending was put back.
+        # Times of the loop's clock: of the last launch, and since when copies are pending again.
         self.launched_at = self.pending_since = 0.0
 
     def give_up(self) -> None:
-        """Launch nothing more."""
+        """Launch no more copies."""
         self.progress.give_up()
         self._settle()
 
     async def kill_all(self) -> None:
-        """Ask for the end of all live copies; what cannot be asked is left to the teardown."""
+        """Kill all launched copies; the teardown kills those that this call cannot."""
         kills = (self.kill(copy.task_id) for copy in self.progress.live)
         await asyncio.gather(*kills, return_exceptions=True)
 
     async def on_offers(self, offers: list[Offer]) -> None:
-        """Launch as many pending copies as fit."""
+        """Launch as many pending copies as fit on `offers`."""
         await self._guarded(self._use(offers))
 
     async def on_update(self, status: TaskStatus) -> None:
-        """Follow the task's output from when it runs, and note its end."""
-        await self._guarded(self._note(status))
+        """Follow the output of a task that runs, and apply its state."""
+        await self._guarded(self._update(status))
 
     async def on_error(self, error: CroupierError) -> None:
-        """Nothing: `run` raises it."""
+        """Do nothing: `run` raises the error."""
 
     async def _use(self, offers: list[Offer]) -> None:
         pending = await asyncio.gather(*(self._use_one(offer) for offer in offers))
         if any(pending):
-            await self._ask_again()
+            await self._update_demand()
         self._settle()
 
     async def _use_one(self, offer: Offer) -> bool:
-        """Whether a copy that was launched on `offer` is pending again."""
+        """Launch copies on `offer`; return whether any of them is pending again."""
         most = min(self.progress.pending, self._job.tasks_in_a_call)
         copies = self.progress.launch(self._job.unit.units_within(offer.resources, most))
         if not copies:
@@ -105,22 +103,22 @@ class Launcher(Framework):
         try:
             verdicts = await self.accept(offer, tasks, refuse_s=refuse_s)
         except Unavailable:
-            # They may run: the master knows.
+            # The tasks may run: the master's answer tells.
             await self.reconcile([task.task_id for task in tasks])
             return False
         self.launched_at = asyncio.get_running_loop().time()
-        put_back = [self._judge(c, v) for c, v in zip(copies, verdicts, strict=True)]
+        put_back = [self._apply(c, v) for c, v in zip(copies, verdicts, strict=True)]
         return any(put_back)
 
-    def _judge(self, copy: Copy, verdict: TaskVerdict) -> bool:
-        """Whether the copy is pending again. What no retry can mend is raised."""
+    def _apply(self, copy: Copy, verdict: TaskVerdict) -> bool:
+        """Apply a verdict; return whether the copy is pending again. Raise a final error."""
         error = verdict.error
         if error is None:
             return False
         if not isinstance(error, (Conflict, NotFound, Unavailable)):
             raise error
         if self.progress.find(verdict.task_id) is copy:
-            with self._noting_wait():
+            with self._timing_wait():
                 self.progress.put_back(copy)
         return True
 
@@ -128,47 +126,47 @@ class Launcher(Framework):
         try:
             await self.decline(offer)
         except (Conflict, NotFound, Unavailable):
-            return  # it is gone already
+            return  # the offer has ended already
 
-    async def _note(self, status: TaskStatus) -> None:
+    async def _update(self, status: TaskStatus) -> None:
         copy = self.progress.find(status.task_id)
         if copy is None:
             return
         if status.state in _HAS_RUN:
             agent_id = self._agents[status.task_id]
             self._outputs.follow(copy.index, agent_id, status.framework_id, status.task_id)
-        with self._noting_wait():
-            complaint = self.progress.on_status(status)
-        if complaint:
-            self._complain(complaint)
+        with self._timing_wait():
+            warning_of = self.progress.on_status(status)
+        if warning_of:
+            self._warn(warning_of)
         if self.progress.find(status.task_id) is None:
             has_run = status.exit_code is not None or status.signal is not None
             is_launched = status.reason is not Reason.CONTAINER_LAUNCH_FAILED
             self._outputs.on_ended(status.task_id, has_run=has_run and is_launched)
             if status.state in (TaskState.DROPPED, TaskState.UNKNOWN):
-                await self._ask_again()
+                await self._update_demand()
         self._settle()
 
-    async def _ask_again(self) -> None:
-        """Make the master's count that of the pending copies.
+    async def _update_demand(self) -> None:
+        """Set the demand to the number of pending copies.
 
         Handlers run one at a time, so no launch is under way that would lower it again.
         """
         try:
             await self.demand(self._job.unit, self.progress.pending)
         except Unavailable:
-            return  # it is told with the next subscription
+            return  # the next SUBSCRIBE has it
 
     @contextmanager
-    def _noting_wait(self) -> Iterator[None]:
-        """Note the time if copies are pending after this and none was before."""
+    def _timing_wait(self) -> Iterator[None]:
+        """Set `pending_since` if copies are pending after this and none was before."""
         was_pending = self.progress.pending
         yield
         if self.progress.pending and not was_pending:
             self.pending_since = asyncio.get_running_loop().time()
 
     async def _guarded(self, handling: Coroutine[Any, Any, None]) -> None:
-        """What goes wrong in a handler ends the command, by `over`."""
+        """Run a handler; its error ends the command through `over`."""
         try:
             await handling
         except Exception as error:

@@ -1,4 +1,4 @@
-"""How long a run may take, and how long it may wait for resources."""
+"""Time limits of a run, and of its wait for resources."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ TIMED_OUT: Final = 124
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In seconds; None is no limit.
+    """Limits in seconds; None is none.
 
     Attributes:
-        whole_s: for the whole run.
-        waiting_s: for a time in which tasks wait to be started and none is.
+        whole_s: of the whole run.
+        waiting_s: of a time in which tasks wait to be started and none is.
     """
 
     whole_s: float | None = None
@@ -33,7 +33,7 @@ class Limits:
 
 
 async def limit_over(limits: Limits, launcher: Launcher) -> str:
-    """Wait until a limit is over; says which. Never returns if there is none."""
+    """Wait until a limit passes, for ever if there is none; return a message."""
     loop = asyncio.get_running_loop()
     begun = loop.time()
     while True:
@@ -42,10 +42,10 @@ async def limit_over(limits: Limits, launcher: Launcher) -> str:
         waited_since = max(begun, launcher.launched_at, launcher.pending_since)
         waiting = waited_since + _or_never(limits.waiting_s)
         if now >= whole:
-            return f"not done after {limits.whole_s:g} s (--timeout); the tasks are ended"
+            return f"not done after {limits.whole_s:g} s (--timeout); the tasks are killed"
         if launcher.progress.pending and now >= waiting:
             return f"no task could be started for {limits.waiting_s:g} s (--wait-for-resources)"
-        # What waits may be started meanwhile, and wait again.
+        # Tasks may start meanwhile, and wait again.
         due = min(whole, max(waiting, now + 0.1))
         await asyncio.sleep(min(due - now, 3600.0))
 

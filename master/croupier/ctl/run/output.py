@@ -1,8 +1,8 @@
-"""Reading what tasks write, from the HTTP servers of their agents.
+"""Reading the output of tasks from the HTTP servers of their agents.
 
-Rule: every byte is shown once. A connection that breaks is made again from where it broke, at
-the agent's new address if it has one; a stream is over when it ended cleanly and the task is
-known to have ended. Output that cannot be had is reported, and changes no exit code.
+Rule: every byte is printed once. A broken connection is opened again at the same offset, at the
+agent's new address if it has one. A stream is over when it ended cleanly and the task has ended.
+Output that cannot be read is reported, and changes no exit code.
 """
 
 from __future__ import annotations
@@ -21,31 +21,30 @@ from croupier.ctl.run.addresses import Addresses
 from croupier.ctl.run.printer import Printer, Sink, Stream
 from croupier.net.backoff import Backoff
 
-# Connections that are being made at once; those that are made may stay open.
+# Connections that are opened at the same time; any number may stay open.
 OPENING: Final = 64
 CONNECT_S: Final = 5.0
-# A silent connection is made anew, in case its other end is gone.
+# A silent connection is opened again, in case the agent is gone.
 SILENCE_S: Final = 30.0
-# A stream may end a little before the master tells that the task has.
+# A stream may end before the update of the task's end arrives.
 LAG_S: Final = 2.0
-# How long output is still tried for once its task has ended: agents restart meanwhile.
+# Reading is retried this long after the task has ended, since agents restart.
 LAST_S: Final = 20.0
-# The same while the agent answers that it has too many readers: it has the output.
+# The same while the agent has too many readers.
 BUSY_S: Final = 600.0
-# An agent that answers knows a task's output from its start on: what it does not know soon
-# after the end will not come.
+# Answers "no such output" after the task has ended, before the output counts as lost.
 LAST_LOOKS: Final = 2
 CHUNK_BYTES: Final = 64 * 1024
 
 
 @dataclass(slots=True)
-class Followed:
+class FollowedTask:
     """A task whose output is read.
 
     Attributes:
-        has_run: False if the task is known to have written nothing.
-        until: when to give up what cannot be read, once it has ended.
-        busy_until: the latest that `until` is put off to while the agent has too many readers.
+        has_run: False if the task cannot have written anything.
+        until: when reading is given up, once the task has ended.
+        busy_until: the latest `until`, while the agent has too many readers.
     """
 
     agent_id: str
@@ -57,18 +56,18 @@ class Followed:
     busy_until: float = math.inf
 
     def url(self, address: str, stream: Stream) -> str:
-        """Where the agent at `address` serves a stream of it."""
+        """Return the URL of a stream at the agent's `address`."""
         return f"http://{address}/output/{self.framework_id}/{self.task_id}/{stream}"
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """Why a stream was not read to its end.
+    """The reason why a stream was not read to its end.
 
     Attributes:
-        is_broken: the connection stood, and broke.
-        is_unknown: the agent answers that it has no such output.
-        is_busy: the agent answers that it has too many readers.
+        is_broken: the connection broke after it was open.
+        is_unknown: the agent has no such output.
+        is_busy: the agent has too many readers.
     """
 
     text: str
@@ -78,16 +77,14 @@ class Problem:
 
 
 class Outputs:
-    """The output of all tasks. `async with` ends what still reads."""
+    """Readers of the output of all tasks; `async with` stops them."""
 
-    def __init__(
-        self, printer: Printer, addresses: Addresses, complain: Callable[[str], None]
-    ) -> None:
-        """Show output by `printer`; `complain` of what cannot be read."""
-        self._printer, self._addresses, self._complain = printer, addresses, complain
+    def __init__(self, printer: Printer, addresses: Addresses, warn: Callable[[str], None]) -> None:
+        """Write output to `printer`; `warn` of output that cannot be read."""
+        self._printer, self._addresses, self._warn = printer, addresses, warn
         self._opening = asyncio.Semaphore(OPENING)
         self._http: aiohttp.ClientSession | None = None
-        self._followed: dict[str, Followed] = {}
+        self._followed: dict[str, FollowedTask] = {}
         self._reading: set[asyncio.Task[None]] = set()
         self.failed: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -114,13 +111,13 @@ class Outputs:
             await self._http.close()
 
     def follow(self, index: int, agent_id: str, framework_id: str, task_id: str) -> None:
-        """Show what the task writes, from its beginning to its end; once for each task."""
+        """Print the task's output from its beginning; only the first call for a task counts."""
         if task_id in self._followed:
             return
-        followed = Followed(agent_id, framework_id, task_id)
+        followed = FollowedTask(agent_id, framework_id, task_id)
         self._followed[task_id] = followed
         if not self._addresses.of(agent_id):
-            self._complain(f"{task_id}: its agent serves no output")
+            self._warn(f"{task_id}: its agent serves no output")
             return
         streams: tuple[Stream, ...] = ("stdout", "stderr")
         for stream in streams:
@@ -130,10 +127,7 @@ class Outputs:
             task.add_done_callback(self._on_read)
 
     def on_ended(self, task_id: str, *, has_run: bool) -> None:
-        """The task has ended: its streams end once they are read to their end.
-
-        A task that has not run wrote nothing, so nothing of it is missed.
-        """
+        """Stop following the task at the end of its streams."""
         followed = self._followed.get(task_id)
         if followed is not None and not followed.ended.is_set():
             followed.has_run = has_run
@@ -141,8 +135,8 @@ class Outputs:
             followed.until, followed.busy_until = now + LAST_S, now + BUSY_S
             followed.ended.set()
 
-    async def drained(self) -> None:
-        """Wait until all that is followed is shown; `failed` tells if that cannot be."""
+    async def finished(self) -> None:
+        """Wait until all output is printed. If that fails, `failed` has the error."""
         while self._reading:
             await asyncio.wait(self._reading)
 
@@ -152,7 +146,7 @@ class Outputs:
         if error is not None and not self.failed.done():
             self.failed.set_exception(error)
 
-    async def _read(self, followed: Followed, stream: Stream, sink: Sink) -> None:
+    async def _read(self, followed: FollowedTask, stream: Stream, sink: Sink) -> None:
         ended, backoff = followed.ended, Backoff(0.1, 2.0, random.Random())
         offset = looks = 0
         while True:
@@ -168,20 +162,21 @@ class Outputs:
                     break
                 continue
             if not problem.is_broken:
-                await self._addresses.ask_again()
+                await self._addresses.refresh()
             if self._addresses.of(followed.agent_id) != address:
                 looks = 0
                 backoff.reset()
-            elif ended.is_set() and self._is_hopeless(followed, problem, looks):
+            elif ended.is_set() and self._is_lost(followed, problem, looks):
                 if offset or followed.has_run or not problem.is_unknown:
-                    told = f"{followed.task_id}: {stream} may be cut short"
-                    self._complain(f"{told}: {self._words(followed, problem)}")
+                    is_gone = self._addresses.is_gone(followed.agent_id)
+                    why = problem.text + ("; the agent has left the cluster" if is_gone else "")
+                    self._warn(f"{followed.task_id}: {stream} may be cut short: {why}")
                 break
             await asyncio.sleep(backoff.next_s())
         await sink.finish()
 
-    def _is_hopeless(self, followed: Followed, problem: Problem, looks: int) -> bool:
-        """Whether more output of a task that has ended is not to be expected."""
+    def _is_lost(self, followed: FollowedTask, problem: Problem, looks: int) -> bool:
+        """Whether no more output of an ended task can be read."""
         if problem.is_unknown and looks >= LAST_LOOKS:
             return True
         now = asyncio.get_running_loop().time()
@@ -189,14 +184,10 @@ class Outputs:
             followed.until = max(followed.until, min(now + LAST_S, followed.busy_until))
         return self._addresses.is_gone(followed.agent_id) or now >= followed.until
 
-    def _words(self, followed: Followed, problem: Problem) -> str:
-        is_gone = self._addresses.is_gone(followed.agent_id)
-        return problem.text + ("; the agent has left the cluster" if is_gone else "")
-
     async def _read_some(self, url: str, offset: int, sink: Sink) -> tuple[int, Problem | None]:
-        """Read on from `offset`; where that ended, and what broke it off if it did not end."""
+        """Read from `offset`; return the new offset, and the problem if the end was not reached."""
         try:
-            response = await self._opened(url, offset)
+            response = await self._open(url, offset)
         except (aiohttp.ClientError, OSError) as error:
             return offset, Problem(f"cannot reach {url.split('/')[2]}: {_reason(error)}")
         try:
@@ -217,12 +208,12 @@ class Outputs:
         finally:
             response.release() if response.content.at_eof() else response.close()
 
-    async def _opened(self, url: str, offset: int) -> aiohttp.ClientResponse:
+    async def _open(self, url: str, offset: int) -> aiohttp.ClientResponse:
         assert self._http is not None
         async with self._opening:
             return await self._http.get(url, params={"follow": "1", "offset": str(offset)})
 
 
 def _reason(error: Exception) -> str:
-    """What the error says; its kind if it says nothing, as a timeout does."""
+    """Return the error's text; its kind if it has none, as a timeout."""
     return str(error) or type(error).__name__

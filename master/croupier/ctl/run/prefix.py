@@ -1,29 +1,29 @@
-"""Telling the lines of many copies apart. Pure."""
+"""Prefixes that tell the lines of several copies apart. Pure."""
 
 from __future__ import annotations
 
 from typing import Final
 
-# A line that is longer is shown in pieces.
+# Longer lines are printed in pieces.
 MAX_LINE: Final = 64 * 1024
 _COLOURS: Final = (36, 33, 32, 35, 34, 31)
 
 
 def prefix_of(index: int, *, coloured: bool) -> bytes:
-    """What stands before each line of the copy with that index."""
+    """Return the prefix of each line of the copy with that index."""
     text = f"[{index}] "
     return (f"\x1b[{_COLOURS[index % len(_COLOURS)]}m{text}\x1b[0m" if coloured else text).encode()
 
 
 class LinePrefixer:
-    """Puts a prefix before each line of a stream of bytes, whole lines at a time."""
+    """Adds a prefix to each line of a stream of bytes, whole lines at a time."""
 
     def __init__(self, prefix: bytes) -> None:
         """Begin at the start of a line."""
         self._prefix, self._rest = prefix, b""
 
     def feed(self, chunk: bytes) -> bytes:
-        """The lines that `chunk` completes, with their prefixes."""
+        """Return the lines that `chunk` completes, with their prefixes."""
         *lines, self._rest = (self._rest + chunk).split(b"\n")
         if len(self._rest) > MAX_LINE:
             lines.append(self._rest)
@@ -31,6 +31,6 @@ class LinePrefixer:
         return b"".join(self._prefix + line + b"\n" for line in lines)
 
     def finish(self) -> bytes:
-        """The last line, if the stream ended within one."""
+        """Return the last line, if the stream ended within one."""
         rest, self._rest = self._rest, b""
         return self._prefix + rest + b"\n" if rest else b""

@@ -1,7 +1,7 @@
-"""Writing the output of tasks to our own, without ever blocking the loop.
+"""Writing the output of tasks to stdout and stderr, without blocking the loop.
 
-Rule: one thread writes, in order; who writes waits for it, so a reader that is slow slows
-the reading from agents and nothing piles up.
+Rule: one thread writes, in order, and each writer waits for it. So a slow reader of our output
+slows down the reading from agents, and nothing piles up.
 """
 
 from __future__ import annotations
@@ -19,37 +19,37 @@ Stream = Literal["stdout", "stderr"]
 
 
 class OutputClosed(Exception):
-    """Whoever read our output has gone."""
+    """The reader of our output has closed it."""
 
 
 class Printer:
     """Our stdout and stderr, shared by all copies."""
 
     def __init__(self, out: BinaryIO, err: BinaryIO, *, prefixed: bool) -> None:
-        """Write to `out` and `err`; `prefixed` tells the lines of copies apart."""
+        """Write to `out` and `err`; with `prefixed` each line has the prefix of its copy."""
         self._files = {"stdout": out, "stderr": err}
         self._prefixed = prefixed
         self._jobs: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        # A daemon: a reader that never reads must not keep us from ending.
+        # A daemon thread, so that a reader that never reads cannot keep the process alive.
         self._thread = threading.Thread(target=self._work, name="printer", daemon=True)
         self._thread.start()
 
     def sink(self, index: int, stream: Stream) -> Sink:
-        """Where one stream of one copy goes."""
+        """Return the sink of one stream of one copy."""
         file = self._files[stream]
         coloured = file.isatty() and "NO_COLOR" not in os.environ
         prefix = prefix_of(index, coloured=coloured)
         return Sink(self, file, LinePrefixer(prefix) if self._prefixed else None)
 
     def close(self) -> None:
-        """End the thread once it has written what it was given."""
+        """End the thread once it has written all that is queued."""
         self._jobs.put(None)
 
     async def write(self, file: BinaryIO, data: bytes) -> None:
         """Write all of `data`.
 
         Raises:
-            OutputClosed: if nobody reads it any more.
+            OutputClosed: if the reader has closed it.
         """
         loop = asyncio.get_running_loop()
         written: asyncio.Future[None] = loop.create_future()
@@ -71,31 +71,31 @@ class Printer:
             try:
                 job()
             except RuntimeError:
-                return  # the loop is closed: nobody waits any more
+                return  # the loop is closed, so nothing waits for this
 
 
 class Sink:
-    """One stream of one copy, on its way to our output."""
+    """The destination of one stream of one copy."""
 
     def __init__(self, printer: Printer, file: BinaryIO, prefixer: LinePrefixer | None) -> None:
         """Write to `file`, through `prefixer` if there is one."""
         self._printer, self._file, self._prefixer = printer, file, prefixer
 
     async def write(self, chunk: bytes) -> None:
-        """Show what was read.
+        """Print what was read.
 
         Raises:
-            OutputClosed: if nobody reads it any more.
+            OutputClosed: if the reader has closed it.
         """
         data = self._prefixer.feed(chunk) if self._prefixer else chunk
         if data:
             await self._printer.write(self._file, data)
 
     async def finish(self) -> None:
-        """The stream has ended: show what waits for the end of its line.
+        """Print the last, incomplete line at the end of the stream.
 
         Raises:
-            OutputClosed: if nobody reads it any more.
+            OutputClosed: if the reader has closed it.
         """
         data = self._prefixer.finish() if self._prefixer else b""
         if data:

@@ -1,7 +1,7 @@
-"""Where each copy of the command stands, and the exit code of all. Pure.
+"""The state of each copy of the command, and the exit code of all. Pure.
 
-Rule: a copy is pending, launched or ended. Only what never ran goes back to pending: a task
-that its agent dropped, up to three times, or that a stale offer did not launch.
+Rule: a copy is pending, launched or ended. Only a copy that never ran becomes pending again: its
+agent dropped it, up to three times, or its offer was void.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ MAX_DROPS: Final = 3
 SIGNAL_BASE: Final = 128
 
 
-class Stand(Enum):
-    """Where a copy stands."""
+class CopyState(Enum):
+    """The state of a copy."""
 
     PENDING = "pending"
     LAUNCHED = "launched"
@@ -30,20 +30,20 @@ class Copy:
     """One copy of the command.
 
     Attributes:
-        tries: how often it was launched or tried to be; makes each try's task id unique.
-        drops: how often an agent dropped it.
-        code: once ended, its exit code as a shell would tell it.
+        tries: the number of launches, which makes each task id unique.
+        drops: the number of launches that an agent dropped.
+        code: the exit code as of a shell, once it has ended.
     """
 
     index: int
-    stand: Stand = Stand.PENDING
+    state: CopyState = CopyState.PENDING
     tries: int = 0
     drops: int = 0
     code: int = 0
 
     @property
     def task_id(self) -> str:
-        """Of the latest try."""
+        """The task id of the latest try."""
         return f"run-{self.index}" + (f".{self.tries}" if self.tries > 1 else "")
 
 
@@ -60,13 +60,13 @@ class Progress:
 
     @property
     def pending(self) -> int:
-        """How many copies wait to be launched."""
+        """The number of copies that wait to be launched."""
         return len(self._pending)
 
     @property
     def live(self) -> list[Copy]:
-        """The copies that are launched and have not ended."""
-        return [copy for copy in self.copies if copy.stand is Stand.LAUNCHED]
+        """The launched copies."""
+        return [copy for copy in self.copies if copy.state is CopyState.LAUNCHED]
 
     @property
     def is_over(self) -> bool:
@@ -75,42 +75,42 @@ class Progress:
 
     @property
     def exit_code(self) -> int:
-        """The first exit code by index that is not 0; 0 if there is none."""
+        """The exit code of the first copy whose code is not 0; 0 if there is none."""
         return next((copy.code for copy in self.copies if copy.code), 0)
 
     def find(self, task_id: str) -> Copy | None:
-        """The copy that the task is the latest try of, while that is launched."""
+        """Return the launched copy whose latest try is this task."""
         return self._by_task.get(task_id)
 
     def launch(self, count: int) -> list[Copy]:
-        """Take up to `count` pending copies, lowest first, each with a new task id."""
+        """Launch up to `count` pending copies, lowest first, each with a new task id."""
         taken = [heapq.heappop(self._pending) for _ in range(min(count, len(self._pending)))]
         copies = [self.copies[index] for index in taken]
         for copy in copies:
-            copy.stand = Stand.LAUNCHED
+            copy.state = CopyState.LAUNCHED
             copy.tries += 1
             self._by_task[copy.task_id] = copy
         return copies
 
     def put_back(self, copy: Copy) -> None:
-        """A launched copy turned out never to have run: it is pending again."""
-        assert copy.stand is Stand.LAUNCHED
+        """Make a launched copy that never ran pending again."""
+        assert copy.state is CopyState.LAUNCHED
         del self._by_task[copy.task_id]
         if self._is_given_up:
-            copy.stand = Stand.ENDED
+            copy.state = CopyState.ENDED
         else:
-            copy.stand = Stand.PENDING
+            copy.state = CopyState.PENDING
             heapq.heappush(self._pending, copy.index)
 
     def give_up(self) -> None:
-        """Launch nothing more; pending copies have ended without an exit code."""
+        """Launch no more; end the pending copies without an exit code."""
         self._is_given_up = True
         for index in self._pending:
-            self.copies[index].stand = Stand.ENDED
+            self.copies[index].state = CopyState.ENDED
         self._pending.clear()
 
     def on_status(self, status: TaskStatus) -> str | None:
-        """Take in a status; returns what the user should be told of it, if anything."""
+        """Apply a status update; return a warning for the user, if any."""
         copy = self._by_task.get(status.task_id)
         if copy is None:
             return None
@@ -123,7 +123,7 @@ class Progress:
         elif status.state.is_terminal:
             self._end(copy, exit_code_of(status))
             wanted = self._is_given_up and status.state is TaskState.KILLED
-            return None if wanted else complaint(copy.task_id, status)
+            return None if wanted else warning_of(copy.task_id, status)
         return None
 
     def _on_dropped(self, copy: Copy, status: TaskStatus) -> str | None:
@@ -132,15 +132,15 @@ class Progress:
             self.put_back(copy)
             return None
         self._end(copy, 1)
-        return complaint(copy.task_id, status)
+        return warning_of(copy.task_id, status)
 
     def _end(self, copy: Copy, code: int) -> None:
         del self._by_task[copy.task_id]
-        copy.stand, copy.code = Stand.ENDED, code
+        copy.state, copy.code = CopyState.ENDED, code
 
 
 def exit_code_of(status: TaskStatus) -> int:
-    """What a shell would tell of a task that has ended: 128 + N if signal N ended it."""
+    """Return the exit code of an ended task as of a shell: 128 + N if signal N ended it."""
     if status.signal is not None:
         return SIGNAL_BASE + status.signal
     if status.exit_code is not None and (status.exit_code or status.state is not TaskState.FAILED):
@@ -148,8 +148,8 @@ def exit_code_of(status: TaskStatus) -> int:
     return 0 if status.state is TaskState.FINISHED else 1
 
 
-def complaint(task_id: str, status: TaskStatus) -> str | None:
-    """What there is to say of an end that the command did not bring about by itself."""
+def warning_of(task_id: str, status: TaskStatus) -> str | None:
+    """Return a warning for an end that was not the command's own; None if it was."""
     has_ended = status.exit_code is not None or status.signal is not None
     by_itself = has_ended and status.reason is not Reason.CONTAINER_LAUNCH_FAILED
     if status.state is TaskState.FINISHED or (status.state is TaskState.FAILED and by_itself):

@@ -1,4 +1,4 @@
-"""Telling the user what a run waits for, once for each reason."""
+"""Messages about what a run waits for, one for each reason."""
 
 from __future__ import annotations
 
@@ -15,88 +15,88 @@ from croupier.model.errors import CroupierError
 from croupier.v1 import operator_pb2 as pb
 
 PATIENCE_S: Final = 2.0
-# While nothing is pending only the master's presence is looked after, and less often.
+# While no copy is pending, only the master is checked, and less often.
 PRESENCE_S: Final = 5.0
 _LOOK_S: Final = 1.0
 _ABSENT: Final = "absent"
 
 
 @dataclass(frozen=True, slots=True)
-class Hindrance:
-    """Why a run waits. `kind` is what must change for it to be told again."""
+class WaitReason:
+    """The reason why a run waits. It is printed again only if `kind` changes."""
 
     kind: str
     text: str
 
 
 class Watch:
-    """Tells why copies are pending that have been for 2 s, and when the master is gone."""
+    """Reports why copies are pending for over 2 s, and that no master can be reached."""
 
     def __init__(
         self, job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
     ) -> None:
-        """Watch over `launcher`; `tell` the user."""
+        """Watch `launcher`; `tell` the user."""
         self._job, self._launcher, self._target, self._tell = job, launcher, target, tell
-        self._told = ""
+        self._reported = ""
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Watch until cancelled."""
         loop = asyncio.get_running_loop()
-        begun = looked_at = loop.time()
+        begun = checked_at = loop.time()
         while True:
             await asyncio.sleep(_LOOK_S)
             now = loop.time()
             if not self._launcher.progress.pending:
-                if now - looked_at >= PRESENCE_S:
-                    looked_at = now
-                    await self._look_after_master()
+                if now - checked_at >= PRESENCE_S:
+                    checked_at = now
+                    await self._check_master()
             elif now - max(begun, self._launcher.launched_at) >= PATIENCE_S:
-                await self._look_after_pending()
+                await self._check_pending()
 
-    async def _look_after_pending(self) -> None:
-        found = await hindrance(self._target, self._launcher.framework_id)
+    async def _check_pending(self) -> None:
+        found = await find_wait_reason(self._target, self._launcher.framework_id)
         pending = self._launcher.progress.pending
-        if pending and found.kind != self._told:
-            self._told = found.kind
-            self._tell(f"{wish(self._job, pending)}: {found.text}")
+        if pending and found.kind != self._reported:
+            self._reported = found.kind
+            self._tell(f"{waiting_text(self._job, pending)}: {found.text}")
 
-    async def _look_after_master(self) -> None:
+    async def _check_master(self) -> None:
         try:
             async with connected(self._target):
-                self._told = ""
+                self._reported = ""
         except CroupierError as error:
-            if self._told != _ABSENT:
-                self._told = _ABSENT
-                self._tell(f"{error}; waiting for it, what runs goes on")
+            if self._reported != _ABSENT:
+                self._reported = _ABSENT
+                self._tell(f"{error}; waiting for a master; running tasks go on")
 
 
-async def hindrance(target: Target, framework_id: str | None) -> Hindrance:
-    """What keeps the framework from more offers, as the master sees it."""
+async def find_wait_reason(target: Target, framework_id: str | None) -> WaitReason:
+    """Return the master's reason why the framework gets no more offers."""
     try:
         async with connected(target) as master:
             cluster = await master.ask(master.service.GetMaster, pb.GetMasterRequest())
             if not (cluster.total.cpus_milli or cluster.total.mem_milli):
-                return Hindrance("no agents", "no agents are registered")
+                return WaitReason("no agents", "no agents are registered")
             if framework_id is None:
-                return Hindrance("no session", "the master has not taken us in yet")
+                return WaitReason("no session", "the master has not admitted this command yet")
             request = pb.ExplainRequest(framework_id=framework_id)
             answer = await master.ask(master.service.Explain, request)
-            return of_reasons(answer.reasons)
+            return wait_reason_of(answer.reasons)
     except CroupierError as error:
-        return Hindrance(f"error {type(error).__name__}", str(error))
+        return WaitReason(f"error {type(error).__name__}", str(error))
 
 
-def of_reasons(reasons: Iterable[pb.PassedOver]) -> Hindrance:
-    """The hindrance that an answer of `Explain` means."""
+def wait_reason_of(reasons: Iterable[pb.PassedOver]) -> WaitReason:
+    """Return the reason in a response of `Explain`."""
     passed = list(reasons)
     if not passed:
-        return Hindrance("none", "an offer should come soon")
+        return WaitReason("none", "an offer should come soon")
     kind = ";".join(sorted(reason.cause for reason in passed))
-    return Hindrance(kind, "; ".join(map(_reason_text, passed)))
+    return WaitReason(kind, "; ".join(map(_reason_text, passed)))
 
 
-def wish(job: Job, pending: int) -> str:
-    """What is waited for."""
+def waiting_text(job: Job, pending: int) -> str:
+    """Return what the job waits for."""
     if job.count == 1:
         return f"waiting to run the task ({job.unit})"
     return f"waiting to run {pending} of {job.count} tasks ({job.unit} each)"
