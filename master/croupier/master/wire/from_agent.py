@@ -32,7 +32,7 @@ from croupier.wire.resources import attributes_from_wire, resources_from_wire
 from croupier.wire.store_position import position_from_wire
 from croupier.wire.task import status_from_wire, task_from_wire
 
-# An agent reports at most 200 updates at once; the others leave room for other agents.
+# Croupier's own agent sends at most 200 updates in one report.
 MAX_UPDATES = 1_000
 # Of one agent; and updates of one task that wait for an acknowledgement.
 MAX_AGENT_TASKS = 100_000
