@@ -65,7 +65,7 @@ def tasks_undecided(state: State) -> int:
     )
 
 
-def decided_in_s(state: State, now: float) -> float:
+def recovery_timeout_s(state: State, now: float) -> float:
     """Return the time until the last missing agent becomes unreachable; 0 if none is missing."""
     deadlines = [
         state.deadlines.at(AgentTimeout(agent.agent_id))

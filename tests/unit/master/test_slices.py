@@ -15,7 +15,7 @@ from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event, steps
 from croupier.master.event_cost import event_cost
-from croupier.master.wire.from_framework import PART, split
+from croupier.master.wire.from_framework import PART, split_call
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.task import TaskState, TaskStatus
 from croupier.model.verdict import Verdict
@@ -72,7 +72,7 @@ def test_call_with_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
     session = world.framework(framework_id="f")
     world.sent[session].clear()
     whole = FrameworkCalled(session, 1, calls.Reconcile(IDS))
-    parts = list(split(whole))
+    parts = list(split_call(whole))
     assert [event_cost(part) for part in parts] == [1 + PART // 2] * (MANY // PART)
     for part in parts:
         world.do(part)
@@ -92,11 +92,11 @@ def test_call_with_many_tasks_is_decided_in_parts_with_one_verdict() -> None:
 
 def test_parts_equal_the_whole_call() -> None:
     few = FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES[:3]))
-    assert list(split(few)) == [few]
+    assert list(split_call(few)) == [few]
     for nothing in (calls.Acknowledge(()), calls.Reconcile(()), calls.Suppress()):
         event = FrameworkCalled(SessionId(1), 1, nothing)
-        assert list(split(event)) == [event]
-    parts = list(split(FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES))))
+        assert list(split_call(event)) == [event]
+    parts = list(split_call(FrameworkCalled(SessionId(1), 1, calls.Acknowledge(UPDATES))))
     acknowledged = [part.call for part in parts if isinstance(part.call, calls.Acknowledge)]
     assert [part.more for part in acknowledged] == [True] * (len(parts) - 1) + [False]
     assert tuple(each for part in acknowledged for each in part.updates) == UPDATES

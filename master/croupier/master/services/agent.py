@@ -11,7 +11,7 @@ from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import AgentSession
 from croupier.master.term import Term
-from croupier.master.wire.from_agent import judged, report_from_wire
+from croupier.master.wire.from_agent import report_from_wire, with_claim
 from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.errors import Unavailable
 from croupier.net.errors import error_to_wire
@@ -68,7 +68,7 @@ async def _serve(
             event = await report_from_wire(session.session_id, report)
             if isinstance(event, Register):
                 session.is_introduced = True
-                event = judged(event, report.register, lineage)
+                event = with_claim(event, report.register, lineage)
                 event = registration.complete(event, report.register.pages)
             await inbox.put(event)
 

@@ -34,7 +34,7 @@ def view_agent(status: AgentStatus) -> pb.AgentView:
     return wire
 
 
-def withheld(agent: Agent) -> tuple[Cause, str] | None:
+def withheld_reason(agent: Agent) -> tuple[Cause, str] | None:
     """Return why the agent is withheld from allocation; None if it is not."""
     if agent.drain is not None:
         return Cause.DRAINING, f"agent {agent.agent_id} is being drained"
@@ -47,11 +47,11 @@ def withheld(agent: Agent) -> tuple[Cause, str] | None:
     return None
 
 
-def all_withheld(state: State, role: Role) -> list[PassedOver]:
+def withheld_reasons(state: State, role: Role) -> list[PassedOver]:
     """Return why operators or problems withhold agents from all roles. O(agents)."""
     found: dict[Cause, tuple[int, str, str]] = {}
     for agent in state.agents.values():
-        why = withheld(agent)
+        why = withheld_reason(agent)
         if why is not None and why[0] is not Cause.AGENT_AWAY:
             cause, detail = why
             number, _, _ = found.get(cause, (0, "", ""))

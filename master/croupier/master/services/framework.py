@@ -12,7 +12,7 @@ from croupier.master.leadership import Leadership
 from croupier.master.services.stream import Context, refuse, serve_stream
 from croupier.master.session_limits import host_of
 from croupier.master.sessions import FrameworkSession
-from croupier.master.wire.from_framework import call_from_wire, split, subscribe_from_wire
+from croupier.master.wire.from_framework import call_from_wire, split_call, subscribe_from_wire
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.errors import error_to_wire
 from croupier.net.outbox import Encoded, joined
@@ -88,5 +88,5 @@ async def _put(
             case "subscribe":
                 await inbox.put(subscribe_from_wire(session, call.subscribe))
             case _:
-                for part in split(await call_from_wire(session, call)):
+                for part in split_call(await call_from_wire(session, call)):
                     await inbox.put(part)

@@ -14,8 +14,8 @@ from croupier.master.core.role_commands import RolesMoved
 from croupier.master.core.role_status import RoleStatus, count_tasks, in_tree_order, role_status
 from croupier.master.core.state import State
 from croupier.master.core.tasks import TaskSnapshot
-from croupier.master.recovery import agents_missing, decided_in_s
-from croupier.master.services.agent_views import all_withheld, withheld
+from croupier.master.recovery import agents_missing, recovery_timeout_s
+from croupier.master.services.agent_views import withheld_reason, withheld_reasons
 from croupier.master.wire.to_framework import offer_to_wire
 from croupier.model.errors import NotFound
 from croupier.model.ids import AgentId, FrameworkId
@@ -49,7 +49,7 @@ def view_master(state: State, now: float) -> pb.GetMasterResponse:
         allocation_passes=state.allocator.passes,
         epoch=state.epoch,
         agents_missing=agents_missing(state),
-        decided_in_ms=max(0, round(decided_in_s(state, now) * 1000)),
+        decided_in_ms=max(0, round(recovery_timeout_s(state, now) * 1000)),
     )
 
 
@@ -131,10 +131,10 @@ def _reasons(
         reasons = state.allocator.queries.explain(framework_id, None, now)
         return [
             *reasons,
-            *all_withheld(state, roles[0]),
+            *withheld_reasons(state, roles[0]),
             *_preemption(state, reasons, framework, now),
         ]
-    why = withheld(state.agents[agent_id])
+    why = withheld_reason(state.agents[agent_id])
     if why is None:
         reasons = state.allocator.queries.explain(framework_id, agent_id, now)
         return [*reasons, *_preemption(state, reasons, framework, now)]

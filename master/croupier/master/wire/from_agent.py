@@ -63,7 +63,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             raise ProtocolViolation("the report is empty or unknown to this master")
 
 
-def judged(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
+def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
     """Return REGISTER with a judgement of the masters that the agent has heard."""
     has_position = wire.HasField("position")
     try:

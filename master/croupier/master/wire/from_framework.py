@@ -87,7 +87,7 @@ async def call_from_wire(session: SessionId, wire: pb.Call) -> FrameworkCalled:
     return FrameworkCalled(session, wire.seq, call)
 
 
-def split(event: FrameworkCalled) -> Iterator[FrameworkCalled]:
+def split_call(event: FrameworkCalled) -> Iterator[FrameworkCalled]:
     """Split a call that names many tasks, so that events of other peers come in between."""
     call = event.call
     if isinstance(call, calls.Acknowledge):
