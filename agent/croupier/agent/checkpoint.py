@@ -41,6 +41,7 @@ from croupier.agent.record_lines import (
 from croupier.agent.work_dir import RESTART
 from croupier.model.errors import InvalidRequest, Unavailable
 from croupier.model.health import CHECKPOINT, DISK, Problem
+from croupier.process.durable_files import replace_file, sync_directory, write_all
 
 NAME = "checkpoint.log"
 # Size of replaced records before the log is rewritten.
@@ -103,7 +104,7 @@ class Checkpoint:
                 raise InvalidRequest(f"{path} is lost. {WHAT_TO_DO}")
             if not path.exists():
                 mark.clear()
-                _create(path)
+                replace_file(path, heading())
             elif path.is_fifo():
                 # Reading a pipe could block forever.
                 raise OSError(errno.EINVAL, "Not a plain file")
@@ -125,11 +126,6 @@ class Checkpoint:
     def has_room(self) -> bool:
         """Return whether the disk has space for new tasks."""
         return self._reserve.has_room
-
-    @property
-    def has_lazy(self) -> bool:
-        """Return whether lazy records are pending."""
-        return bool(self._lazy)
 
     def put_off(self, records: Iterable[Record]) -> None:
         """Have these records written before those of the next `commit`."""
@@ -196,7 +192,7 @@ class Checkpoint:
             self._rewrite(incomplete(found.record for found in reading.found))
         elif len(data) != reading.size or not reading.is_ended:
             os.ftruncate(self._fd, reading.size - 1)
-            _write(self._fd, b"\n")
+            write_all(self._fd, b"\n")
             self._size = reading.size
         # A killed agent may have written lines that have not reached the disk.
         os.fsync(self._fd)
@@ -247,14 +243,14 @@ class Checkpoint:
 
     def _append(self, data: bytes) -> None:
         try:
-            _write(self._fd, data)
+            write_all(self._fd, data)
         except OSError as error:
             if error.errno not in FULL:
                 raise
             if self._is_in_place():
                 self._reserve.give_up()
             os.ftruncate(self._fd, self._size)
-            _write(self._fd, data)
+            write_all(self._fd, data)
 
     def _is_in_place(self) -> bool:
         """Return whether the path still names this log."""
@@ -300,7 +296,7 @@ class Checkpoint:
         os.close(self._fd)
         self._fd, self._kept, self._lines, self._size = fd, kept, lines, size
         try:
-            _sync_directory(self.path.parent)
+            sync_directory(self.path.parent)
         except OSError as error:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
         self._mark.write(LastLine.of(lines, last))
@@ -316,7 +312,7 @@ class Checkpoint:
             size += len(text)
             pending.append(text)
             if len(pending) >= LINES_AT_ONCE:
-                _write(fd, b"".join(pending))
+                write_all(fd, b"".join(pending))
                 pending = []
         for record in more:
             lines += 1
@@ -324,7 +320,7 @@ class Checkpoint:
             kept.add(record, Span(size, size + len(text) - 1))
             size += len(text)
             pending.append(text)
-        _write(fd, b"".join(pending))
+        write_all(fd, b"".join(pending))
         return kept, lines, size, text
 
 
@@ -347,36 +343,9 @@ def clear(directory: Path) -> None:
     # The mark first: without a log, it would report lost records.
     for name in (MARK_NAME, NAME, RESERVE_NAME):
         (directory / name).unlink(missing_ok=True)
-    _sync_directory(directory)
+    sync_directory(directory)
 
 
 def _last_line(reading: Reading, data: bytes) -> LastLine:
     begin = reading.found[-1].begin if reading.found else 0
     return LastLine.of(len(reading.found) + 1, data[begin:])
-
-
-def _create(path: Path) -> None:
-    """Create an empty log atomically."""
-    scratch = path.with_suffix(".new")
-    fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
-    try:
-        _write(fd, heading())
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    scratch.replace(path)
-    _sync_directory(path.parent)
-
-
-def _write(fd: int, data: bytes) -> None:
-    rest = memoryview(data)
-    while rest:
-        rest = rest[os.write(fd, rest) :]
-
-
-def _sync_directory(path: Path) -> None:
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(fd)
-    finally:
-        os.close(fd)

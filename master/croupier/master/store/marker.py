@@ -7,7 +7,6 @@ does not silently replace an old one, and an old copy is detected before any age
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from zlib import crc32
 
 from croupier.model.errors import InvalidRequest
 from croupier.model.store_position import StorePosition
+from croupier.process.durable_files import replace_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +77,4 @@ def write_marker(database: Path, marker: Marker) -> None:
         "commit": position.commit,
     }
     body = json.dumps(fields).encode() + b"\n"
-    path = marker_path(database)
-    scratch = path.with_name(path.name + ".new")
-    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    try:
-        os.write(fd, b"%08x %s" % (crc32(body), body))
-        os.fsync(fd)
-    finally:
-        os.close(fd)
-    scratch.replace(path)
-    directory = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    replace_file(marker_path(database), b"%08x %s" % (crc32(body), body))

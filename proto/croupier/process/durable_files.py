@@ -1,0 +1,47 @@
+"""Files that survive a power failure: written, synced and renamed."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def write_all(fd: int, data: bytes) -> None:
+    """Write all of `data`.
+
+    Raises:
+        OSError: if the disk is full or fails; part of `data` may be written.
+    """
+    rest = memoryview(data)
+    while rest:
+        rest = rest[os.write(fd, rest) :]
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replace the file at `path` atomically; only its owner may read it.
+
+    Raises:
+        OSError: if it cannot be written.
+    """
+    scratch = path.with_name(path.name + ".new")
+    fd = os.open(scratch, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        write_all(fd, data)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    scratch.replace(path)
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable.
+
+    Raises:
+        OSError: if that fails.
+    """
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
