@@ -173,7 +173,7 @@ def test_an_agent_that_is_away_is_told_when_it_returns() -> None:
     scene.operate(Drain())
     assert scene.drain.estimate_s is None
     (blocker,) = scene.drain.blockers
-    assert "disconnected, and is given up in 75 s" in blocker.reason
+    assert "disconnected, and becomes unreachable in 75 s" in blocker.reason
     scene.agent_back(make_task("t1"))
     assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
     assert scene.drain == DrainProgress(None, 1, 3.0, ())
@@ -226,7 +226,7 @@ def test_a_drain_waits_for_no_acknowledgement_but_shows_it() -> None:
     (blocker,) = scene.drain.blockers
     assert "its framework has not acknowledged that" in blocker.reason
     scene.end_session(scene.session)
-    assert "its framework is away" in scene.drain.blockers[0].reason
+    assert "its framework is disconnected" in scene.drain.blockers[0].reason
 
 
 def test_what_does_not_end_in_its_grace_stands_in_the_way() -> None:
@@ -265,7 +265,7 @@ def test_an_unreachable_agent_can_be_drained() -> None:
     scene.pass_time(100.0)
     assert scene.known.state.name == "unreachable"
     scene.operate(Drain())
-    assert "its agent is unreachable; it is told" in scene.drain.blockers[0].reason
+    assert "its agent is unreachable; the task is killed" in scene.drain.blockers[0].reason
     scene.agent_back(make_task("t1"))
     assert scene.killed() == [("t1", None, Reason.AGENT_DRAINING)]
 

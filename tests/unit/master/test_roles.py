@@ -239,4 +239,4 @@ def test_of_very_many_roles_that_moved_only_so_many_are_told() -> None:
     assert [each[0].role for each in told.named] == ["r007"]
     assert len(told.others) == 500
     assert told.others[7][0].role == "r008"
-    assert told.untold == 2
+    assert told.omitted == 2

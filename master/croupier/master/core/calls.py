@@ -1,4 +1,4 @@
-"""What a framework may ask for, off the wire."""
+"""Calls of frameworks, as values."""
 
 from __future__ import annotations
 
@@ -13,11 +13,10 @@ from croupier.model.task import TaskInfo
 
 @dataclass(frozen=True, slots=True)
 class MalformedTask:
-    """A task of an ACCEPT that could not be read.
+    """A task of an ACCEPT that could not be parsed.
 
     Attributes:
-        place: among all tasks of the call, from 0.
-        message: what is wrong with it.
+        place: its position among all tasks of the call, from 0.
     """
 
     place: int
@@ -27,11 +26,11 @@ class MalformedTask:
 
 @dataclass(frozen=True, slots=True)
 class Accept:
-    """Launch tasks on offers of one agent, in one role; what is left over is declined.
+    """Launch tasks on offers of one agent, in one role; the remainder is declined.
 
     Attributes:
-        refuse_s: for what is left over; None is the default.
-        malformed: tasks that could not be read, in order; each is refused.
+        refuse_s: filter of the remainder; None: the default.
+        malformed: tasks that could not be parsed, in order; each is refused.
     """
 
     offer_ids: tuple[OfferId, ...]
@@ -41,7 +40,7 @@ class Accept:
 
     @property
     def all_tasks(self) -> list[TaskInfo | MalformedTask]:
-        """The tasks as the framework listed them: verdicts are in this order."""
+        """The tasks in the framework's order, which is that of their verdicts."""
         listed: list[TaskInfo | MalformedTask] = list(self.tasks)
         for each in self.malformed:
             listed.insert(each.place, each)
@@ -50,7 +49,7 @@ class Accept:
 
 @dataclass(frozen=True, slots=True)
 class Decline:
-    """Pass."""
+    """Decline offers."""
 
     offer_ids: tuple[OfferId, ...]
     refuse_s: float | None = None
@@ -59,21 +58,21 @@ class Decline:
 
 @dataclass(frozen=True, slots=True)
 class UpdateDemand:
-    """Replace all that the framework says it wants; none is whole remainders."""
+    """Replace the declared demand; without any, offers are whole remainders."""
 
     demands: tuple[Demand, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Suppress:
-    """Offer me nothing, in these roles or in all if there are none."""
+    """Stop offers, in these roles or in all if there are none."""
 
     roles: tuple[Role, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Revive:
-    """Offer me everything again, in these roles or in all if there are none."""
+    """Resume offers and clear filters, in these roles or in all if there are none."""
 
     roles: tuple[Role, ...] = ()
 
@@ -88,7 +87,7 @@ class Kill:
 
 @dataclass(frozen=True, slots=True)
 class Acknowledge:
-    """Updates up to and with each sequence have been handled.
+    """Acknowledge updates, each up to and with its sequence.
 
     Attributes:
         more: whether the rest of the call follows under the same number; only the last part
@@ -101,7 +100,7 @@ class Acknowledge:
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """Tell me the state of these tasks, or of all if there are none.
+    """Send the latest status of these tasks, or of all if there are none.
 
     Attributes:
         more: as in `Acknowledge`.
@@ -113,16 +112,16 @@ class Reconcile:
 
 @dataclass(frozen=True, slots=True)
 class Teardown:
-    """End the framework for good."""
+    """Remove the framework."""
 
 
 @dataclass(frozen=True, slots=True)
 class Malformed:
-    """A call that could not be read.
+    """A call that could not be parsed.
 
     Attributes:
-        call: what it was meant to be.
-        task_ids: those of its tasks, if it was an ACCEPT.
+        call: its name.
+        task_ids: the tasks of an ACCEPT.
     """
 
     call: str

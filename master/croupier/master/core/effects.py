@@ -1,4 +1,4 @@
-"""What the shell must do, in order. `Save`s are made durable before anything else is done."""
+"""What the shell must do, in order. It commits every `Save` before it performs anything else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
 from croupier.model.errors import CroupierError
 
-# Names one stream from a framework or an agent; given by the shell, never used twice.
+# Names one stream of a framework or an agent. The shell never uses a number twice.
 SessionId = NewType("SessionId", int)
 
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """Queue a message for a session; it is dropped if the session has ended."""
+    """Queue a message for a session; drop it if the session has ended."""
 
     session: SessionId
     message: ToFramework | ToAgent
@@ -24,7 +24,7 @@ class Send:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Say the error, if any, and end the session."""
+    """End the session, with an error if there is one."""
 
     session: SessionId
     error: CroupierError | None
@@ -32,14 +32,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Make the record durable before any other effect of the batch."""
+    """Make the record durable before any other effect of the batch is performed."""
 
     record: Record
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Give an operator the result of what was asked under this number."""
+    """Answer the question with this number; the result is a value or a `CroupierError`."""
 
     request: int
     result: object
@@ -47,24 +47,21 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Happened:
-    """Log and count it."""
+    """Log and count a fact."""
 
     fact: Fact
 
 
 @dataclass(frozen=True, slots=True)
 class Deposed:
-    """Another master leads: nothing more may be said or done in the name of this one."""
+    """End the term without performing anything more: another master leads."""
 
     message: str
 
 
 @dataclass(frozen=True, slots=True)
 class Pause:
-    """Nothing to do: a moment at which a long step may be interrupted, and then goes on.
-
-    Only the driver, which makes steps a slice at a time, ever sees one.
-    """
+    """A moment within a long step at which the driver may let other work run."""
 
 
 PAUSE = Pause()

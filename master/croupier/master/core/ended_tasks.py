@@ -1,7 +1,4 @@
-"""Tasks that are over and done with, kept for people to look at.
-
-A task's framework has acknowledged its end, or needs none. The oldest are forgotten.
-"""
+"""Ended tasks that operators can list: acknowledged, or without need of it."""
 
 from __future__ import annotations
 
@@ -13,10 +10,10 @@ from croupier.model.ids import FrameworkId, TaskId
 
 
 class EndedTasks:
-    """At most so many ended tasks, oldest first."""
+    """A bounded number of ended tasks, oldest first; the oldest are forgotten."""
 
     def __init__(self, most: int) -> None:
-        """Keep at most `most`.
+        """Hold at most `most`.
 
         Raises:
             ValueError: if that is negative.
@@ -33,11 +30,11 @@ class EndedTasks:
         return iter(self._tasks.values())
 
     def get(self, framework_id: FrameworkId, task_id: TaskId) -> TaskSnapshot | None:
-        """The task; None if it is not known, or forgotten."""
+        """Return the task; None if it is unknown or forgotten."""
         return self._tasks.get((framework_id, task_id))
 
     def add(self, task: TaskSnapshot) -> None:
-        """Keep `task` in place of an older one of its id."""
+        """Add a task in place of an older one with the same id."""
         key = (task.framework_id, task.info.task_id)
         self._tasks[key] = task
         self._tasks.move_to_end(key)

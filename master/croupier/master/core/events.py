@@ -1,4 +1,4 @@
-"""What can happen to the master."""
+"""Events of peers and of time; those of operators are in `operator_command`."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ class Subscribe:
     Attributes:
         framework_id: empty if it has none yet.
         client_id: names the run of its program; call numbers start again with each.
-        offer_lease_s: 0 is the default.
+        offer_lease_s: 0: the default.
         suppressed: in all roles; `suppressed_roles` names single ones.
-        takes_reconciled: whether the SDK knows answers to RECONCILE that have a number.
+        takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
     """
 
     session: SessionId
@@ -67,10 +67,10 @@ class FrameworkCalled:
 
 @dataclass(frozen=True, slots=True)
 class Heard:
-    """Anything at all came from a session.
+    """Something was received on a session.
 
     Attributes:
-        verdicts_seen: up to which call a framework has its verdicts.
+        verdicts_seen: the last call whose verdict has arrived at the framework.
     """
 
     session: SessionId
@@ -79,10 +79,10 @@ class Heard:
 
 @dataclass(frozen=True, slots=True)
 class AgentTask:
-    """A task as its agent knows it.
+    """A task that an agent reports when it registers.
 
     Attributes:
-        role: what it was launched in; None if its agent was not told.
+        role: the role it was launched in; None if its agent does not know it.
     """
 
     framework_id: FrameworkId
@@ -93,12 +93,12 @@ class AgentTask:
 
 
 class Claim(Enum):
-    """What it is worth that an agent has heard of a master and of how far its store was.
+    """How the newest master that an agent has seen relates to the history of this store.
 
-    KNOWN is part of the history of this store. SILENT proves nothing and claims nothing new, as
-    agents of earlier releases do. GIVEN_UP is proven and not part of it, and an
-    operator has gone on without it. NEWER is proven and beyond it: another master leads, or
-    this store is an old copy. UNPROVEN may be a lie, FOREIGN is of another cluster.
+    KNOWN: part of it. SILENT: the agent claims nothing new and proves nothing, as agents of
+    earlier releases do. GIVEN_UP: proven and not part of it; an operator has abandoned it.
+    NEWER: proven and later; another master leads, or this store is an old copy. UNPROVEN: not
+    proven. FOREIGN: of another cluster.
     """
 
     KNOWN = "known"
@@ -111,14 +111,14 @@ class Claim(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Register:
-    """An agent's first report: everything it knows.
+    """An agent's first report: its resources and all its tasks.
 
     Attributes:
-        master_epoch: of the newest master that it has heard, in `cluster`.
-        incomplete: records of tasks were lost: what is not listed may have run.
+        master_epoch: that of the newest master it has seen, in `cluster`.
+        incomplete: whether it lost records, so that unlisted tasks may have run.
         problems: what keeps the agent from launching tasks.
-        claim: what that is worth, as the shell has judged it.
-        objection: why it is refused, for people; empty if it is not.
+        claim: the shell's judgement of `master_epoch`.
+        objection: why the agent is refused, for people; empty if it is not.
     """
 
     session: SessionId
@@ -138,7 +138,7 @@ class Register:
 
 @dataclass(frozen=True, slots=True)
 class RefusedLaunch:
-    """A launch that an unhealthy agent did not take, and remembers nothing of."""
+    """A launch that an unhealthy agent refused without a record."""
 
     framework_id: FrameworkId
     task_id: TaskId
@@ -147,10 +147,10 @@ class RefusedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """An agent says what keeps it from launching tasks, and which launches it refused for that.
+    """An agent reports what keeps it from launching tasks, and the launches that it refused.
 
     Attributes:
-        problems: all that there are now; empty if the agent is healthy.
+        problems: all present ones; empty if the agent is healthy.
     """
 
     session: SessionId
@@ -160,7 +160,7 @@ class AgentHealth:
 
 @dataclass(frozen=True, slots=True)
 class AgentReported:
-    """Status updates from an agent."""
+    """An agent sends status updates."""
 
     session: SessionId
     statuses: tuple[TaskStatus, ...]
@@ -168,7 +168,7 @@ class AgentReported:
 
 @dataclass(frozen=True, slots=True)
 class AgentStopped:
-    """An agent has ended all its tasks and goes."""
+    """An agent has ended all its tasks and leaves for good."""
 
     session: SessionId
     message: str
@@ -176,7 +176,7 @@ class AgentStopped:
 
 @dataclass(frozen=True, slots=True)
 class SessionEnded:
-    """A stream broke or ended."""
+    """A session has ended."""
 
     session: SessionId
     message: str
@@ -192,7 +192,7 @@ class Read(Question[object]):
 
 @dataclass(frozen=True, slots=True)
 class TimePassed:
-    """A deadline may be over."""
+    """A deadline may have passed."""
 
 
 @dataclass(frozen=True, slots=True)

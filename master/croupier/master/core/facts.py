@@ -1,4 +1,4 @@
-"""What has happened, for logs and metrics."""
+"""Facts that the core reports for logs and metrics."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Outcome = Literal["ok", "invalid"]
 
 @dataclass(frozen=True, slots=True)
 class AgentJoined:
-    """An agent registered: for the first time, again, or after it was given up."""
+    """An agent registered: for the first time, again, or after it was unreachable."""
 
     agent_id: AgentId
     hostname: str
@@ -35,10 +35,10 @@ class AgentLeft:
 
 @dataclass(frozen=True, slots=True)
 class AgentOperated:
-    """An operator has had an agent drained, deactivated, reactivated or declared gone.
+    """An operator drained, deactivated or reactivated an agent, or declared it gone.
 
     Attributes:
-        operator: where the wish came from.
+        operator: the operator's address.
     """
 
     agent_id: AgentId
@@ -49,7 +49,7 @@ class AgentOperated:
 
 @dataclass(frozen=True, slots=True)
 class AgentDrained:
-    """The last task of an agent that is being drained has ended."""
+    """The last task of a drained agent ended."""
 
     agent_id: AgentId
     hostname: str
@@ -57,7 +57,7 @@ class AgentDrained:
 
 @dataclass(frozen=True, slots=True)
 class AgentRefused:
-    """An agent was not taken in for its kinds of resources or for what it has heard, and why."""
+    """An agent was refused for its kinds of resources, or for the masters it has seen."""
 
     agent_id: AgentId
     hostname: str
@@ -66,7 +66,7 @@ class AgentRefused:
 
 @dataclass(frozen=True, slots=True)
 class AgentUnhealthy:
-    """An agent says that it cannot launch tasks, and why; it is not offered."""
+    """An agent reported why it cannot launch tasks; it is not offered."""
 
     agent_id: AgentId
     hostname: str
@@ -75,7 +75,7 @@ class AgentUnhealthy:
 
 @dataclass(frozen=True, slots=True)
 class AgentHealthy:
-    """An agent that could not launch tasks says that it can again."""
+    """An agent reported that it can launch tasks again."""
 
     agent_id: AgentId
     hostname: str
@@ -83,7 +83,7 @@ class AgentHealthy:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkJoined:
-    """A framework subscribed: for the first time, again, or over an older session."""
+    """A framework subscribed: with a new id, a known one, or one from an earlier store."""
 
     framework_id: FrameworkId
     name: str
@@ -102,10 +102,10 @@ class FrameworkLeft:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkTornDown:
-    """An operator has torn a framework down: the audit line.
+    """An operator tore a framework down: the audit line.
 
     Attributes:
-        tasks: how many of its tasks are to end.
+        tasks: the number of tasks that have yet to end.
         operator: the operator's address.
     """
 
@@ -117,12 +117,12 @@ class FrameworkTornDown:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionBegun:
-    """Room is being made for a framework that starved.
+    """Resources of an agent are being freed for a starving framework.
 
     Attributes:
-        room: what is kept for it on the agent.
-        tasks: what is asked to end.
-        offers: what was rescinded.
+        room: the resources that are earmarked for it.
+        tasks: the tasks that were asked to end.
+        offers: the offers that were rescinded.
     """
 
     framework_id: FrameworkId
@@ -136,9 +136,9 @@ class PreemptionBegun:
 
 @dataclass(frozen=True, slots=True)
 class PreemptionEnded:
-    """What became of a task that was asked to end.
+    """The preemption of a task ended.
 
-    It ended by itself within the grace, was killed, or was spared as nobody needs its room.
+    The task yielded within its grace, was killed, or was spared because it is not needed any more.
     """
 
     framework_id: FrameworkId
@@ -157,7 +157,7 @@ class OfferMade:
 
 @dataclass(frozen=True, slots=True)
 class OfferEnded:
-    """An offer came to its end after `held_s` seconds."""
+    """An offer ended after `held_s` seconds."""
 
     offer_id: OfferId
     framework_id: FrameworkId
@@ -181,7 +181,7 @@ class TaskMoved:
 
 @dataclass(frozen=True, slots=True)
 class CallAnswered:
-    """A framework's call was handled."""
+    """A framework's call was answered."""
 
     framework_id: FrameworkId
     call: str
@@ -191,11 +191,11 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """An operator has changed a role's settings: the audit line.
+    """An operator changed a role's settings: the audit line.
 
     Attributes:
-        operator: where the wish came from.
-        forced: whether he would have it against what the cluster said.
+        operator: the operator's address.
+        forced: whether the change was to override contradictions with the cluster.
     """
 
     role: Role
@@ -207,14 +207,14 @@ class RoleChanged:
 
 @dataclass(frozen=True, slots=True)
 class UpdateHandled:
-    """An agent's update was passed on, was stale, or had nobody to go to."""
+    """An agent's update was forwarded, or why it was not."""
 
     outcome: Literal["forwarded", "stale", "waiting", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateAcknowledged:
-    """A framework's acknowledgement was passed on, or meant nothing."""
+    """A framework's acknowledgement was forwarded, or named no update."""
 
     outcome: Literal["forwarded", "unknown"]
 

@@ -1,4 +1,4 @@
-"""What the master says to frameworks and agents, before it is put on the wire."""
+"""Messages to frameworks and agents, as values."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from croupier.model.verdict import Verdict
 
 @dataclass(frozen=True, slots=True)
 class Subscribed:
-    """The framework's session stands."""
+    """Confirms a framework's session."""
 
     framework_id: FrameworkId
     heartbeat_s: float
@@ -23,7 +23,7 @@ class Subscribed:
 
 @dataclass(frozen=True, slots=True)
 class AgentDescription:
-    """What a framework may know of an agent."""
+    """An agent, as frameworks may see it."""
 
     agent_id: AgentId
     hostname: str
@@ -33,7 +33,7 @@ class AgentDescription:
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """Resources of one agent, promised until the lease ends."""
+    """An offer of one agent's resources until its lease ends."""
 
     offer_id: OfferId
     agent: AgentDescription
@@ -44,14 +44,14 @@ class Offered:
 
 @dataclass(frozen=True, slots=True)
 class Rescinded:
-    """The offer is no more."""
+    """Ends an offer."""
 
     offer_id: OfferId
     reason: str
 
 
 def verdict_size(verdict: Verdict) -> int:
-    """About how many bytes of memory the verdict takes. O(tasks)."""
+    """Return about how many bytes of memory the verdict takes. O(tasks)."""
     size = 100 + (len(str(verdict.error)) if verdict.error is not None else 0)
     shared = {id(verdict.error)}
     for task in verdict.tasks:
@@ -64,14 +64,14 @@ def verdict_size(verdict: Verdict) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Updated:
-    """Tasks' states."""
+    """Status updates of tasks."""
 
     statuses: tuple[TaskStatus, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class AgentFailed:
-    """An agent is lost."""
+    """Reports the loss of an agent."""
 
     agent_id: AgentId
     hostname: str
@@ -80,10 +80,10 @@ class AgentFailed:
 
 @dataclass(frozen=True, slots=True)
 class PreemptRequested:
-    """End these tasks, all of one agent and one role, within the grace; or the master does.
+    """Asks a framework to end tasks of one agent and one role before the master kills them.
 
     Attributes:
-        reason: for people: who is owed the room.
+        reason: the starving framework, for people.
     """
 
     task_ids: tuple[TaskId, ...]
@@ -95,12 +95,12 @@ class PreemptRequested:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The master is there."""
+    """Keeps a session alive."""
 
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The agent's session stands."""
+    """Confirms an agent's session."""
 
     agent_id: AgentId
     heartbeat_s: float

@@ -1,4 +1,4 @@
-"""An offer: resources of one agent, promised to one framework until the lease ends."""
+"""An offer: resources of one agent, leased to one framework."""
 
 from __future__ import annotations
 
@@ -7,19 +7,18 @@ from dataclasses import dataclass
 from croupier.model.ids import AgentId, FrameworkId, OfferId, Role
 from croupier.model.resources import Resources
 
-# Shapes of a demand, and how many units of each.
+# Shapes of a demand, and the number of units of each.
 Units = tuple[tuple[Resources, int], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """An outstanding offer. It ends accepted, declined, rescinded or expired; once.
+    """An outstanding offer, until it is accepted, declined, rescinded or expires.
 
     Attributes:
-        role: of the framework's; what is launched on it is charged to this.
-        units: what it is of the framework's demand; nothing if that declared none.
-        made_at: seconds on the master's monotonic clock.
-        expires_at: the same.
+        role: the framework's role that tasks on this offer are charged to.
+        units: what it covers of the framework's demand; empty if none was declared.
+        made_at: seconds on the master's monotonic clock; so is `expires_at`.
     """
 
     offer_id: OfferId

@@ -1,12 +1,11 @@
-"""Ids of frameworks that were removed: none of them is ever admitted again.
+"""Ids of removed frameworks: none of them is ever admitted again.
 
-Rule: what is remembered is bounded, and what is refused is not. Ids that masters of this cluster
-gave are counted within each term, so the highest removed id of a term stands for all below it:
-one of those that is not known belongs to a framework that was removed. This holds only for
-frameworks that the ledger knew. Frameworks whose master has lost its store, or goes on with an old
-copy, return with ids that the ledger does not know. The removal of one of these says nothing about
-ids below it, so each of them is remembered alone. Once there is no room for another one, no id that
-the ledger does not know is admitted any more.
+Rule: the memory is bounded, the refused ids are not. Masters of this cluster number the ids within
+each term. So the highest removed id of a term stands for all lower ones: an unknown id among them
+belongs to a removed framework. This holds only for frameworks in the ledger. After its store was
+lost or replaced by an old copy, frameworks return with ids that the ledger does not know. Their
+removal proves nothing about lower ids, so each of them is remembered separately. When there is no
+room for another one, no unknown id is admitted any more.
 """
 
 from __future__ import annotations
@@ -16,20 +15,20 @@ from collections.abc import Iterator
 
 from croupier.model.ids import FrameworkId
 
-# Of a number in an id; longer ones are none that a master gave.
+# The longest number that a master gives.
 _MAX_DIGITS = 18
 
 
 class RemovedIds:
-    """Removed frameworks' ids; `in` says whether one is known to be of these."""
+    """Ids of removed frameworks."""
 
     def __init__(self, cluster: str, epoch: int, limit: int) -> None:
-        """Remember up to `limit` ids of each kind, and the highest one of each term.
+        """Remember up to `limit` recorded and unrecorded ids each, and each term's highest.
 
         Args:
-            cluster: the name with which the ids that its masters give begin.
-            epoch: of the present term.
-            limit: of ids; a positive number.
+            cluster: the prefix of ids that its masters give.
+            epoch: that of the present term.
+            limit: a positive number.
         """
         self._cluster, self._epoch, self._limit = cluster, epoch, limit
         self._given: OrderedDict[FrameworkId, None] = OrderedDict()
@@ -38,22 +37,22 @@ class RemovedIds:
         self._last = 0
 
     def __iter__(self) -> Iterator[FrameworkId]:
-        """Those that are remembered, each kind in the order of removal."""
+        """Iterate over the remembered ids, first the unrecorded, in the order of removal."""
         yield from self._alone
         yield from self._given
 
     def __contains__(self, framework_id: FrameworkId) -> bool:
-        """Whether the id is of a removed framework, if it is of none that is known."""
+        """Return whether an id that no known framework has is of a removed one."""
         place = self._place(framework_id)
         is_below = place is not None and place[1] <= self.highest(place[0])
         return is_below or framework_id in self._alone
 
     def refuses(self, framework_id: FrameworkId) -> bool:
-        """Whether no framework may come with the id, if it is of none that is known."""
+        """Return whether an id that no known framework has is refused."""
         return framework_id in self or len(self._alone) >= self._limit
 
     def add(self, framework_id: FrameworkId, is_unrecorded: bool = False) -> FrameworkId | None:
-        """Take in the id of a removed framework; return the one that is forgotten for it.
+        """Add the id of a removed framework; return the id that is forgotten for it.
 
         Args:
             framework_id: of the framework.
@@ -80,16 +79,16 @@ class RemovedIds:
         return forgotten
 
     def highest(self, epoch: int) -> int:
-        """The number of that term that stands for all below it; 0: there is none."""
+        """Return the highest removed number of a term; 0 if there is none."""
         return self._highest.get(epoch, (0, ""))[0]
 
     @property
     def last_of_term(self) -> int:
-        """The highest number of a removed framework with an id of the present term; or 0."""
+        """The highest number of a removed framework in the present term; or 0."""
         return self._last
 
     def _place(self, framework_id: FrameworkId) -> tuple[int, int] | None:
-        """Term and number of an id as masters of this cluster give them; None: it is none."""
+        """Return term and number of an id that a master of this cluster gave; None for others."""
         prefix, _, number = framework_id.rpartition("-F")
         cluster, _, epoch = prefix.rpartition("-")
         if cluster != self._cluster or not (_is_count(epoch) and _is_count(number)):

@@ -1,7 +1,7 @@
 """The kinds of resources that a cluster has: those of its agents, and at most 64.
 
-Rule: an agent is refused for its own new kinds only. One whose kinds are all known is taken in,
-and a kind that no agent has any more does not count.
+Rule: an agent is refused only for new kinds of its own. A kind that no agent has any more does not
+count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from croupier.model.resources import FIRST, MAX_NAMES, Resources
 
 # Kinds for which there is always room.
 STANDARD = frozenset({*FIRST, "ports"})
-# So many kinds are named to people.
+# The error names at most this many kinds.
 _NAMED = 8
 
 
@@ -33,7 +33,7 @@ def refused_kinds(state: State, event: Register) -> tuple[str, ...]:
 
 
 def too_many_kinds(kinds: tuple[str, ...]) -> Conflict:
-    """The refusal of an agent that brings these kinds."""
+    """Return the refusal of an agent with these new kinds."""
     named = ", ".join(kinds[:_NAMED])
     more = f" and {len(kinds) - _NAMED} more" if len(kinds) > _NAMED else ""
     return Conflict(

@@ -1,4 +1,4 @@
-"""What operators change of roles."""
+"""Operator commands for roles."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from croupier.master.core.state import State
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, is_within
 
-# Of the roles whose entitlement moves with that of others, so many are told.
+# At most so many unnamed roles are answered.
 MAX_OTHERS = 500
 
 
 @dataclass(frozen=True, slots=True)
 class RolesMoved:
-    """How roles stood before a change and stand after it, or would.
+    """Roles before and after a change.
 
     Attributes:
-        named: the roles that were to be changed, in that order, before and after.
-        others: those whose entitlement moved with theirs, at most 500.
-        untold: how many more there are of those.
+        named: the changed roles, in the order of the command.
+        others: roles whose entitlement changes with theirs, at most 500.
+        omitted: the number of further ones.
     """
 
     named: tuple[tuple[RoleStatus, RoleStatus], ...]
     others: tuple[tuple[RoleStatus, RoleStatus], ...]
-    untold: int
+    omitted: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,37 +59,42 @@ class UpdateRoles(OperatorCommand[RolesMoved]):
     operator: str = ""
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, RolesMoved]:
-        """Change the roles and return how they stood before and stand after it."""
-        wanted = _judged(state, self)
+        """Change the roles; return all affected ones before and after."""
+        wanted = _checked(state, self)
         what_if = state.allocator.queries.what_if(wanted)
         others = [role for role in what_if.moved() if role not in wanted]
-        named, told = list(wanted), nsmallest(MAX_OTHERS, others)
+        shown = [*wanted, *nsmallest(MAX_OTHERS, others)]
         tasks = count_tasks(state)
-        stood = [role_status(state, role, tasks[role]) for role in named + told]
+        before = [role_status(state, role, tasks[role]) for role in shown]
         if self.dry_run:
-            pairs = [(each, _imagined(each, wanted, what_if)) for each in stood]
+            after = [_predicted(each, wanted, what_if) for each in before]
         else:
             for role, settings in wanted.items():
                 yield from _set(state, role, settings, self)
             for role, settings in wanted.items():
-                yield from _recall(state, role, settings, now)
-            pairs = [(each, role_status(state, each.role, each.tasks)) for each in stood]
-        before, after = tuple(pairs[: len(named)]), tuple(pairs[len(named) :])
-        return RolesMoved(before, after, len(others) - len(told))
+                yield from _rescind_over(state, role, settings, now)
+            after = [role_status(state, each.role, each.tasks) for each in before]
+        pairs, named = tuple(zip(before, after, strict=True)), len(wanted)
+        omitted = named + len(others) - len(shown)
+        return RolesMoved(pairs[:named], pairs[named:], omitted)
 
 
-def _imagined(
-    standing: RoleStatus, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
+def _predicted(
+    status: RoleStatus, wanted: Mapping[Role, RoleSettings], what_if: WhatIf
 ) -> RoleStatus:
     return replace(
-        standing,
-        settings=wanted.get(standing.role, standing.settings),
-        entitlement=what_if.entitlement(standing.role),
+        status,
+        settings=wanted.get(status.role, status.settings),
+        entitlement=what_if.entitlement(status.role),
     )
 
 
-def _judged(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
-    """The settings that the named roles are to have, if nothing speaks against them."""
+def _checked(state: State, event: UpdateRoles) -> dict[Role, RoleSettings]:
+    """Return the new settings of the named roles.
+
+    Raises:
+        CroupierError: if they contradict each other or the cluster.
+    """
     now = state.allocator.queries.roles()
     wanted = changed_settings(event.changes, now, state.initial_roles)
     together = {**now, **wanted}
@@ -113,8 +118,8 @@ def _set(state: State, role: Role, settings: RoleSettings, event: UpdateRoles) -
     yield Happened(RoleChanged(role, str(before), str(settings), event.operator, event.force))
 
 
-def _recall(state: State, role: Role, settings: RoleSettings, now: float) -> Iterator[Effect]:
-    """Take back offers, the newest first, as far as the role is over its limit by them."""
+def _rescind_over(state: State, role: Role, settings: RoleSettings, now: float) -> Iterator[Effect]:
+    """Rescind offers, the newest first, while the role exceeds its new limit."""
     if not settings.limit:
         return
     within = [offer for offer in state.offers.values() if is_within(offer.role, role)]

@@ -1,4 +1,4 @@
-"""How roles stand: what is set of them, what they hold, and what is their due."""
+"""The status of a role: its settings, resources and entitlement."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNTOUCHED = RoleSettings()
 
 @dataclass(frozen=True, slots=True)
 class RoleStatus:
-    """A role with everything below it, at one moment.
+    """A role at one moment, with everything below it.
 
     Attributes:
         share: dominant share of the cluster, before the weight; used and offered.
-        entitlement: the share that is its due; 0 while nobody in it wants or holds any.
-        frameworks: how many subscribe to it, or still hold something in it.
-        tasks: how many have not ended.
+        entitlement: the share it is entitled to; 0 without demand and usage.
+        frameworks: the number that subscribe to it, or still hold resources in it.
+        tasks: the number that have not ended.
     """
 
     role: Role
@@ -38,10 +38,7 @@ class RoleStatus:
 
 
 def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
-    """One role, in and below which so many tasks have not ended. O(nodes below it + depth).
-
-    A role that no framework has and no operator has set anything of is empty.
-    """
+    """Return the status of a role with `tasks` live tasks. O(nodes below it + depth)."""
     queries = state.allocator.queries
     settings = queries.roles().get(role, _UNTOUCHED)
     if role not in queries.roles_in_use():
@@ -60,7 +57,7 @@ def role_status(state: State, role: Role, tasks: int) -> RoleStatus:
 
 
 def known_roles(state: State) -> set[Role]:
-    """Every role that has frameworks or settings, and all above those."""
+    """Return every role with frameworks or settings, and all above those."""
     found = set(state.allocator.queries.roles_in_use())
     for role in state.allocator.queries.roles():
         found.update((role, *ancestors(role)))
@@ -68,7 +65,7 @@ def known_roles(state: State) -> set[Role]:
 
 
 def count_tasks(state: State) -> Counter[Role]:
-    """How many tasks that have not ended are in each role and below it. O(tasks)."""
+    """Return the number of live tasks in each role and below it. O(tasks)."""
     return with_those_below(
         Counter(
             task.role
@@ -80,7 +77,7 @@ def count_tasks(state: State) -> Counter[Role]:
 
 
 def with_those_below(counts: Counter[Role]) -> Counter[Role]:
-    """What is counted in each role, and in all below it together."""
+    """Add the count of each role to those above it."""
     total = Counter(counts)
     for role, number in counts.items():
         for above in ancestors(role):
@@ -89,13 +86,13 @@ def with_those_below(counts: Counter[Role]) -> Counter[Role]:
 
 
 def in_tree_order(roles: Iterable[Role]) -> list[Role]:
-    """The roles and all above them, each once, parents right before what is below them."""
+    """Return the roles and all above them, each parent right before those below it."""
     known = {above for role in set(roles) for above in (role, *ancestors(role))}
     return sorted(known, key=lambda role: role.split("/"))
 
 
 def cluster_of(state: State) -> Cluster:
-    """What a change of roles is held against. O(agents)."""
+    """Return the cluster that a change of roles is checked against. O(agents)."""
     known = set(state.allocator.queries.total)
     others: set[str] = set()
     for agent in state.agents.values():

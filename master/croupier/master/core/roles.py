@@ -1,9 +1,8 @@
-"""What operators change of roles, and what such a change must not contradict.
+"""Rules for changes of roles.
 
-Two kinds of rule. *Among themselves* settings never contradict each other: a guarantee is
-at most every limit above it, and what is guaranteed below a role is at most what is
-guaranteed to the role. *The cluster as it stands* is held against a change only: agents come
-and go, so what was right once stays, and an operator who knows better may force it.
+Two kinds of rule. Settings never contradict each other: a guarantee is at most every limit above
+it, and the guarantees below a role are together at most its own. A change is also checked against
+the present cluster. Agents come and go, so only new settings are checked, and `force` skips it.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _ANYWAY = "--force accepts it all the same"
 
 
 class Part(Enum):
-    """One of the settings of a role."""
+    """A setting of a role."""
 
     WEIGHT = "weight"
     RESOURCE_WEIGHTS = "resource_weights"
@@ -39,7 +38,7 @@ class RoleChange:
 
     Attributes:
         settings: None: those that the master was started with.
-        parts: which of the settings are meant; the rest stays as it is. None: all.
+        parts: the settings that change; empty: all.
     """
 
     role: Role
@@ -49,14 +48,14 @@ class RoleChange:
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a change is held against; amounts are thousandths of scalars.
+    """The cluster that a change is checked against; amounts are thousandths of scalars.
 
     Attributes:
-        total: what the agents that count have; empty if there are none yet.
-        known: the scalars that any known agent has or has had.
-        others: the names that agents have as ranges or sets.
-        away: how many known agents are not there.
-        used: what tasks use, by role, with all below it; a missing role uses nothing.
+        total: resources of the agents that count; empty if there are none yet.
+        known: names of the scalars that any known agent has or had.
+        others: names of ranges and sets.
+        away: the number of known agents that do not count.
+        used: resources that tasks use in each role and below it.
     """
 
     total: Mapping[str, int]
@@ -71,7 +70,7 @@ def changed_settings(
     now: Mapping[Role, RoleSettings],
     initial: Mapping[Role, RoleSettings],
 ) -> dict[Role, RoleSettings]:
-    """The whole settings that each named role is to have; `initial` are those of the flags.
+    """Return all settings of each changed role; `initial` are those of the flags.
 
     Raises:
         InvalidRequest: if there are no changes, too many, or two for one role, or a role or
@@ -92,7 +91,7 @@ def changed_settings(
             given.check()
         except InvalidRequest as refusal:
             raise InvalidRequest(f"role {role}: {refusal}") from None
-        # What says nothing is not kept, so that equal settings are equal values.
+        # Defaults are left out, so that equal settings are equal values.
         wanted[role] = replace(
             given,
             resource_weights={n: w for n, w in given.resource_weights.items() if w != MILLI},
@@ -102,7 +101,7 @@ def changed_settings(
 
 
 def check_settings(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
-    """Look for settings that contradict each other; what all guarantee, by resource. O(roles).
+    """Check that settings do not contradict each other; return all guarantees. O(roles).
 
     Raises:
         InvalidRequest: if there are any, or there are more than 10,000.
@@ -118,9 +117,9 @@ def check_against(
     cluster: Cluster,
     claims: Mapping[str, int],
 ) -> None:
-    """Look for what the cluster as it stands contradicts, in what is new in `wanted`.
+    """Check the new settings in `wanted` against the present cluster.
 
-    `claims` is what all roles would then guarantee, by resource.
+    `claims` are the guarantees of all roles after the change, by resource.
 
     Raises:
         InvalidRequest: if a resource is unknown, or more is guaranteed than there is. A
@@ -145,12 +144,12 @@ def check_against(
 
 
 def is_set(role: Role, settings: RoleSettings, initial: Mapping[Role, RoleSettings]) -> bool:
-    """Whether the settings differ from those that the role has without an operator."""
+    """Return whether the settings differ from those of the flags."""
     return settings != initial[role] if role in initial else not settings.is_default
 
 
 def _claims(roles: Mapping[Role, RoleSettings]) -> dict[str, int]:
-    """What is guaranteed in all, by resource: to each role, or if it has none, below it.
+    """Return all guarantees by resource: of each role or, if it has none, of those below it.
 
     Raises:
         InvalidRequest: if more is guaranteed below a role than to it, or than its limit.
@@ -186,7 +185,7 @@ def _check_children(role: Role, settings: RoleSettings, children: Mapping[str, i
 
 
 def _guaranteed(roles: Mapping[Role, RoleSettings]) -> list[Role]:
-    """The roles with guarantees and all above them, children before their parents."""
+    """Return the roles with guarantees and all above them, children before their parents."""
     found: dict[Role, int] = {}
     for role, settings in roles.items():
         if settings.guarantee:

@@ -1,4 +1,4 @@
-"""The numbers that the core goes by."""
+"""The settings of the core."""
 
 from __future__ import annotations
 
@@ -10,38 +10,35 @@ from croupier.model.limits import DEFAULT_REFUSE_S, MIB
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What may be configured; all times are in seconds.
+    """Limits and times of the core; all times are in seconds.
 
     Attributes:
-        heartbeat_s: how often each side of a session says that it is there.
-        agent_timeout_s: silence after which an agent is unreachable, and a framework's
-            session is given up.
-        suspect_beats: heartbeats of silence after which an agent is offered no more until it
-            is heard of.
-        removals: how many agents at most become unreachable within `removal_window_s`, so
-            that a master which is cut off itself does not write off its cluster.
-        return_timeout_s: how long a restarted master waits for an agent it knew.
-        offer_lease_s: how long an offer may be held, unless the framework asks otherwise.
-        max_offer_lease_s: the longest that any framework may hold an offer.
-        refuse_s: how long a refusal holds that does not say; also for an expired offer.
-        completed_tasks: how many ended tasks are kept to be looked at.
-        used_task_ids: how many ended task ids are remembered for each framework, so that
-            none is used twice.
-        removed_frameworks: how many ids of removed frameworks are remembered, of those that the
-            ledger knew and of others; all are refused for ever.
-        gone_agents: how many agents that were declared gone are remembered, so that none
-            returns.
-        unreachable_agents: how many unreachable agents are remembered, if nobody misses them.
-        unacknowledged: how many ended tasks a framework may leave unacknowledged before it
-            can launch no more.
-        verdict_bytes, all_verdict_bytes: memory of verdicts that a framework has not marked as
-            seen, and that all frameworks have not, before the largest is cut off.
-        description_bytes, all_description_bytes: text of the tasks of one framework, and of all,
-            before nothing more is launched.
-        frameworks: how many are known at most, those included that are away.
-        role_levels: how many roles there may be, those above others included.
-        resend_s: how long the master waits for an acknowledgement of what it tells itself.
-        preemption: when room is made for those who starve.
+        heartbeat_s: the interval of heartbeats on each side of a session.
+        agent_timeout_s: silence after which an agent becomes unreachable, and a framework's
+            session is closed.
+        suspect_beats: heartbeats of silence after which an agent is not offered.
+        removals: at most so many agents become unreachable within `removal_window_s`, so that a
+            master that is cut off itself does not write off its cluster.
+        return_timeout_s: time that a new master gives absent agents to register.
+        offer_lease_s: lease of an offer, unless the framework asks for another.
+        max_offer_lease_s: the longest lease that a framework may ask for.
+        refuse_s: duration of a filter when a decline names none, and of an expired offer's.
+        completed_tasks: ended tasks that operators can list.
+        used_task_ids: ids of ended tasks that are remembered for each framework.
+        removed_frameworks: ids of removed frameworks that are remembered, recorded ones and
+            others each.
+        gone_agents: ids of agents declared gone that are remembered.
+        unreachable_agents: unreachable agents without tasks or settings that are remembered.
+        unacknowledged: ended tasks that a framework may leave unacknowledged before its launches
+            are refused.
+        verdict_bytes, all_verdict_bytes: verdicts that one framework has not marked as seen, and
+            all frameworks. Above them the framework with the most is disconnected.
+        description_bytes, all_description_bytes: text of the tasks of one framework, and of all.
+            Above them launches are refused.
+        frameworks: known frameworks, disconnected ones included.
+        role_levels: known roles, those above others included.
+        resend_s: interval of terminal updates that the master sends itself.
+        preemption: when resources are freed for starving frameworks.
     """
 
     heartbeat_s: float = 15.0
@@ -70,5 +67,5 @@ class Settings:
 
     @property
     def suspect_s(self) -> float:
-        """Silence after which an agent is offered no more until it is heard of."""
+        """Silence after which an agent is not offered."""
         return min(self.suspect_beats * self.heartbeat_s, self.agent_timeout_s)

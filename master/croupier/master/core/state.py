@@ -1,8 +1,7 @@
-"""All that the master knows, and the one place where it is changed.
+"""The state of the master.
 
-Conservation: each unit of each agent's resources is free, offered or used; `check` asserts
-it, and that every index agrees with every other. A task whose agent has not returned to this
-master holds nothing on the agent, but counts for its role and framework until it is decided.
+Conservation: each unit of each agent's resources is free, offered or used, and all indexes agree;
+`invariants` asserts it. A task of an absent agent counts for its role and framework only.
 """
 
 from __future__ import annotations
@@ -32,24 +31,23 @@ from croupier.model.verdict import Verdict
 
 
 class State:
-    """What the core decides on.
+    """Agents, frameworks, offers and tasks, with their indexes.
 
     Attributes:
-        epoch: the epoch of the term, which the master's id ends with; 1 for an id without one.
-        peers: who speaks on each session.
-        removed: ids of frameworks that are gone for good.
-        gone: ids of agents that an operator declared dead; the oldest are forgotten.
-        unreachable: ids of agents that are; the oldest that nobody misses are forgotten.
-        removals: when agents became unreachable lately, oldest first.
-        ended: tasks that are over and done with, oldest first.
-        preemptor: who starves, and what is being done about it.
-        verdicts: memory of verdicts that were not marked as seen.
-        descriptions: text of tasks that are known.
-        initial_roles: settings of roles that hold where no operator has set any.
+        epoch: that of the term, the end of the master's id; 1 for an id without one.
+        peers: the agent or framework of each session.
+        removed: ids of removed frameworks.
+        gone: ids of agents that an operator declared gone; the oldest are forgotten.
+        unreachable: ids of unreachable agents, oldest first.
+        removals: times at which agents became unreachable, within the last window.
+        ended: acknowledged tasks, for operators.
+        verdicts: bytes of verdicts that were not marked as seen.
+        descriptions: bytes of the text of known tasks.
+        initial_roles: settings of the flags, which hold until an operator changes them.
     """
 
     def __init__(self, master_id: str, settings: Settings, allocator: Allocator) -> None:
-        """Know nothing yet."""
+        """Begin without agents and frameworks."""
         self.master_id = master_id
         epoch = master_id.rpartition("-")[2]
         self.epoch = int(epoch) if _is_number(epoch) else 1
@@ -77,9 +75,9 @@ class State:
         return self.master_id.rpartition("-")[0]
 
     def next_id(self, kind: Literal["A", "F", "O"]) -> str:
-        """A new id, unique among all masters of this cluster."""
+        """Return a new id, unique among all masters of this cluster."""
         while True:
-            # A peer may have come with an id of its own making that looks like ours.
+            # A peer may have chosen an id that looks like one of the master's.
             spent = self.removed.last_of_term if kind == "F" else 0
             self._counts[kind] = max(self._counts[kind], spent) + 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
@@ -88,7 +86,7 @@ class State:
                 return made
 
     def has_issued(self, offer_id: OfferId) -> bool:
-        """Whether the id is that of an offer which this master or an earlier one made."""
+        """Return whether this master or an earlier one has made an offer with this id."""
         prefix, _, number = offer_id.rpartition("-O")
         if not _is_number(number):
             return False
@@ -104,7 +102,7 @@ class State:
         roles: tuple[Role, ...],
         failover_timeout_s: float,
     ) -> Framework:
-        """Take in a framework that is not connected yet."""
+        """Add a framework that is not connected yet."""
         framework = Framework(framework_id, name, roles, failover_timeout_s)
         self.frameworks[framework_id] = framework
         self.allocator.add_framework(framework_id, roles)
@@ -118,10 +116,10 @@ class State:
         return None
 
     def forget_unreachable(self) -> list[AgentId]:
-        """Of very many unreachable agents, forget the oldest that nobody misses; their ids.
+        """Forget the oldest forgettable agents if too many are unreachable; return their ids.
 
-        One may come back all the same, with its tasks, as if it had never been seen. Those that
-        earlier masters gave up are older than all others, in no order. O(unreachable agents).
+        Such an agent may still return with its tasks, as a new one. Agents that became unreachable
+        under earlier masters come first, in no order. O(unreachable agents).
         """
         too_many = len(self.unreachable) - self.settings.unreachable_agents
         if too_many <= 0:
@@ -133,7 +131,7 @@ class State:
         return forgotten
 
     def add_task(self, task: Task) -> None:
-        """Take in a task; charging it is a step of its own."""
+        """Add a task without charging it."""
         framework = self.frameworks[task.framework_id]
         framework.tasks[task.task_id] = task
         self.descriptions.add(task.framework_id, task.info.size)
@@ -188,16 +186,13 @@ class State:
         self.preemptor.gone((task.framework_id, task.task_id))
 
     def slim_task(self, task: Task) -> None:
-        """Drop the command and labels of an ended task, and cut its name, if it is large."""
+        """Drop the command and labels of a large task that has ended."""
         slim = task.info.slimmed()
         self.descriptions.add(task.framework_id, slim.size - task.info.size)
         task.info = slim
 
     def remember_verdict(self, framework: Framework, verdict: Verdict) -> None:
-        """Keep a verdict until it is marked as seen: the call may be sent again.
-
-        A framework that was removed is not answered again.
-        """
+        """Hold a verdict until it is marked as seen: the call may be sent again."""
         if framework.is_removed:
             return
         framework.verdicts[verdict.seq] = verdict
@@ -216,10 +211,7 @@ class State:
         return framework.begin_run(client_id)
 
     def drop_task(self, task: Task) -> None:
-        """Forget a task that is over and done with, but for its id and for people.
-
-        The ledger is told by `on_task.drop`, which uses this.
-        """
+        """Forget a task that needs no more updates; operators can still list it."""
         assert not task.is_counted
         framework = self.frameworks[task.framework_id]
         framework.ended -= task.state.is_terminal
@@ -232,11 +224,11 @@ class State:
         self.ended.add(task.snapshot().slimmed())
 
     def used(self, agent: Agent) -> Resources:
-        """What tasks hold of an agent, or held when it was last known."""
+        """Return the resources that tasks hold of an agent, or held when it was last connected."""
         return total_of(task.info.resources for task in agent.tasks.values() if task.is_counted)
 
     def next_deadline(self) -> float | None:
-        """When time alone will change something; None if it will not."""
+        """Return when `TimePassed` is due; None if nothing waits for time."""
         times = [self.deadlines.next(), self.allocator.next_wakeup()]
         return min((at for at in times if at is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""The master's one function: an event and a time in, effects out."""
+"""The step of the master: an event and a time in, effects out."""
 
 from __future__ import annotations
 
@@ -44,15 +44,15 @@ Event = PeerEvent | Command | Read | TimePassed | AllocationDue
 
 
 def step(state: State, event: Event, now: float) -> list[Effect]:
-    """Apply one event at time `now` (monotonic seconds) and say what must happen, in order."""
+    """Apply one event at time `now` (monotonic seconds) and return the effects in order."""
     return [effect for effect in steps(state, event, now) if not isinstance(effect, Pause)]
 
 
 def steps(state: State, event: Event, now: float) -> Iterator[Step]:
-    """Make one step a part at a time: as `step`, with what must happen as it is decided.
+    """Apply one event in parts, and yield the effects as they are decided.
 
-    Whatever is yielded, the caller may do other things before it goes on, if they neither
-    change the state nor take it to be whole: it is, once all was yielded.
+    Between parts the caller may do other work that neither changes nor reads the state. The state
+    is consistent after the last part.
     """
     match event:
         case FrameworkCalled():
@@ -79,7 +79,7 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
         case OperatorCommand():
             yield from on_operator_command(state, event, now)
         case Read(request, query):
-            yield Answer(request, _asked(state, query))
+            yield Answer(request, _query_result(state, query))
         case _:
             assert_never(event)
 
@@ -92,10 +92,10 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
         yield from on_agent.disconnect(state, peer, event.message, now)
 
 
-def _asked(state: State, query: Callable[[State], object]) -> object:
-    """What a query sees, or why it refuses: who asks must not be able to end the master.
+def _query_result(state: State, query: Callable[[State], object]) -> object:
+    """Return the result of a query, or its error.
 
-    A query changes nothing, so a mistake in one is no reason to distrust the state.
+    A query changes nothing, so a bug in one is no reason to end the master.
     """
     try:
         return query(state)

@@ -69,7 +69,7 @@ def view_role(standing: RoleStatus) -> pb.RoleView:
 
 def view_moved(moved: RolesMoved, *, dry_run: bool) -> pb.UpdateRolesResponse:
     """Return the effect of role changes, real or in a dry run."""
-    wire = pb.UpdateRolesResponse(others=moved.untold, dry_run=dry_run)
+    wire = pb.UpdateRolesResponse(others=moved.omitted, dry_run=dry_run)
     for before, after in (*moved.named, *moved.others):
         wire.roles.add(before=view_role(before), after=view_role(after))
     return wire
