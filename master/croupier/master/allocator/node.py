@@ -7,7 +7,7 @@ counts for every node above it. The tree keeps nodes in order; a node keeps no o
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from sortedcontainers import SortedList
 
@@ -16,9 +16,6 @@ from croupier.master.allocator.reasons import Reasons
 from croupier.master.allocator.soft_reservations import SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
-
-if TYPE_CHECKING:
-    from croupier.model.demand import Demand
 
 # (tier, numerator, denominator): how far a node has come, as an exact fraction. Tier 0 is
 # below its guarantee; every number of it comes before any of tier 1.
@@ -243,13 +240,6 @@ class Leaf(Node):
         self.waits_at, self.blocked = tuple(pools), tuple(blocked)
         for pool in self.waits_at:
             pool.waiting[self] = None
-
-    def want_of(self, demand: Demand) -> PendingDemand | None:
-        """Its want of this shape; None if it has none."""
-        for want in self.pending or ():
-            if want.demand == demand:
-                return want
-        return None
 
 
 def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:

@@ -92,11 +92,6 @@ class Starvation:
         self._excused[leaf] = now + self._rules.cooldown_s
         self._since.pop(leaf, None)
 
-    @property
-    def is_anybody_below(self) -> bool:
-        """Whether time alone may make somebody starve."""
-        return bool(self._since)
-
     def look(self, projection: ShareProjection, now: float) -> list[Starving]:
         """Who starves now, the least satisfied first. O(willing leaves x depth)."""
         self._excused = {leaf: until for leaf, until in self._excused.items() if until > now}
