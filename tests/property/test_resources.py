@@ -47,7 +47,7 @@ def parted(draw: st.DrawFn) -> tuple[Resources, Resources]:
 
 
 @given(amounts(st.integers(0, MAX_MILLI)))
-def test_what_is_written_is_read_back(amount: Resources) -> None:
+def test_the_text_form_is_read_back(amount: Resources) -> None:
     assert Resources.parse(str(amount)) == amount
 
 
@@ -63,7 +63,7 @@ def test_an_amount_crosses_the_wire_unchanged(amount: Resources) -> None:
 
 
 @given(parted())
-def test_adding_and_taking_away_ends_where_it_began(pair: tuple[Resources, Resources]) -> None:
+def test_adding_and_subtracting_the_same_has_no_effect(pair: tuple[Resources, Resources]) -> None:
     one, other = pair
     both = one + other
     assert both - other == one
@@ -82,7 +82,7 @@ def test_a_part_fits_in_the_whole(pair: tuple[Resources, Resources]) -> None:
 
 
 @given(amounts(), amounts())
-def test_taking_away_works_exactly_when_it_fits(one: Resources, other: Resources) -> None:
+def test_subtraction_works_exactly_when_the_amount_fits(one: Resources, other: Resources) -> None:
     if other <= one:
         assert (one - other) + other == one
     else:

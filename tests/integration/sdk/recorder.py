@@ -1,4 +1,4 @@
-"""A framework that writes down what its handlers are told, and a test that runs it."""
+"""A framework that records the calls of its handlers, and a context that runs it."""
 
 from __future__ import annotations
 

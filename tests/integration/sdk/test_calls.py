@@ -25,7 +25,7 @@ from tests.harness.eventually import eventually
 from tests.integration.sdk.recorder import HASTY, UNIT, Recorder, running, task
 
 
-async def test_subscribe_says_who_the_framework_is() -> None:
+async def test_subscribe_carries_the_frameworks_identity() -> None:
     async with FakeMaster() as master:
         framework = Recorder(
             master.address,
@@ -52,7 +52,7 @@ async def test_subscribe_says_who_the_framework_is() -> None:
         assert master.calls == ()
 
 
-async def test_an_offer_arrives_with_what_is_known_of_its_agent() -> None:
+async def test_an_offer_has_the_description_of_its_agent() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address, role="ads")
         async with running(framework, master):
@@ -145,7 +145,7 @@ async def test_a_refused_accept_carries_the_error_to_each_task() -> None:
             assert isinstance(verdicts[0].error, Unavailable)
 
 
-async def test_decline_says_why_and_ignores_what_has_ended() -> None:
+async def test_decline_carries_a_reason_and_ignores_ended_offers() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -221,7 +221,7 @@ async def test_reconcile_is_always_answered() -> None:
             assert kinds == ["accept", "reconcile", "reconcile"], "nothing to ask, nor acknowledge"
 
 
-async def test_a_call_larger_than_the_master_takes_is_refused_here() -> None:
+async def test_the_sdk_refuses_a_call_larger_than_the_master_accepts() -> None:
     async with FakeMaster(max_message_bytes=2000) as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -247,7 +247,7 @@ async def test_many_calls_at_once_are_all_answered_in_order() -> None:
             assert calls[-1].verdicts_seen > 1000
 
 
-async def test_no_more_than_the_limit_are_unanswered() -> None:
+async def test_the_number_of_unanswered_calls_is_bounded() -> None:
     class Narrow(Recorder):
         _settings = replace(HASTY, unanswered_limit=20)
 
@@ -264,7 +264,7 @@ async def test_no_more_than_the_limit_are_unanswered() -> None:
             assert [call.again for call in calls] == [True] * 4 + [False] * 26
 
 
-async def test_a_call_that_is_not_answered_ends_by_its_deadline() -> None:
+async def test_an_unanswered_call_fails_at_its_deadline() -> None:
     class Impatient(Recorder):
         _settings = Settings(call_timeout_s=0.2, flush_timeout_s=0.2)
 
@@ -294,7 +294,7 @@ async def test_the_deadline_does_not_run_while_disconnected() -> None:
         await running_task
 
 
-async def test_a_caller_that_gives_up_does_not_disturb_the_others() -> None:
+async def test_a_cancelled_call_does_not_affect_others() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):

@@ -1,4 +1,4 @@
-"""How a framework ends: stopped, torn down, thrown out, or told to by a signal."""
+"""The ends of a framework: stop, teardown, removal, and signals."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def test_a_fatal_error_ends_the_framework_and_its_calls(error: type[Croupi
         await framework.stop()
 
 
-async def test_a_framework_that_the_master_does_not_take_ends(
+async def test_a_framework_that_the_master_refuses_ends(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async with FakeMaster() as master:
@@ -64,7 +64,7 @@ async def test_a_framework_that_the_master_does_not_take_ends(
         assert [vars(record)["event"] for record in caplog.records] == ["framework_failed"]
 
 
-async def test_a_master_that_is_not_ready_is_asked_again() -> None:
+async def test_a_master_that_is_not_ready_is_tried_again() -> None:
     async with FakeMaster() as master:
         master.refuse_next(Unavailable("still recovering"))
         framework = Recorder(master.address)
@@ -96,7 +96,7 @@ async def _call_for_ever(framework: Recorder) -> None:
         await framework.revive()
 
 
-async def test_a_torn_down_id_is_not_taken_again() -> None:
+async def test_a_torn_down_id_is_refused() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master) as run:
@@ -107,7 +107,7 @@ async def test_a_torn_down_id_is_not_taken_again() -> None:
             await again.run()
 
 
-async def test_stop_sends_what_is_under_way() -> None:
+async def test_stop_sends_calls_under_way() -> None:
     class Last(Recorder):
         async def on_update(self, status: TaskStatus) -> None:
             await super().on_update(status)
@@ -143,7 +143,7 @@ async def test_a_handler_may_tear_down() -> None:
         assert framework.errors == []
 
 
-async def test_removal_while_tearing_down_is_the_wanted_end() -> None:
+async def test_removal_during_teardown_is_no_error() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master) as run:
@@ -156,7 +156,7 @@ async def test_removal_while_tearing_down_is_the_wanted_end() -> None:
         assert framework.errors == []
 
 
-async def test_a_teardown_that_nobody_confirms_still_ends_the_framework() -> None:
+async def test_an_unconfirmed_teardown_still_ends_the_framework() -> None:
     class Hasty(Recorder):
         _settings = replace(HASTY, teardown_timeout_s=0.1)
 
@@ -177,7 +177,7 @@ async def test_a_refused_teardown_still_ends_the_framework() -> None:
             await run
 
 
-async def test_stop_cuts_a_handler_off_that_does_not_end() -> None:
+async def test_stop_cancels_a_handler_that_does_not_return() -> None:
     class Endless(Recorder):
         _settings = replace(HASTY, flush_timeout_s=0.1)
         cancelled = False
@@ -200,7 +200,7 @@ async def test_stop_cuts_a_handler_off_that_does_not_end() -> None:
         assert framework.cancelled
 
 
-async def test_nothing_is_left_running() -> None:
+async def test_no_asyncio_task_is_left_running() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -238,14 +238,14 @@ async def test_a_framework_runs_once() -> None:
                 await framework.run()
 
 
-async def test_one_that_was_stopped_before_it_ran_ends_at_once() -> None:
+async def test_a_framework_stopped_before_run_ends_at_once() -> None:
     framework = Recorder("127.0.0.1:1")
     await framework.stop()
     async with asyncio.timeout(5):
         await framework.run()
 
 
-async def test_stop_while_the_master_is_away_does_not_wait_for_it() -> None:
+async def test_stop_does_not_wait_for_an_unreachable_master() -> None:
     framework = Recorder("127.0.0.1:1")
     run = asyncio.create_task(framework.run())
     pending = asyncio.create_task(framework.revive())
@@ -258,7 +258,7 @@ async def test_stop_while_the_master_is_away_does_not_wait_for_it() -> None:
         await pending
 
 
-async def test_a_handler_for_errors_that_raises_does_not_hide_the_error() -> None:
+async def test_an_exception_in_on_error_does_not_hide_the_error() -> None:
     class Fragile(Recorder):
         async def on_error(self, error: CroupierError) -> None:
             raise ValueError("a bug")

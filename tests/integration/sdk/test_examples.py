@@ -86,7 +86,7 @@ async def test_the_first_framework_of_the_readme_runs(tmp_path: Path) -> None:
         assert out.count("FINISHED") == 5
 
 
-async def test_word_count_is_right_though_a_task_fails(tmp_path: Path) -> None:
+async def test_word_count_is_correct_although_a_task_fails(tmp_path: Path) -> None:
     texts = tmp_path / "texts"
     texts.mkdir()
     (texts / "a.txt").write_text("The cat sat.\n" * 400 + "no newline at the end of the CAT")
@@ -120,7 +120,7 @@ async def test_word_count_is_right_though_a_task_fails(tmp_path: Path) -> None:
         assert counts["grüße"] == 70
 
 
-async def test_word_count_says_so_when_the_counts_differ(tmp_path: Path) -> None:
+async def test_word_count_reports_counts_that_differ(tmp_path: Path) -> None:
     text = tmp_path / "a.txt"
     text.write_text("one two\n")
     async with (
@@ -142,7 +142,7 @@ async def test_word_count_says_so_when_the_counts_differ(tmp_path: Path) -> None
         assert "differ" in err
 
 
-async def test_drf_pair_fills_what_it_is_offered_until_a_signal() -> None:
+async def test_drf_pair_fills_its_offers_until_a_signal() -> None:
     arguments = ["--name", "A", "--role", "ads", "--unit", "cpus:1;ports:2", "--task-seconds", "3"]
     async with (
         FakeMaster() as master,

@@ -1,4 +1,4 @@
-"""Another master leads: a framework that says nothing of it goes on as if nothing had been."""
+"""Failover to another master, which needs no code in the framework."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def test_a_follower_is_left_for_the_leader_at_once() -> None:
         assert made[0].calls == made[1].calls == ()
 
 
-async def test_followers_that_name_each_other_are_not_run_between_for_ever() -> None:
+async def test_a_circle_of_redirects_ends() -> None:
     async with FakeMaster() as one, FakeMaster() as other:
         one.follow(other.address)
         other.follow(one.address)
@@ -99,7 +99,7 @@ async def test_the_state_of_a_framework_survives_a_failover() -> None:
             assert framework.errors == []
 
 
-async def test_an_accept_whose_verdict_died_with_its_master_is_answered_by_the_next() -> None:
+async def test_the_next_master_answers_an_accept_whose_verdict_was_lost() -> None:
     async with masters(2) as made:
         older, newer = made
         framework = Recorder(several(made))
@@ -119,7 +119,7 @@ async def test_an_accept_whose_verdict_died_with_its_master_is_answered_by_the_n
             assert newer.task_state("t2") is TaskState.STAGING
 
 
-async def test_an_accept_that_died_with_its_master_conflicts_and_can_be_made_anew() -> None:
+async def test_an_accept_lost_with_its_master_conflicts_and_can_be_repeated() -> None:
     async with masters(2) as made:
         older, newer = made
         framework = Recorder(several(made))
@@ -133,7 +133,7 @@ async def test_an_accept_that_died_with_its_master_conflicts_and_can_be_made_ane
             assert verdict.ok
 
 
-async def test_while_nobody_leads_calls_wait() -> None:
+async def test_calls_wait_during_an_election() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -146,7 +146,7 @@ async def test_while_nobody_leads_calls_wait() -> None:
             assert framework.errors == []
 
 
-async def test_a_leader_that_cannot_be_reached_does_not_hold_up_the_search() -> None:
+async def test_an_unreachable_leader_does_not_delay_the_search() -> None:
     class Hasty(Recorder):
         _settings = replace(HASTY, times=replace(HASTY_TIMES, connect_s=0.2))
 

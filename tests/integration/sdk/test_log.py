@@ -1,4 +1,4 @@
-"""What the SDK logs: by the standard logger `croupier.sdk`, never to standard output."""
+"""The log of the SDK: the standard logger `croupier.sdk`, never standard output."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ async def test_stdout_holds_only_what_the_framework_prints(method: str) -> None:
     assert "subscribed" not in err, "nothing below a warning is shown"
 
 
-async def test_a_program_configures_the_log_as_any_other() -> None:
+async def test_a_program_configures_the_log_with_the_logging_module() -> None:
     out, err = await outputs("INFO", "run_forever")
     assert out == "mine\n"
     assert "croupier.sdk|INFO|subscribed framework_id=fake-1-F1 master_id=" in err

@@ -1,4 +1,4 @@
-"""The connection mends itself, and nothing is done twice."""
+"""The SDK reconnects by itself, and no call is done twice."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.eventually import eventually
 from tests.integration.sdk.recorder import HASTY, HASTY_TIMES, UNIT, Recorder, running, task
 
 
-async def test_it_subscribes_again_as_the_same_framework_and_client() -> None:
+async def test_a_reconnection_keeps_framework_and_client_ids() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         run = asyncio.create_task(framework.run())
@@ -32,7 +32,7 @@ async def test_it_subscribes_again_as_the_same_framework_and_client() -> None:
         await run
 
 
-async def test_it_says_again_what_it_wants() -> None:
+async def test_a_reconnection_repeats_demand_and_suppression() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address, demand=UNIT, demand_count=9)
         async with running(framework, master):
@@ -72,7 +72,7 @@ async def test_an_accept_whose_verdict_was_lost_is_sent_again_and_done_once() ->
             assert master.demand == correction.demand
 
 
-async def test_an_accept_that_never_arrived_fails_for_its_offer_is_void() -> None:
+async def test_an_accept_that_never_arrived_fails_because_its_offer_is_void() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -184,7 +184,7 @@ async def test_a_master_that_does_not_answer_subscribe_is_left_for_the_next() ->
                 await eventually(lambda: framework.subscriptions == ["fake-1-F1"])
 
 
-async def test_a_slow_handler_holds_up_neither_heartbeats_nor_verdicts() -> None:
+async def test_a_slow_handler_delays_neither_heartbeats_nor_verdicts() -> None:
     class Slow(Recorder):
         go = asyncio.Event()
 
@@ -221,7 +221,7 @@ async def test_a_handler_may_make_calls() -> None:
             await eventually(lambda: framework.states == [("t1", "STAGING")])
 
 
-async def test_a_full_queue_stops_the_reading_and_starves_no_handler() -> None:
+async def test_a_full_queue_stops_reading_without_a_deadlock() -> None:
     class Slow(Recorder):
         _settings = replace(HASTY, queue_limit=100)
         go = asyncio.Event()
@@ -253,7 +253,9 @@ async def test_a_full_queue_stops_the_reading_and_starves_no_handler() -> None:
 
 
 @pytest.mark.parametrize("error", [None, Unavailable("x")])
-async def test_offers_a_raising_handler_left_open_are_declined(error: Exception | None) -> None:
+async def test_offers_left_unanswered_by_a_failed_handler_are_declined(
+    error: Exception | None,
+) -> None:
     class Fragile(Recorder):
         async def on_offers(self, offers: list[Offer]) -> None:
             if len(self.batches) == 0:

@@ -59,7 +59,7 @@ async def test_subscribe_names_all_roles_and_demands() -> None:
         await running_task
 
 
-async def test_an_offer_tells_its_role() -> None:
+async def test_an_offer_names_its_role() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address, roles=[ADS, WEB])
         async with running(framework, master):
@@ -138,7 +138,7 @@ async def test_roles_are_suppressed_and_revived_one_by_one() -> None:
                 await framework.suppress("dev")
 
 
-async def test_a_preemption_is_told_with_its_deadline() -> None:
+async def test_a_preemption_request_has_its_deadline() -> None:
     async with FakeMaster() as master:
         framework = Preempted(master.address, roles=[ADS, WEB])
         async with running(framework, master):
@@ -170,7 +170,7 @@ async def test_a_preemption_that_is_not_handled_changes_nothing() -> None:
                 master.preempt()
 
 
-async def test_a_framework_that_does_not_care_is_preempted_all_the_same() -> None:
+async def test_a_framework_that_ignores_the_request_is_preempted() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -180,7 +180,7 @@ async def test_a_framework_that_does_not_care_is_preempted_all_the_same() -> Non
             await master.acknowledged("t1", 1)
 
 
-async def test_what_the_master_refuses_leaves_the_demands_as_they_were() -> None:
+async def test_refused_demands_leave_the_earlier_ones_in_force() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address, roles=[ADS, WEB], demands=SEVERAL)
         async with running(framework, master):

@@ -39,7 +39,7 @@ async def test_an_update_is_acknowledged_once_it_was_handled() -> None:
             assert last.agent_id == "a1"
 
 
-async def test_all_acknowledgements_of_a_moment_are_one_call() -> None:
+async def test_acknowledgements_of_one_turn_are_one_call() -> None:
     async with FakeMaster(auto_run=True) as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -63,7 +63,7 @@ async def test_an_update_of_the_master_is_shown_and_not_acknowledged() -> None:
             assert [call.kind for call in master.calls] == ["accept", "revive"]
 
 
-async def test_an_end_that_the_master_tells_is_shown_once_and_acknowledged() -> None:
+async def test_an_end_reported_by_the_master_is_shown_once_and_acknowledged() -> None:
     async with FakeMaster(resend_s=0.05) as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -77,7 +77,7 @@ async def test_an_end_that_the_master_tells_is_shown_once_and_acknowledged() -> 
             assert framework.states == [("t1", "GONE")]
 
 
-async def test_a_task_of_which_nothing_is_known_yet_says_when_it_will_be() -> None:
+async def test_an_unknown_state_has_the_time_of_its_decision() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -87,7 +87,7 @@ async def test_a_task_of_which_nothing_is_known_yet_says_when_it_will_be() -> No
             assert framework.statuses[0].decided_in_s == 1.5
 
 
-async def test_what_a_handler_raises_costs_one_try(caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_failed_handler_gets_the_update_again(caplog: pytest.LogCaptureFixture) -> None:
     async with FakeMaster(resend_s=0.1) as master:
         framework = Fragile(master.address)
         async with running(framework, master):
@@ -119,7 +119,7 @@ async def test_a_repeated_update_is_acknowledged_again_and_not_shown() -> None:
             assert framework.states == [("t1", "RUNNING")]
 
 
-async def test_updates_are_dealt_with_across_a_reconnection() -> None:
+async def test_updates_are_handled_across_a_reconnection() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -131,7 +131,7 @@ async def test_updates_are_dealt_with_across_a_reconnection() -> None:
             assert framework.states == [("t1", "RUNNING"), ("t1", "FINISHED")]
 
 
-async def test_a_lost_agent_is_told_with_its_tasks() -> None:
+async def test_a_lost_agent_is_reported_with_its_tasks() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):

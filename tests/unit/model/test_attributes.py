@@ -70,12 +70,12 @@ def test_constraints(constraint: Constraint, passes: bool) -> None:
     assert constraint.holds(facts_of("h1", {"rack": "r1"})) is passes
 
 
-def test_constraints_are_written_for_people() -> None:
+def test_constraints_have_a_readable_text_form() -> None:
     assert str(equals("rack", "r1")) == "rack equals r1"
     assert str(not_exists("rack")) == "rack not exists"
 
 
-def test_a_constraint_is_checked_when_it_is_made() -> None:
+def test_a_constraint_is_checked_at_construction() -> None:
     with pytest.raises(InvalidRequest, match="not the name"):
         equals("ra ck", "r1")
     with pytest.raises(InvalidRequest, match="too long"):
@@ -88,7 +88,7 @@ def test_the_number_of_constraints_is_bounded() -> None:
         check_constraints([exists("a")] * (MAX_CONSTRAINTS + 1))
 
 
-def test_a_number_that_would_be_written_otherwise_is_text() -> None:
+def test_a_number_in_another_form_is_text() -> None:
     told = parse_attributes("version:1.10;build:1.0001;cores:8;load:0.5;big:99999999999999")
     assert told == {
         "version": "1.10",
@@ -99,5 +99,5 @@ def test_a_number_that_would_be_written_otherwise_is_text() -> None:
     }
 
 
-def test_an_attribute_cannot_pass_for_the_hostname() -> None:
+def test_an_attribute_named_hostname_does_not_replace_the_hostname() -> None:
     assert facts_of("h1", {"hostname": "h2"}) == {"hostname": "h1"}

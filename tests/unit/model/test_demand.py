@@ -1,4 +1,4 @@
-"""Demand: shapes of scalars, each with a count, constraints, a role and portions."""
+"""Demand: shapes of scalars, each with a count, constraints, a role and units per offer."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_constraints_are_bounded() -> None:
 @pytest.mark.parametrize(
     ("least", "most"), [(1, None), (1, 1), (2, 2), (2, 8), (MAX_PER_OFFER, MAX_PER_OFFER)]
 )
-def test_an_offer_has_so_many_units(least: int, most: int | None) -> None:
+def test_units_per_offer_are_legal(least: int, most: int | None) -> None:
     Demand(UNIT, None, (), least, most).check()
 
 
@@ -65,7 +65,7 @@ def test_units_per_offer_are_bounded(least: int, most: int | None) -> None:
         Demand(UNIT, None, (), least, most).check()
 
 
-def test_a_demand_is_written_for_people() -> None:
+def test_a_demand_has_a_readable_text_form() -> None:
     assert str(Demand(UNIT)) == "any number of <cpus:1;ports:2>"
     assert str(Demand(UNIT, 3, (equals("a", "b"),))) == "3 <cpus:1;ports:2>, a equals b"
     assert str(Demand(UNIT, 3, (), 2)) == "3 <cpus:1;ports:2>, at least 2 at once"
@@ -150,7 +150,7 @@ def test_patterns_are_bounded_together() -> None:
         check_demands(shape(cpus, None, *costly) for cpus in range(1, 9))
 
 
-def test_ten_thousand_constraints_are_refused_before_they_are_made() -> None:
+def test_reading_stops_at_the_first_excess_constraint() -> None:
     made = 0
 
     def many() -> Iterator[Constraint]:
@@ -165,7 +165,7 @@ def test_ten_thousand_constraints_are_refused_before_they_are_made() -> None:
 
 
 @pytest.mark.parametrize("unit", ["mem:0.001", "cpus:0.009;mem:31.999", "gpus:0.009", "disk:1"])
-def test_units_that_an_agent_holds_millions_of_are_refused(unit: str) -> None:
+def test_tiny_units_are_refused(unit: str) -> None:
     tiny = Demand(Resources.parse(unit))
     with pytest.raises(InvalidRequest, match="too small: it needs at least"):
         tiny.check()
@@ -176,5 +176,5 @@ def test_units_that_an_agent_holds_millions_of_are_refused(unit: str) -> None:
 @pytest.mark.parametrize(
     "unit", ["cpus:0.01", "mem:32", "disk:32", "ports:1", "cpus:0.001;mem:1GB"]
 )
-def test_small_units_are_taken(unit: str) -> None:
+def test_small_units_are_accepted(unit: str) -> None:
     Demand(Resources.parse(unit)).check()

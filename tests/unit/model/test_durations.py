@@ -1,4 +1,4 @@
-"""Spans of time as people write them."""
+"""Durations as people write them."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from croupier.model.errors import InvalidRequest
         ("2d", 172800.0),
     ],
 )
-def test_what_people_write(text: str, seconds: float) -> None:
+def test_durations_are_parsed(text: str, seconds: float) -> None:
     assert parse_duration(text) == seconds
 
 
 @pytest.mark.parametrize(
     "text", ["", "s", "-1s", "1 s", "1x", "nan", "inf", "1e9", "9" * 99, "1s!"]
 )
-def test_what_is_no_span(text: str) -> None:
+def test_malformed_durations_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_duration(text)
 
@@ -42,5 +42,5 @@ def test_what_is_no_span(text: str) -> None:
         (-1, "0 s"),
     ],
 )
-def test_what_people_read(seconds: float, text: str) -> None:
+def test_durations_are_formatted(seconds: float, text: str) -> None:
     assert duration_text(seconds) == text

@@ -1,4 +1,4 @@
-"""Identifiers: each names a directory, so none may leave one."""
+"""Identifiers: each names a directory, so none may lead out of one."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What does not print is spelled out."""
+"""Unprintable characters are escaped."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from croupier.model.printable import printable, printable_lines
         ("", ""),
     ],
 )
-def test_what_does_not_print_is_spelled_out(text: str, shown: str) -> None:
+def test_unprintable_characters_are_escaped(text: str, shown: str) -> None:
     assert printable(text) == shown
     assert shown.isprintable()
 
 
-def test_lines_stay_lines() -> None:
+def test_line_ends_are_kept_in_printable_lines() -> None:
     assert printable_lines("a\x07\nb\n") == "a\\x07\nb\n"

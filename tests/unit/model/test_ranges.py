@@ -1,4 +1,4 @@
-"""Ranges of whole numbers: one value for one set of numbers."""
+"""Ranges of whole numbers: equal sets are equal values."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_overlapping_ranges_are_refused(pairs: list[tuple[int, int]]) -> None:
 
 
 @pytest.mark.parametrize("pair", [(2, 1), (-1, 3), (0, MAX_NUMBER + 1)])
-def test_what_is_not_a_range_is_refused(pair: tuple[int, int]) -> None:
+def test_an_invalid_range_is_refused(pair: tuple[int, int]) -> None:
     with pytest.raises(InvalidRequest, match="not a range of whole numbers"):
         make_ranges([pair])
 
@@ -71,7 +71,7 @@ def test_malformed_ranges_are_refused(text: str) -> None:
         parse_ranges(text)
 
 
-def test_a_written_value_is_read_back() -> None:
+def test_the_text_form_is_read_back() -> None:
     value = ((1, 1), (3, 9))
     assert format_ranges(value) == "[1,3-9]"
     assert parse_ranges(format_ranges(value)) == value
@@ -102,7 +102,7 @@ def test_difference_splits_ranges() -> None:
         (((5, 7),), ((4, 5),)),
     ],
 )
-def test_what_is_not_there_cannot_be_taken(
+def test_only_contained_numbers_can_be_subtracted(
     left: tuple[tuple[int, int], ...], right: tuple[tuple[int, int], ...]
 ) -> None:
     with pytest.raises(ValueError, match="not within"):
@@ -125,6 +125,6 @@ def test_lowest_takes_from_the_front() -> None:
         lowest(((1, 2),), 3)
 
 
-def test_counting_is_not_listing() -> None:
+def test_counting_does_not_list_the_numbers() -> None:
     assert count(((0, MAX_NUMBER),)) == MAX_NUMBER + 1
     assert count(()) == 0

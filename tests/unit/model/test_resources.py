@@ -1,4 +1,4 @@
-"""Amounts of many resources: read, written, added and taken away exactly."""
+"""Amounts of many resources: parsed, formatted, added and subtracted exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from croupier.model.scalar import MAX_MILLI
 R = Resources.parse
 
 
-def test_the_form_that_is_written_is_the_form_that_is_read() -> None:
+def test_the_text_form_is_read_back() -> None:
     text = "cpus:1.5;mem:8GB;disk:10MB;gpus:1;licences:2;ports:[31000-32000];zones:{a,b}"
     assert str(R(text)) == text
     assert R(str(R(text))) == R(text)
@@ -30,7 +30,7 @@ def test_equal_amounts_are_equal_values() -> None:
     assert R("cpus:1") != "cpus:1"
 
 
-def test_nothing_is_written_as_nothing() -> None:
+def test_zero_amounts_have_an_empty_text_form() -> None:
     assert str(NOTHING) == ""
     assert R("") == NOTHING
 
@@ -79,25 +79,25 @@ def test_an_absent_scalar_is_zero() -> None:
     assert R("cpus:1")["mem"] == 0
 
 
-def test_adding() -> None:
+def test_addition() -> None:
     both = R("cpus:1;ports:[1-2];zones:{a}") + R("cpus:0.5;mem:1GB;ports:[3];zones:{b}")
     assert str(both) == "cpus:1.5;mem:1GB;ports:[1-3];zones:{a,b}"
     assert R("cpus:1") + NOTHING == NOTHING + R("cpus:1") == R("cpus:1")
 
 
 @pytest.mark.parametrize("text", ["ports:[2-9]", "zones:{a}"])
-def test_what_is_one_of_a_kind_cannot_be_held_twice(text: str) -> None:
+def test_a_number_or_item_cannot_be_held_twice(text: str) -> None:
     with pytest.raises(ValueError, match="in both"):
         R("ports:[1-2];zones:{a}") + R(text)
 
 
-def test_adding_leaves_the_parts_alone() -> None:
+def test_addition_changes_no_operand() -> None:
     left, right = R("cpus:1;ports:[1];zones:{a}"), R("cpus:1;ports:[2];zones:{b}")
     left + right
     assert (str(left), str(right)) == ("cpus:1;ports:[1];zones:{a}", "cpus:1;ports:[2];zones:{b}")
 
 
-def test_taking_away() -> None:
+def test_subtraction() -> None:
     whole = R("cpus:2;mem:1GB;ports:[1-9];zones:{a,b}")
     rest = whole - R("cpus:2;ports:[4-5];zones:{a}")
     assert str(rest) == "mem:1GB;ports:[1-3,6-9];zones:{b}"
@@ -106,7 +106,7 @@ def test_taking_away() -> None:
 
 
 @pytest.mark.parametrize("text", ["cpus:2.001", "gpus:1", "ports:[9-10]", "zones:{c}", "x:[1]"])
-def test_more_than_is_there_cannot_be_taken(text: str) -> None:
+def test_subtraction_of_more_fails(text: str) -> None:
     with pytest.raises(ValueError, match="cannot take"):
         R("cpus:2;ports:[1-9];zones:{a,b}") - R(text)
     with pytest.raises(ValueError, match="from nothing"):
@@ -137,7 +137,7 @@ def test_a_scalar_demand_on_ranges_counts_numbers() -> None:
     assert str(unit.carve(free, 2)) == "cpus:2;ports:[10-12,20]"
 
 
-def test_half_a_number_takes_a_whole_one() -> None:
+def test_a_fraction_of_a_number_takes_a_whole_one() -> None:
     unit, free = R("ports:0.5"), R("ports:[1-3]")
     assert unit.carve(free, 1) == R("ports:[1]")
     units = unit.units_within(free, 100)
@@ -148,13 +148,13 @@ def test_carving_no_units_is_nothing() -> None:
     assert R("cpus:1;ports:1").carve(R("cpus:1;ports:[1]"), 0) == NOTHING
 
 
-def test_carving_more_than_there_is_fails() -> None:
+def test_carving_more_than_is_free_fails() -> None:
     with pytest.raises(ValueError, match="short"):
         R("ports:2").carve(R("ports:[1-3]"), 2)
     with pytest.raises(ValueError, match="cpus"):
         R("cpus:2").carve(R("cpus:3"), 2)
 
 
-def test_a_total_is_of_scalars() -> None:
+def test_a_total_has_only_scalars() -> None:
     assert str(total_of([R("cpus:1;ports:[1]"), R("cpus:2;mem:1")])) == "cpus:3;mem:1MB"
     assert total_of([]) == NOTHING

@@ -1,4 +1,4 @@
-"""Role paths, and what may be set of a role."""
+"""Role paths, and the settings of a role."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def test_a_path_has_its_ancestors_the_nearest_first() -> None:
     assert parent_of(Role("a")) is None
 
 
-def test_a_role_is_within_itself_and_what_it_is_below() -> None:
+def test_a_role_is_within_itself_and_its_ancestors() -> None:
     assert is_within(Role("ads"), Role("ads"))
     assert is_within(Role("ads/prod"), Role("ads"))
     assert not is_within(Role("ads-prod"), Role("ads"))
     assert not is_within(Role("ads"), Role("ads/prod"))
 
 
-def test_untouched_settings_are_the_default_however_they_are_spelled() -> None:
+def test_settings_equal_to_the_default_are_default() -> None:
     assert RoleSettings().is_default
     assert RoleSettings(resource_weights={"cpus": 1000}, guarantee={"cpus": 0}).is_default
 
@@ -47,7 +47,7 @@ def test_untouched_settings_are_the_default_however_they_are_spelled() -> None:
         RoleSettings(preemption=False),
     ],
 )
-def test_what_says_something_is_no_default_and_is_legal(settings: RoleSettings) -> None:
+def test_other_settings_are_legal_and_not_default(settings: RoleSettings) -> None:
     settings.check()
     assert not settings.is_default
 
@@ -70,7 +70,7 @@ def test_what_says_something_is_no_default_and_is_legal(settings: RoleSettings) 
         ),
     ],
 )
-def test_what_no_role_could_have_is_refused(settings: RoleSettings, says: str) -> None:
+def test_invalid_settings_are_refused(settings: RoleSettings, says: str) -> None:
     with pytest.raises(InvalidRequest, match=says):
         settings.check()
 
@@ -88,7 +88,7 @@ def test_amounts_are_read_and_written_and_zero_is_kept() -> None:
     "text",
     ["cpus", "cpus:", ":4", "cpus:-1", "cpus:nan", "cpus:1;cpus:2", "ports:[1-2]", "c pus:1"],
 )
-def test_what_is_no_amount_is_refused(text: str) -> None:
+def test_malformed_amounts_are_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_amounts(text)
 

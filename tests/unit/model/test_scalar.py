@@ -1,4 +1,4 @@
-"""Amounts of one resource: read exactly, or refused by name."""
+"""Amounts of one resource: parsed exactly, or refused by name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_an_amount_is_read_in_thousandths(name: str, text: str, milli: int) -> N
         "1.5.5", "\u0664", "1\u00b2", "one", "1 2", "1" * 21, "0." + "0" * 20 + "1", "1\n2",
     ],
 )  # fmt: skip
-def test_what_is_not_a_number_is_refused(text: str) -> None:
+def test_text_that_is_not_a_number_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest, match="cpus"):
         parse_scalar("cpus", text)
 
@@ -64,13 +64,13 @@ def test_a_kilobyte_is_finer_than_a_thousandth_of_a_mib() -> None:
         parse_scalar("mem", "1KB")
 
 
-def test_digits_beyond_any_precision_are_still_seen() -> None:
+def test_digits_beyond_float_precision_count() -> None:
     with pytest.raises(InvalidRequest, match="finer"):
         parse_scalar("cpus", "9000000000.00000000000000000001")
 
 
 @pytest.mark.parametrize("text", ["4GB", "4B", "4cpus"])
-def test_a_unit_is_for_sizes_only(text: str) -> None:
+def test_only_sizes_have_units(text: str) -> None:
     with pytest.raises(InvalidRequest, match="takes no unit"):
         parse_scalar("cpus", text)
 
@@ -81,7 +81,7 @@ def test_an_unknown_unit_is_refused(text: str) -> None:
         parse_scalar("mem", text)
 
 
-def test_the_largest_amount_is_taken_and_one_more_is_not() -> None:
+def test_the_largest_amount_is_accepted_and_one_more_refused() -> None:
     assert parse_scalar("cpus", "9007199254740.992") == MAX_MILLI
     with pytest.raises(InvalidRequest, match="more than can be counted"):
         parse_scalar("cpus", "9007199254740.993")
@@ -92,7 +92,7 @@ def test_a_huge_number_is_refused_at_once() -> None:
         parse_scalar("mem", "9" * 20 + "PB")
 
 
-def test_check_refuses_what_is_negative() -> None:
+def test_a_negative_amount_is_refused() -> None:
     assert check_milli("cpus", 0) == 0
     with pytest.raises(InvalidRequest, match=r"-0\.001 is negative"):
         check_milli("cpus", -1)
@@ -119,6 +119,6 @@ def test_thousandths_are_written_as_decimals(milli: int, text: str) -> None:
         ("mem", 0, "0MB"),
     ],
 )
-def test_sizes_are_written_with_a_unit_that_loses_nothing(name: str, milli: int, text: str) -> None:
+def test_sizes_have_an_exact_unit_in_text(name: str, milli: int, text: str) -> None:
     assert format_scalar(name, milli) == text
     assert parse_scalar(name, text) == milli

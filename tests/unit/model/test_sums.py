@@ -1,4 +1,4 @@
-"""Amounts are added up in linear time, and offers stay readable."""
+"""Sums of amounts take linear time, and offers stay within the limits of a message."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def ports(number: int) -> Resources:
     return Resources({"cpus": 10}, {"ports": ((number, number),)})
 
 
-def test_a_sum_is_what_adding_comes_to() -> None:
+def test_a_sum_equals_repeated_addition() -> None:
     amounts = [
         Resources.parse("cpus:1;ports:[1-2,9];zones:{a}"),
         NOTHING,
@@ -23,7 +23,7 @@ def test_a_sum_is_what_adding_comes_to() -> None:
 
 
 @pytest.mark.parametrize("amount", ["ports:[5]", "zones:{a}"])
-def test_nothing_is_held_twice(amount: str) -> None:
+def test_a_sum_holds_no_item_twice(amount: str) -> None:
     one = Resources.parse(amount)
     with pytest.raises(ValueError, match=r"in both|in two"):
         sum_of([one, Resources.parse("cpus:1"), one])
@@ -43,7 +43,7 @@ def test_many_ranges_are_sorted_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert merged == [2_000]
 
 
-def test_what_a_message_cannot_carry_is_left_out_of_an_offer() -> None:
+def test_an_offer_has_only_as_many_ranges_as_a_message_may() -> None:
     free = sum_of(ports(2 * number) for number in range(2_000))
     offered = free.within_bounds()
     assert len(offered.ranges["ports"]) == rng.MAX_RANGES

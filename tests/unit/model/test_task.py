@@ -1,4 +1,4 @@
-"""Tasks: the table of states, and what no agent could run."""
+"""Tasks: the table of states, and invalid tasks."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from croupier.model.task import (
 TASK = TaskInfo(TaskId("t1"), Command(argv=("true",)), Resources.parse("cpus:1"))
 
 
-def test_every_state_stands_in_the_table() -> None:
+def test_the_table_lists_every_state() -> None:
     assert set(TRANSITIONS) == set(TaskState)
 
 
-def test_nothing_comes_back_from_the_dead() -> None:
+def test_no_task_leaves_a_terminal_state() -> None:
     assert not any(TRANSITIONS[state] for state in TERMINAL)
     assert all(state.is_terminal == (state in TERMINAL) for state in TaskState)
 
 
-def test_nothing_goes_back_to_staging_or_becomes_an_error() -> None:
+def test_no_task_returns_to_staging_or_moves_to_error() -> None:
     reachable = frozenset().union(*TRANSITIONS.values())
     assert TaskState.STAGING not in reachable
     assert TaskState.ERROR not in reachable
@@ -50,7 +50,7 @@ def test_a_move_in_the_table_is_made_and_any_other_is_refused() -> None:
         moved(TASK.task_id, TaskState.FINISHED, TaskState.RUNNING)
 
 
-def test_a_sound_task_passes() -> None:
+def test_a_valid_task_passes_the_check() -> None:
     TASK.check()
     replace(TASK, command=Command(shell="exit 1", environment={"A": "", "B": "=\n"})).check()
 
@@ -90,7 +90,7 @@ def test_a_command_that_cannot_run_is_refused(command: Command) -> None:
         replace(TASK, grace_ms=MAX_GRACE_MS + 1),
     ],
 )
-def test_an_unsound_task_is_refused(task: TaskInfo) -> None:
+def test_an_invalid_task_is_refused(task: TaskInfo) -> None:
     with pytest.raises(InvalidRequest):
         task.check()
 
@@ -101,7 +101,7 @@ def test_updates_of_the_master_need_no_acknowledgement() -> None:
     assert replace(status, sequence=1).needs_acknowledgement
 
 
-def test_states_and_reasons_are_shown_by_name() -> None:
+def test_states_and_reasons_format_as_their_names() -> None:
     assert str(Reason.AGENT_DRAINING) == "AGENT_DRAINING"
     assert f"{TaskState.RUNNING} {Source.MASTER:>7}" == "RUNNING  MASTER"
     assert int(TaskState.RUNNING) == 2, "the numbers are still those of the wire"

@@ -1,4 +1,4 @@
-"""HOST:PORT, read and written."""
+"""Addresses in the form HOST:PORT, parsed and formatted."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_port_may_have_a_default(text: str, host: str) -> None:
         "[]:1", "a b:1", "user@h:1", "http://h:1", "h:123456", "h: 1 2", "h,g:1",
     ],
 )  # fmt: skip
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_a_malformed_address_is_refused(text: str) -> None:
     with pytest.raises(InvalidRequest):
         Address.parse(text)
 

@@ -1,4 +1,4 @@
-"""Waits grow, stay under their cap, are never nothing and are drawn."""
+"""Waits grow up to their cap, are never zero, and are random."""
 
 from __future__ import annotations
 

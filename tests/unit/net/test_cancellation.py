@@ -1,4 +1,4 @@
-"""A task that was cancelled ends, however gRPC lets the call end that it waits for."""
+"""A cancelled task ends, whatever the end of its gRPC call looks like."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ async def test_questions_to_etcd(monkeypatch: pytest.MonkeyPatch) -> None:
     await client.close()
 
 
-async def test_who_was_not_cancelled_goes_on() -> None:
+async def test_a_task_that_was_not_cancelled_goes_on() -> None:
     reraise_own_cancellation()

@@ -1,4 +1,4 @@
-"""A client session against a server that does what the test says."""
+"""A client session against a scripted server."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ async def serve(calls: Any, context: Any) -> None:
         await context.write(BEAT)
 
 
-async def test_heartbeats_go_at_the_pace_that_the_master_names() -> None:
+async def test_heartbeats_have_the_interval_that_the_master_names() -> None:
     async with master(serve) as (address, _):
         owner = Owner([address])
         async with running(owner):
@@ -158,7 +158,7 @@ async def test_silent_master_is_left_and_nothing_is_sent_after_the_end() -> None
         assert "was silent for 0.2 s" in str(end.error)
 
 
-async def test_client_that_does_not_read_blames_no_silence_on_the_master() -> None:
+async def test_a_pause_of_the_reader_is_not_silence_of_the_master() -> None:
     async with master(serve) as (address, service):
         owner = Owner([address])
         async with running(owner):

@@ -1,4 +1,4 @@
-"""Errors over the wire and back: one table."""
+"""Errors over the wire and back."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KINDS = [kind for kind in _below(CroupierError) if kind.__module__ == CroupierEr
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_every_error_comes_back_as_it_went(kind: type[CroupierError]) -> None:
+def test_every_error_survives_the_wire(kind: type[CroupierError]) -> None:
     back = error_from_wire(error_to_wire(kind("why")))
     assert (type(back), str(back)) == (kind, "why")
 
@@ -29,12 +29,12 @@ def test_every_error_has_a_code_of_grpc() -> None:
     assert set(STATUS) == set(KINDS)
 
 
-def test_a_code_of_a_newer_peer_is_still_an_error_of_ours() -> None:
+def test_an_unknown_code_of_a_newer_peer_is_a_croupier_error() -> None:
     back = error_from_wire(pb.Error(code=pb.ErrorCode.ValueType(99), message="why"))
     assert (type(back), str(back)) == (CroupierError, "why")
 
 
-def test_who_leads_comes_with_the_error() -> None:
+def test_not_leader_carries_the_leaders_address() -> None:
     back = error_from_wire(error_to_wire(errors.NotLeader("not the leader", "h:5050")))
     assert isinstance(back, errors.NotLeader)
     assert back.leader == "h:5050"
@@ -52,7 +52,7 @@ def test_who_leads_comes_with_the_error() -> None:
         (grpc.StatusCode.INTERNAL, errors.Unavailable),
     ],
 )
-def test_a_failed_call_is_an_error_of_ours(
+def test_a_failed_grpc_call_is_a_croupier_error(
     code: grpc.StatusCode, kind: type[CroupierError]
 ) -> None:
     nothing = grpc.aio.Metadata()

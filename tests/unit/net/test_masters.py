@@ -1,4 +1,4 @@
-"""Whom to try next: who is named leads on, but not in circles and not to the dead."""
+"""The order of tries: redirects are followed, but not in circles and not to dead masters."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ def not_leader(leader: Address | None) -> NotLeader:
     return NotLeader("not the leader", str(leader or ""))
 
 
-def test_without_a_word_of_a_leader_it_goes_round_the_list() -> None:
+def test_without_a_named_leader_the_list_is_tried_in_turn() -> None:
     masters = Masters([A, B])
     for address in (A, B, A, B):
         assert masters.next() == address
         assert not masters.failed(not_leader(None) if address == A else GONE)
 
 
-def test_the_leader_that_is_named_is_next_and_at_once_even_if_it_is_not_in_the_list() -> None:
+def test_a_named_leader_is_next_at_once_even_if_it_is_not_listed() -> None:
     masters = Masters([A, B, C])
     assert masters.next() == A
     assert masters.failed(not_leader(D))
@@ -43,7 +43,7 @@ def test_a_circle_ends_after_some_hops() -> None:
     assert not masters.failed(GONE)
 
 
-def test_who_was_just_found_dead_is_not_believed_to_lead() -> None:
+def test_a_redirect_to_a_master_just_found_dead_is_ignored() -> None:
     masters = Masters([A, B])
     assert masters.next() == A
     masters.served()
@@ -58,7 +58,7 @@ def test_who_was_just_found_dead_is_not_believed_to_lead() -> None:
     assert masters.next() == A
 
 
-def test_a_leader_that_is_only_named_is_tried_again_after_a_wait() -> None:
+def test_an_unlisted_leader_is_tried_again_after_a_wait() -> None:
     masters = Masters([B])
     assert masters.next() == B
     assert masters.failed(not_leader(A))
@@ -71,7 +71,7 @@ def test_a_leader_that_is_only_named_is_tried_again_after_a_wait() -> None:
     assert masters.next() == A
 
 
-def test_a_leader_that_names_itself_or_nonsense_is_no_hint() -> None:
+def test_a_redirect_to_itself_or_to_no_address_is_ignored() -> None:
     masters = Masters([A])
     assert masters.next() == A
     assert not masters.failed(not_leader(A))

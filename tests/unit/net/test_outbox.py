@@ -1,4 +1,4 @@
-"""The outbox: bounded, in order, handed out in batches."""
+"""The outbox: bounded, in order, taken in batches."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def test_all_that_is_queued_is_one_batch_in_order() -> None:
     assert len(outbox) == 0
 
 
-async def test_a_full_outbox_takes_nothing_in() -> None:
+async def test_a_full_outbox_accepts_no_message() -> None:
     outbox: Outbox[Letter] = Outbox(limit=2)
     assert [outbox.put(Letter(i)) for i in range(3)] == [True, True, False]
     assert numbers(await outbox.take()) == [0, 1]
@@ -86,7 +86,7 @@ async def test_closing_wakes_the_reader() -> None:
     assert await asyncio.wait_for(taking, 1) == []
 
 
-async def test_what_is_dropped_is_not_sent() -> None:
+async def test_dropped_messages_are_not_sent() -> None:
     outbox: Outbox[Letter] = Outbox(limit=1)
     outbox.put(Letter(1))
     outbox.drop()
@@ -94,7 +94,7 @@ async def test_what_is_dropped_is_not_sent() -> None:
     assert numbers(await outbox.take()) == [2]
 
 
-async def test_it_is_bounded_in_bytes_too() -> None:
+async def test_an_outbox_is_bounded_in_bytes_too() -> None:
     outbox: Outbox[Letter] = Outbox(limit=100, limit_bytes=25)
     assert [outbox.put(Letter(i)) for i in range(5)] == [True, True, True, False, False]
     assert numbers(await outbox.take()) == [0, 1, 2]
@@ -112,7 +112,7 @@ async def test_encoded_messages_make_up_the_message_that_repeats_them() -> None:
     assert joined(encoded) == whole.SerializeToString()
 
 
-async def test_a_budget_counts_what_waits_and_what_is_being_written() -> None:
+async def test_a_budget_counts_queued_bytes_and_those_being_written() -> None:
     budget = Budget(1_000)
     one, other = (Outbox[Encoded](10, batch_bytes=1, budget=budget) for _ in range(2))
     for outbox in (one, other, one):

@@ -1,4 +1,4 @@
-"""Ports are ours alone, or refused; the way to a peer is the direct one."""
+"""Ports are never shared, and connections use no proxy."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ async def test_two_servers_never_share_a_port(capfd: pytest.CaptureFixture[str])
     assert capfd.readouterr() == ("", ""), "gRPC prints nothing of its own"
 
 
-async def test_a_proxy_for_the_web_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_web_proxy_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("http_proxy", "https_proxy", "grpc_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
     server = make_server()

@@ -1,4 +1,4 @@
-"""Command lines: one clear line and the right exit code."""
+"""Command lines: an error is one line and the right exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_flags_are_typed() -> None:
     assert run("--listen=a:1") == (0, [("a:1", 1)])
 
 
-def test_a_commands_exit_code_is_the_programs() -> None:
+def test_the_exit_code_of_a_command_is_that_of_the_program() -> None:
     assert run("--fail", "three")[0] == 3
 
 
@@ -79,7 +79,7 @@ def test_a_bad_value_is_one_line_and_exit_code_2(
     assert "--help" in err
 
 
-def test_what_a_command_refuses_is_one_line_and_exit_code_2(
+def test_an_invalid_request_is_one_line_and_exit_code_2(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     assert run("--fail", "invalid")[0] == 2
@@ -88,12 +88,12 @@ def test_what_a_command_refuses_is_one_line_and_exit_code_2(
     assert "--help" not in err
 
 
-def test_the_reason_for_a_bad_value_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_error_names_the_reason_for_a_bad_value(capsys: pytest.CaptureFixture[str]) -> None:
     run("--listen", "h:99999")
     assert "'99999' is not a port (0-65535)" in capsys.readouterr().err
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_croupier_error_is_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--fail", "unavailable")[0] == 1
     assert capsys.readouterr().err == "croupier-test: the port is taken\n"
 
@@ -105,7 +105,7 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out.strip() == croupier_version()
 
 
-def test_flags_win_over_the_environment_and_that_over_the_file(
+def test_flags_override_the_environment_which_overrides_the_file(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     config = tmp_path / "croupier.toml"
@@ -141,7 +141,7 @@ def test_a_bad_value_in_the_environment_is_refused(
     assert "CROUPIER_COUNT" in capsys.readouterr().err
 
 
-async def test_spans_of_time_are_not_said_to_be_seconds() -> None:
+async def test_help_does_not_show_durations_as_numbers() -> None:
     for daemon in ("master", "agent"):
         command = (sys.executable, "-m", f"croupier.{daemon}", "--help")
         process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)

@@ -1,4 +1,4 @@
-"""Running a daemon: how it ends, as its parent sees it."""
+"""The end of a daemon's process, as its parent sees it."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def start(*argv: str) -> subprocess.Popen[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_asks_it_to_stop(number: signal.Signals) -> None:
+def test_a_signal_stops_the_daemon(number: signal.Signals) -> None:
     with start() as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -47,7 +47,7 @@ def test_a_signal_asks_it_to_stop(number: signal.Signals) -> None:
     assert (process.returncode, out, err) == (0, "asked to stop\n", "")
 
 
-def test_children_can_be_waited_for_whoever_starts_it() -> None:
+def test_children_can_be_waited_for_although_the_parent_ignores_sigchld() -> None:
     call = 'import subprocess; print(subprocess.call(["sh", "-c", "exit 3"]))'
     program = PROGRAM.replace('print("up"', f'{call}; print("up"')
     starter = (
@@ -67,7 +67,7 @@ def test_children_can_be_waited_for_whoever_starts_it() -> None:
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, -signal.SIGTERM), (signal.SIGINT, 130)]
 )
-def test_a_second_signal_ends_it_at_once(number: signal.Signals, code: int) -> None:
+def test_a_second_signal_ends_the_process_at_once(number: signal.Signals, code: int) -> None:
     with start("stubborn") as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "up\n"
@@ -78,7 +78,7 @@ def test_a_second_signal_ends_it_at_once(number: signal.Signals, code: int) -> N
     assert process.returncode == code
 
 
-def test_an_error_of_ours_is_one_line_and_exit_code_1() -> None:
+def test_a_croupier_error_is_one_line_and_exit_code_1() -> None:
     with start("fail") as process:
         out, err = process.communicate(timeout=20)
     assert (process.returncode, out, err) == (1, "", "tester: the port is taken\n")
@@ -107,7 +107,7 @@ def log_lines(log_format: str) -> list[str]:
 
 
 @pytest.mark.parametrize("log_format", ["auto", "json"])
-def test_log_lines_are_json_when_no_terminal_reads_them(log_format: str) -> None:
+def test_log_lines_are_json_without_a_terminal(log_format: str) -> None:
     first, second = (json.loads(line) for line in log_lines(log_format))
     assert (first["event"], first["level"], first["agent_id"]) == ("agent_registered", "info", "a1")
     assert second["exception"][0]["exc_type"] == "ZeroDivisionError"
@@ -120,7 +120,7 @@ def test_log_lines_can_be_text_without_colours() -> None:
     assert "ZeroDivisionError: division by zero" in lines
 
 
-def test_it_ends_with_the_parent_that_it_was_given() -> None:
+def test_the_daemon_ends_with_its_named_parent() -> None:
     """Even if that is killed and can ask nobody to stop."""
     parent = (
         "import os, subprocess, sys, time\n"
@@ -138,14 +138,14 @@ def test_it_ends_with_the_parent_that_it_was_given() -> None:
         assert process.stdout.read() == "asked to stop\n"
 
 
-def test_a_parent_that_has_ended_already_is_not_waited_for() -> None:
+def test_the_daemon_ends_at_once_if_its_parent_has_ended() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", PROGRAM], env={**os.environ, "CROUPIER_PARENT": "1"}
     ) as process:
         assert process.wait(timeout=20) == -signal.SIGTERM
 
 
-def test_what_was_imported_is_left_out_of_garbage_collections() -> None:
+def test_imported_modules_are_excluded_from_garbage_collection() -> None:
     program = """
 import gc
 from croupier.process.daemon import run_daemon

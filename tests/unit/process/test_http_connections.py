@@ -1,4 +1,4 @@
-"""Connections that stand still end, and too many of them leave room for others."""
+"""Connections without progress are aborted, and one address cannot take all."""
 
 from __future__ import annotations
 
@@ -99,24 +99,24 @@ async def ended(reader: asyncio.StreamReader) -> bool:
 
 
 @pytest.mark.parametrize("said", [b"", b"G", ASK[:-2], b"GET /healthz HTTP/1.1\r\nHost: x"])
-async def test_a_request_that_does_not_come_whole_is_cut_off(said: bytes) -> None:
+async def test_an_incomplete_request_is_aborted(said: bytes) -> None:
     async with serving(QUICK) as served, connected(served, said) as reader:
         assert await ended(reader)
 
 
-async def test_a_connection_that_is_idle_after_a_request_is_cut_off() -> None:
+async def test_an_idle_connection_is_aborted() -> None:
     async with serving(QUICK) as served, connected(served, ASK) as reader:
         assert (await answer(reader)).startswith("HTTP/1.1 200 ")
         assert await ended(reader)
 
 
-async def test_a_request_that_is_being_answered_is_not_cut_off() -> None:
+async def test_a_request_that_is_being_answered_is_not_aborted() -> None:
     ask = ASK.replace(b"/healthz", b"/slow")
     async with serving(QUICK) as served, connected(served, ask) as reader:
         assert (await answer(reader)).startswith("HTTP/1.1 200 ")
 
 
-async def test_a_reader_that_does_not_read_is_cut_off() -> None:
+async def test_a_peer_that_does_not_read_is_aborted() -> None:
     ask = ASK.replace(b"/healthz", b"/endless")
     async with serving(QUICK) as served, connected(served, ask):
         await eventually(lambda: served.streaming == 1, SOON)
@@ -141,7 +141,9 @@ class Written(asyncio.Transport):
     ("reads", "is_cut_off"),
     [("nothing", True), ("a little", False), ("as much as is written", False)],
 )
-def test_a_reader_is_cut_off_that_reads_nothing_of_much(reads: str, is_cut_off: bool) -> None:
+def test_a_peer_that_reads_nothing_of_a_large_answer_is_aborted(
+    reads: str, is_cut_off: bool
+) -> None:
     limits = HttpLimits(write_s=5, sweep_s=1)
     transport, connection = Written(), Connection(asyncio.Protocol(), limits, lambda _: None)
     connection.connection_made(transport)
@@ -185,7 +187,7 @@ async def test_one_address_cannot_take_all_connections() -> None:
         await eventually(is_free, SOON)
 
 
-async def test_nonsense_is_one_line_that_quotes_nothing() -> None:
+async def test_a_malformed_request_is_one_line_that_quotes_nothing() -> None:
     async with serving(PATIENT) as served:
         with capture_logs() as said:
             for _ in range(20):
@@ -195,7 +197,7 @@ async def test_nonsense_is_one_line_that_quotes_nothing() -> None:
         assert "secret" not in str(said)
 
 
-async def test_a_want_of_descriptors_is_one_line_and_over_when_there_are_some() -> None:
+async def test_a_lack_of_descriptors_is_one_line_and_accepting_resumes() -> None:
     taken: list[socket.socket] = []
     acceptor = Acceptor(lambda connection, _: taken.append(connection), rest_s=0.05)
     port = await acceptor.listen(Address("127.0.0.1", 0))
@@ -221,7 +223,7 @@ async def test_a_want_of_descriptors_is_one_line_and_over_when_there_are_some() 
             each.close()
 
 
-async def test_an_address_that_this_machine_lacks_is_passed_over(
+async def test_an_address_that_this_machine_lacks_is_skipped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     hosts = ["192.0.2.1", "127.0.0.1"]

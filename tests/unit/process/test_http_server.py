@@ -1,4 +1,4 @@
-"""The small HTTP server beside each daemon."""
+"""The HTTP server of each daemon."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ async def test_metrics_are_rendered_at_most_once_a_second(daemon: Daemon) -> Non
     assert "deals_total 1.0" in (await daemon.get("/metrics"))[1]
 
 
-async def test_a_port_that_is_taken_is_an_error_of_ours(daemon: Daemon) -> None:
+async def test_a_port_in_use_is_a_croupier_error(daemon: Daemon) -> None:
     second = Daemon()
     with pytest.raises(Unavailable, match=f"cannot listen on 127.0.0.1:{daemon.port}"):
         await second.server.start(Address("127.0.0.1", daemon.port))
 
 
-async def test_a_host_that_does_not_exist_is_an_error_of_ours() -> None:
+async def test_an_unknown_host_is_a_croupier_error() -> None:
     with pytest.raises(Unavailable, match="cannot listen on no-such-host"):
         await Daemon().server.start(Address("no-such-host.invalid", 0))

@@ -1,4 +1,4 @@
-"""Errors that no task handles are told once, not once each."""
+"""Errors that no task handles are logged once, not each time."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from structlog.testing import capture_logs
 from croupier.process.loop_errors import LoopErrors
 
 
-async def test_the_same_error_is_told_once() -> None:
+async def test_a_repeated_error_is_logged_once() -> None:
     loop = asyncio.get_running_loop()
     handler = LoopErrors()
     with capture_logs() as said:

@@ -1,4 +1,4 @@
-"""The loop is measured, not what some task thinks that it took."""
+"""The lag is measured at the loop, not in its tasks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def seen(registry: CollectorRegistry, above: float) -> float:
     return total - (registry.get_sample_value(f"{name}_bucket", {"le": str(above)}) or 0.0)
 
 
-async def test_whatever_holds_the_loop_is_seen() -> None:
+async def test_a_blocked_loop_is_measured() -> None:
     registry = CollectorRegistry()
     watch = LoopWatch(registry)
     watch.start()

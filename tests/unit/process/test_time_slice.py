@@ -1,4 +1,4 @@
-"""Long work gives others a turn each slice; a queue counts the cost of what waits in it."""
+"""Long work gives other tasks a turn each slice; the inbox counts the cost of its events."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.process.inbox import CALM, HEAVY, LIMIT, PATIENCE, Inbox
 from croupier.process.time_slice import TimeSlice, sliced
 
 
-async def test_a_slice_ends_by_the_clock_and_begins_anew_after_a_turn() -> None:
+async def test_a_slice_ends_by_the_clock_and_restarts_after_a_turn() -> None:
     clock = count()
     held = TimeSlice(3, lambda: next(clock))
     assert [held.is_over for _ in range(4)] == [False, False, True, True]
@@ -20,7 +20,7 @@ async def test_a_slice_ends_by_the_clock_and_begins_anew_after_a_turn() -> None:
     assert not held.is_over
 
 
-async def test_a_long_list_is_made_between_the_turns_of_others() -> None:
+async def test_other_tasks_run_while_a_long_list_is_made() -> None:
     turns = 0
     done = False
 
@@ -47,7 +47,7 @@ async def test_a_long_list_is_made_between_the_turns_of_others() -> None:
     assert turns >= 4
 
 
-async def test_a_batch_is_of_a_cost_and_a_heavy_event_is_one_of_its_own() -> None:
+async def test_a_batch_is_bounded_by_cost_and_a_heavy_event_is_its_own_batch() -> None:
     inbox: Inbox[int] = Inbox(lambda cost: cost)
     for cost in (100, 400, 1, 700, 300, 200):
         inbox.put_now(cost)
@@ -73,7 +73,7 @@ async def test_a_heavy_event_waits_for_a_short_queue_and_light_ones_do_not() -> 
     assert inbox.take(10_000) == [HEAVY] * 2 + [1, 1, 1, HEAVY + 2, HEAVY + 1]
 
 
-async def test_few_heavy_events_hold_back_who_writes() -> None:
+async def test_a_few_heavy_events_make_writers_wait() -> None:
     inbox: Inbox[int] = Inbox(lambda cost: cost)
     await inbox.put(LIMIT - 1)
     inbox.put_now(5)
@@ -85,7 +85,7 @@ async def test_few_heavy_events_hold_back_who_writes() -> None:
     assert len(inbox) == 2
 
 
-async def test_a_heavy_event_is_let_in_though_light_ones_never_end() -> None:
+async def test_a_heavy_event_is_admitted_although_light_ones_never_end() -> None:
     inbox: Inbox[int] = Inbox(lambda cost: cost)
 
     async def light() -> None:

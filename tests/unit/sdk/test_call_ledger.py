@@ -37,7 +37,7 @@ class TestLedger:
         assert second is None
         assert ledger.close(7) is None
 
-    def test_a_new_stream_carries_what_is_open_and_remembers_the_first(self) -> None:
+    def test_a_new_stream_carries_open_calls_and_keeps_their_first_stream(self) -> None:
         ledger = CallLedger[str]()
         ledger.open("a")
         ledger.open("b")
@@ -46,7 +46,7 @@ class TestLedger:
         ledger.open("c")
         assert [(e.call, e.stream) for e in ledger.carry(2)] == [("b", 1), ("c", 2)]
 
-    def test_the_two_kinds_have_room_of_their_own(self) -> None:
+    def test_each_kind_of_call_has_its_own_limit(self) -> None:
         ledger = CallLedger[str](limit=3, internal_limit=1)
         ledger.open("a")
         ledger.open("b")

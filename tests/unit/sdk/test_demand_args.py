@@ -1,4 +1,4 @@
-"""Roles and demands, as frameworks give them."""
+"""Arguments of frameworks for roles and demands."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ILLEGAL = ["a/../b", "a//b", "/a", "a/", "-x", "", "a b", "x" * 2**20]
 
 
 class TestRoles:
-    def test_one_is_given_as_before(self) -> None:
+    def test_one_role_is_accepted(self) -> None:
         assert Framework().roles == ("*",)
         assert Framework(role="ads").roles == ("ads",)
         assert Framework("name", "ads").role == "ads"
@@ -23,7 +23,7 @@ class TestRoles:
         assert framework.roles == ("web", "ads/prod")
         assert framework.role == "web"
 
-    def test_32_are_taken(self) -> None:
+    def test_32_roles_are_accepted(self) -> None:
         roles = [f"r{n}" for n in range(MAX_ROLES)]
         assert Framework(roles=roles).roles == tuple(roles)
         with pytest.raises(InvalidRequest, match="at most 32"):
@@ -35,7 +35,7 @@ class TestRoles:
             Framework(roles=["ads", role])
         assert len(str(refused.value)) < 2000
 
-    def test_what_cannot_be_is_refused(self) -> None:
+    def test_invalid_arguments_are_refused(self) -> None:
         with pytest.raises(InvalidRequest, match="'ads' is given twice"):
             Framework(roles=["ads", "web", "ads"])
         with pytest.raises(InvalidRequest, match="at least one"):
@@ -56,7 +56,7 @@ class TestDemands:
             ],
         )
 
-    def test_what_cannot_be_is_refused(self) -> None:
+    def test_invalid_arguments_are_refused(self) -> None:
         with pytest.raises(InvalidRequest, match="not both"):
             Framework(demand=UNIT, demands=[Demand(UNIT)])
         with pytest.raises(InvalidRequest, match="twice"):
@@ -70,13 +70,13 @@ class TestDemands:
         with pytest.raises(InvalidRequest, match="100 constraints"):
             Framework(demand=UNIT, constraints=[matches("rack", "r.")] * 10_000)
 
-    def test_a_bad_pattern_is_refused_where_it_is_written(self) -> None:
+    def test_a_bad_pattern_is_refused_at_construction(self) -> None:
         with pytest.raises(InvalidRequest, match="cannot be used"):
             matches("hostname", "(a")
         with pytest.raises(InvalidRequest, match="too complex"):
             not_matches("hostname", "a{1000}")
 
-    async def test_they_are_checked_before_they_are_sent(self) -> None:
+    async def test_demands_are_checked_before_they_are_sent(self) -> None:
         framework = Framework(roles=["ads", "web"])
         with pytest.raises(InvalidRequest, match="the framework has not"):
             await framework.demands([Demand(UNIT, role=Role("dev"))])

@@ -1,4 +1,4 @@
-"""What waits for the handlers."""
+"""The queue of events for the handlers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CALL = HandlerCall("on_subscribed", nothing)
 
 
 class TestInbox:
-    async def test_offers_in_a_row_come_as_one(self) -> None:
+    async def test_consecutive_offers_are_one_item(self) -> None:
         inbox = Inbox(10)
         inbox.put(OffersArrived((offer("o1"),)))
         inbox.put(OffersArrived((offer("o2"),)))
@@ -28,7 +28,9 @@ class TestInbox:
         assert await inbox.take() == CALL
         assert len(inbox) == 1
 
-    def test_it_is_full_at_its_limit_and_at_four_times_that_while_a_verdict_is_due(self) -> None:
+    def test_an_inbox_is_full_at_its_limit_or_four_times_that_while_a_call_is_unanswered(
+        self,
+    ) -> None:
         inbox = Inbox(2)
         for _ in range(2):
             inbox.put(CALL)

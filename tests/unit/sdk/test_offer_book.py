@@ -1,4 +1,4 @@
-"""Only offers that still stand are shown."""
+"""Only valid offers are shown."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def offer(offer_id: str, expires_at: float = 10.0, clock: StillClock | None = No
 
 
 class TestOffer:
-    def test_the_lease_runs_down_to_nothing(self) -> None:
+    def test_the_remaining_lease_falls_to_zero(self) -> None:
         clock = StillClock(at=4.0)
         held = offer("o1", 10.0, clock)
         assert held.expires_in_s == 6.0
@@ -46,7 +46,7 @@ class TestOffer:
 
 
 class TestOfferBook:
-    def test_what_was_rescinded_while_it_waited_is_never_shown(self) -> None:
+    def test_an_offer_rescinded_while_it_waited_is_not_shown(self) -> None:
         book, first, second = OfferBook(), offer("o1"), offer("o2")
         book.add(first, 0.0)
         book.add(second, 0.0)
@@ -54,13 +54,13 @@ class TestOfferBook:
         assert book.show([first, second], 1.0) == [second]
         book.check()
 
-    def test_what_expired_while_it_waited_is_never_shown(self) -> None:
+    def test_an_offer_expired_while_it_waited_is_not_shown(self) -> None:
         book, late = OfferBook(), offer("o1", 10.0)
         book.add(late, 0.0)
         assert book.show([late], 10.0) == []
         assert "o1" not in book
 
-    def test_a_rescind_matters_for_what_was_shown_and_not_answered(self) -> None:
+    def test_a_rescind_matters_for_shown_unanswered_offers(self) -> None:
         book, first, second = OfferBook(), offer("o1"), offer("o2")
         for held in (first, second):
             book.add(held, 0.0)
@@ -70,13 +70,13 @@ class TestOfferBook:
         assert not book.rescind("o2")
         assert not book.rescind("never heard of")
 
-    def test_the_end_of_a_stream_voids_all(self) -> None:
+    def test_the_end_of_a_stream_voids_all_offers(self) -> None:
         book, held = OfferBook(), offer("o1")
         book.add(held, 0.0)
         book.clear()
         assert book.show([held], 1.0) == []
 
-    def test_what_lapsed_long_ago_is_forgotten(self) -> None:
+    def test_offers_that_expired_long_ago_are_dropped(self) -> None:
         book = OfferBook()
         for number in range(5):
             book.add(offer(f"o{number}", 10.0), 0.0)

@@ -1,4 +1,4 @@
-"""What a framework says of itself when it subscribes again."""
+"""What a framework repeats in every SUBSCRIBE."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[
 
 
 class TestDemands:
-    def test_they_count_from_the_moment_they_are_sent(self) -> None:
+    def test_demands_count_from_the_moment_they_are_sent(self) -> None:
         subscription = Subscription("", wanted(1))
         subscription.on_demands_sent(1, wanted(2))
         assert subscription.demands == wanted(2)
@@ -39,7 +39,7 @@ class TestDemands:
         assert subscription.demands == wanted(2)
         subscription.check()
 
-    def test_refused_ones_give_way_to_those_before(self) -> None:
+    def test_refused_demands_give_way_to_the_earlier_ones(self) -> None:
         subscription = Subscription("", wanted(1))
         subscription.on_demands_sent(1, wanted(2))
         subscription.on_demands_sent(2, wanted(3))
@@ -49,31 +49,31 @@ class TestDemands:
         assert subscription.demands == wanted(1)
         subscription.check()
 
-    def test_launched_tasks_are_counted_off(self) -> None:
+    def test_launched_tasks_count_down_the_demand(self) -> None:
         subscription = Subscription("", wanted(5))
         assert not launched(subscription, 1, 2, is_resent=False)
         assert subscription.demands == wanted(3)
         launched(subscription, 2, 9, is_resent=False)
         assert subscription.demands == wanted(0)
 
-    def test_tasks_launched_before_a_demand_are_not_counted_off_it(self) -> None:
+    def test_tasks_launched_before_a_demand_do_not_count_it_down(self) -> None:
         subscription = Subscription("", wanted(5))
         subscription.on_demands_sent(2, wanted(7))
         subscription.on_demands_answered(2, True)
         launched(subscription, 1, 3, is_resent=False)
         assert subscription.demands == wanted(7)
 
-    def test_one_without_end_stays(self) -> None:
+    def test_an_unlimited_demand_is_not_counted_down(self) -> None:
         subscription = Subscription("", wanted(None))
         assert not launched(subscription, 1, 2, is_resent=True)
         assert subscription.demands == wanted(None)
 
-    def test_tasks_of_an_earlier_stream_call_for_them_to_be_told_again(self) -> None:
+    def test_tasks_of_an_earlier_stream_make_the_sdk_send_the_demand_again(self) -> None:
         subscription = Subscription("", wanted(5))
         assert launched(subscription, 1, 2, is_resent=True)
         assert not launched(subscription, 2, 0, is_resent=True)
 
-    def test_unless_newer_ones_are_under_way(self) -> None:
+    def test_newer_demands_under_way_make_that_unnecessary(self) -> None:
         subscription = Subscription("", wanted(5))
         subscription.on_demands_sent(2, wanted(1))
         assert not launched(subscription, 1, 2, is_resent=True)
@@ -84,29 +84,29 @@ class TestSeveralShapes:
     SEVERAL = (Demand(UNIT, 3), Demand(LARGE, 2), Demand(UNIT, 5, role=WEB), Demand(LARGE))
     ZONES = (Demand(UNIT, 5, (equals("zone", "a"),)), Demand(UNIT, 5, (equals("zone", "b"),)))
 
-    def test_a_task_is_one_of_the_shape_it_has_in_the_role_of_its_offer(self) -> None:
+    def test_a_task_counts_down_the_equal_shape_in_the_role_of_its_offer(self) -> None:
         assert left(self.SEVERAL, ADS, UNIT) == [2, 2, 5, None]
         assert left(self.SEVERAL, WEB, UNIT) == [3, 2, 4, None]
         with_ports = Resources.parse("cpus:4;ports:[7-8]")
         assert left(self.SEVERAL, ADS, UNIT, with_ports) == [2, 1, 5, None]
 
-    def test_one_of_no_shape_counts_for_the_first_that_fits_in_it(self) -> None:
+    def test_a_task_of_another_size_counts_down_the_first_shape_that_fits_in_it(self) -> None:
         large_first = (self.SEVERAL[1], self.SEVERAL[0])
         odd, tiny = Resources.parse("cpus:2"), Resources.parse("cpus:0.1")
         assert left(self.SEVERAL, WEB, odd) == [3, 2, 4, None]
         assert left(large_first, ADS, odd) == [2, 2]
         assert left(large_first, ADS, tiny) == [1, 3]
 
-    def test_a_shape_of_which_no_more_is_wanted_is_passed_over(self) -> None:
+    def test_a_shape_with_count_zero_is_skipped(self) -> None:
         assert left((Demand(UNIT, 0), Demand(LARGE, 2)), ADS, UNIT) == [0, 1]
 
-    def test_one_in_a_role_without_demand_counts_for_none(self) -> None:
+    def test_a_task_in_a_role_without_demand_counts_down_none(self) -> None:
         assert left(self.SEVERAL, Role("other"), UNIT) == [3, 2, 5, None]
 
-    def test_no_count_falls_below_nothing(self) -> None:
+    def test_no_count_falls_below_zero(self) -> None:
         assert left(wanted(0), ADS, UNIT, UNIT) == [0]
 
-    def test_a_task_counts_for_the_demand_whose_constraints_its_agent_passes(self) -> None:
+    def test_a_task_counts_down_the_demand_whose_constraints_its_agent_passes(self) -> None:
         assert left(self.ZONES, ADS, UNIT, UNIT, zone="b") == [5, 3]
         assert left(self.ZONES, ADS, UNIT, zone="a") == [4, 5]
         assert left(self.ZONES, ADS, UNIT, zone="c") == [4, 5]
@@ -132,7 +132,7 @@ class TestSeveralShapes:
 
 
 class TestSuppression:
-    def test_it_is_of_single_roles_or_of_all(self) -> None:
+    def test_single_roles_or_all_are_suppressed(self) -> None:
         subscription = Subscription("", (), (ADS, WEB))
         told = [list(subscription.suppressed)]
         for change, roles in (

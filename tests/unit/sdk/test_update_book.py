@@ -1,4 +1,4 @@
-"""Updates are shown in order, and until they were handled."""
+"""Updates are shown in order, and again until they are handled."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class TestUpdateBook:
             book.on_handled(status(0))
         book.check()
 
-    def test_an_answer_to_reconcile_is_shown_though_it_was_handled(self) -> None:
+    def test_an_answer_to_reconcile_is_shown_although_it_was_handled(self) -> None:
         book = UpdateBook()
         book.on_handled(status(2))
         for _ in range(2):
@@ -48,7 +48,7 @@ class TestUpdateBook:
         assert book.decide(status(3)) is UpdateDecision.SHOW
         book.check()
 
-    def test_nothing_live_is_shown_after_an_end(self) -> None:
+    def test_no_live_state_is_shown_after_an_end(self) -> None:
         for number in (3, 0, MASTER_SEQUENCE):
             book = UpdateBook()
             book.on_failed(status(1))
@@ -65,7 +65,7 @@ class TestUpdateBook:
     def test_the_first_update_seen_may_have_any_number(self) -> None:
         assert UpdateBook().decide(status(7)) is UpdateDecision.SHOW
 
-    def test_what_comes_after_a_failed_update_is_held_back_until_it_was_handled(self) -> None:
+    def test_updates_after_a_failed_one_are_held_back_until_it_is_handled(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         assert book.decide(status(2)) is UpdateDecision.HOLD
@@ -75,7 +75,7 @@ class TestUpdateBook:
         assert book.decide(status(2)) is UpdateDecision.SHOW
         book.check()
 
-    def test_what_was_held_back_goes_before_what_is_newer(self) -> None:
+    def test_a_held_update_is_shown_before_newer_ones(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         assert book.decide(status(2)) is UpdateDecision.HOLD
@@ -86,14 +86,14 @@ class TestUpdateBook:
         assert book.decide(status(3)) is UpdateDecision.SHOW
         book.check()
 
-    def test_the_end_of_a_task_told_by_the_master_ends_the_wait(self) -> None:
+    def test_an_end_reported_by_the_master_ends_the_wait(self) -> None:
         book = UpdateBook()
         book.on_failed(status(2))
         book.on_handled(status(0, TaskState.GONE))
         assert book.decide(status(3, TaskState.FINISHED)) is UpdateDecision.SHOW
         book.check()
 
-    def test_an_end_that_the_master_tells_waits_for_nothing_and_is_shown_once(self) -> None:
+    def test_an_end_reported_by_the_master_waits_for_nothing_and_is_shown_once(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         end = status(MASTER_SEQUENCE, TaskState.GONE)
@@ -106,13 +106,13 @@ class TestUpdateBook:
         assert book.decide(status(2, TaskState.FINISHED)) is UpdateDecision.ACKNOWLEDGE
         book.check()
 
-    def test_an_end_that_the_master_tells_after_the_agents_is_not_shown(self) -> None:
+    def test_an_end_reported_by_the_master_after_the_agents_is_not_shown(self) -> None:
         book = UpdateBook()
         book.on_handled(status(2, TaskState.FINISHED))
         assert book.decide(status(MASTER_SEQUENCE, TaskState.GONE)) is UpdateDecision.ACKNOWLEDGE
         book.check()
 
-    def test_what_comes_again_without_what_came_before_it_is_not_held_for_ever(self) -> None:
+    def test_an_update_is_shown_if_the_earlier_ones_are_lost(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         for _ in range(2):
@@ -137,7 +137,7 @@ class TestUpdateBook:
         assert book.decide(status(2, TaskState.FINISHED, "t1")) is UpdateDecision.SHOW
         book.check()
 
-    def test_a_task_that_comes_back_keeps_its_place(self) -> None:
+    def test_a_task_that_returns_keeps_its_last_handled_update(self) -> None:
         book = UpdateBook()
         book.on_handled(status(1))
         book.on_handled(status(0, TaskState.LOST))

@@ -1,4 +1,4 @@
-"""Tasks, packing, and what is refused before it is sent."""
+"""Tasks, their placement, and calls that are refused before they are sent."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ UNIT = Resources.parse("cpus:0.5;mem:32MB")
 
 
 class TestTask:
-    def test_an_id_is_made_at_once_and_never_twice(self) -> None:
+    def test_a_task_gets_a_unique_id_at_construction(self) -> None:
         tasks = [Task(["true"], resources=UNIT) for _ in range(10)]
         assert len({task.task_id for task in tasks}) == 10
 
-    def test_a_task_keeps_what_it_was_given(self) -> None:
+    def test_a_task_keeps_its_arguments(self) -> None:
         task = Task(
             shell="echo $A",
             resources=UNIT,
@@ -47,7 +47,7 @@ class TestTask:
         )
         assert "t1" in repr(task)
 
-    def test_what_no_agent_could_run_is_refused(self) -> None:
+    def test_a_task_that_no_agent_can_run_is_refused(self) -> None:
         with pytest.raises(InvalidRequest, match="list of words"):
             Task("echo hello", resources=UNIT)
         with pytest.raises(InvalidRequest, match="either"):
@@ -70,7 +70,7 @@ class TestFit:
         packed = fit(offers, tasks)
         assert [(o.id, len(chosen)) for o, chosen in packed] == [("o1", 2), ("o2", 1), ("o3", 0)]
 
-    def test_what_fits_nowhere_is_left_out_and_later_tasks_still_fit(self) -> None:
+    def test_a_task_that_fits_nowhere_is_left_out_and_later_ones_are_placed(self) -> None:
         large = Task(["true"], resources=Resources.parse("cpus:2"))
         small = Task(["true"], resources=Resources.parse("cpus:1"))
         assert fit([offer("o1")], [large, small])[0][1] == [small]
@@ -110,7 +110,7 @@ class TestFramework:
             Framework()
         Framework(master="h1:1,h2:2")
 
-    async def test_calls_that_cannot_be_are_refused_before_they_are_sent(self) -> None:
+    async def test_invalid_calls_are_refused_before_they_are_sent(self) -> None:
         framework = Framework()
         with pytest.raises(InvalidRequest, match="no offer"):
             await framework.decline([])
@@ -130,7 +130,7 @@ def test_durations_are_whole_milliseconds_within_a_year() -> None:
             to_milliseconds("x", bad)
 
 
-def test_a_refused_call_launched_nothing() -> None:
+def test_a_refused_call_launched_no_task() -> None:
     tasks = (TaskVerdict("t1"), TaskVerdict("t2", InvalidRequest("no")))
     assert Verdict(1, None, tasks).launched == (0,)
     assert Verdict(1, InvalidRequest("no"), tasks).launched == ()

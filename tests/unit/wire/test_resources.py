@@ -24,13 +24,13 @@ from croupier.wire.resources import (
     "text",
     ["", "cpus:0.001", "cpus:4;mem:8GB;disk:1TB;gpus:2;licences:3;ports:[1-2,9];zones:{a,b}"],
 )
-def test_amounts_come_back_as_they_went(text: str) -> None:
+def test_amounts_survive_the_wire(text: str) -> None:
     amount = Resources.parse(text)
     wire = pb.Resources.FromString(resources_to_wire(amount).SerializeToString())
     assert resources_from_wire(wire) == amount
 
 
-def test_nothing_is_an_empty_message() -> None:
+def test_zero_amounts_are_an_empty_message() -> None:
     assert resources_to_wire(NOTHING) == pb.Resources()
     assert resources_from_wire(pb.Resources()) == NOTHING
 
@@ -72,7 +72,7 @@ def test_malformed_amounts_are_refused(wire: pb.Resources) -> None:
         resources_from_wire(wire)
 
 
-def test_attributes_come_back_as_they_went() -> None:
+def test_attributes_survive_the_wire() -> None:
     attributes = parse_attributes("rack:r1;cores:8;slots:[1-4,9]")
     assert attributes_from_wire(attributes_to_wire(attributes)) == attributes
 
@@ -94,7 +94,7 @@ def test_malformed_attributes_are_refused(wire: list[pb.Attribute]) -> None:
 
 
 @pytest.mark.parametrize("operator", list(Operator))
-def test_constraints_come_back_as_they_went(operator: Operator) -> None:
+def test_constraints_survive_the_wire(operator: Operator) -> None:
     constraint = Constraint("rack", operator, "r1")
     assert constraint_from_wire(constraint_to_wire(constraint)) == constraint
 

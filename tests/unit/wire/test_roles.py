@@ -1,4 +1,4 @@
-"""Settings of roles survive the wire, and what is malformed does not get through."""
+"""Settings of roles survive the wire, and malformed ones are refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_settings_survive_the_wire(settings: RoleSettings) -> None:
     assert settings_from_wire(wire) == settings
 
 
-def test_an_empty_message_is_an_untouched_role() -> None:
+def test_an_empty_message_is_the_default() -> None:
     assert settings_from_wire(pb.RoleSettings()) == RoleSettings()
 
 
@@ -48,6 +48,6 @@ def test_an_empty_message_is_an_untouched_role() -> None:
         ),
     ],
 )
-def test_what_is_malformed_is_refused(wire: pb.RoleSettings) -> None:
+def test_malformed_settings_are_refused(wire: pb.RoleSettings) -> None:
     with pytest.raises(InvalidRequest):
         settings_from_wire(wire)

@@ -51,7 +51,7 @@ UNIT = Resources.parse("cpus:1;mem:1GB")
         ),
     ],
 )
-def test_tasks_come_back_as_they_went(task: TaskInfo) -> None:
+def test_tasks_survive_the_wire(task: TaskInfo) -> None:
     assert task_from_wire(task_to_wire(task)) == task
 
 
@@ -79,7 +79,7 @@ def test_a_task_without_a_kill_policy_has_the_default_grace() -> None:
         TaskStatus(FrameworkId("f"), TaskId("t"), AgentId("a"), TaskState.KILLED, signal=9),
     ],
 )
-def test_statuses_come_back_as_they_went(status: TaskStatus) -> None:
+def test_statuses_survive_the_wire(status: TaskStatus) -> None:
     wire = status_to_wire(status)
     assert status_from_wire(task_pb2.TaskStatus.FromString(wire.SerializeToString())) == status
 
@@ -128,7 +128,7 @@ def test_an_unknown_state_or_source_is_refused(wire: task_pb2.TaskStatus) -> Non
         Demand(UNIT, 7, (not_matches("rack", "r[12]"),), 2, 3, Role("ads/prod")),
     ],
 )
-def test_demand_comes_back_as_it_went(demand: Demand) -> None:
+def test_demand_survives_the_wire(demand: Demand) -> None:
     wire = framework_pb2.Demand.FromString(demand_to_wire(demand).SerializeToString())
     assert demands_from_wire([wire]) == (demand,)
 
@@ -164,7 +164,7 @@ def test_malformed_demands_are_refused(wire: list[framework_pb2.Demand], why: st
         demands_from_wire(wire)
 
 
-def test_what_is_too_much_is_refused_before_it_costs_time() -> None:
+def test_too_long_lists_are_refused_before_they_are_read() -> None:
     """A call may be 1 MiB of patterns; none is compiled beyond what is taken."""
     costly = pb.Constraint(
         attribute="hostname", operator=pb.Constraint.OPERATOR_MATCHES, value="(.*a){60}"
