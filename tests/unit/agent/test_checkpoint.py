@@ -543,7 +543,7 @@ async def test_a_log_whose_rename_is_not_synced_is_not_written_to(
     def full(path: Path) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(module, "_sync_directory", full)
+    monkeypatch.setattr(module, "sync_directory", full)
     with pytest.raises(Unavailable, match="cannot rewrite"):
         checkpoint._try_to_rewrite()
     checkpoint._abandon()
