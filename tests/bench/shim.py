@@ -1,4 +1,4 @@
-"""What a shim costs: starts per second, the time to a start, and memory; beside the floor.
+"""The cost of a shim: starts per second, the time of a start, and memory, beside a bare Popen.
 
     python -m tests.bench.shim [TASKS]
 
@@ -48,13 +48,13 @@ class Measured:
 
 
 class Room:
-    """For so many processes at once."""
+    """A limit of concurrent processes."""
 
     def __init__(self) -> None:
         self._room = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def take(self) -> None:
-        # Whoever could go on without waiting lets ends be seen all the same.
+        # Always yield to the loop, so that ends are processed.
         await asyncio.sleep(0)
         await self._room.acquire()
 

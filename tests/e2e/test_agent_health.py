@@ -1,4 +1,4 @@
-"""A work dir is moved away under a running agent: its room is withdrawn, and offered again."""
+"""An agent whose work dir is moved away is withheld, and offered again once it is restored."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from tests.harness.steady import Steady, at_work
 pytestmark = pytest.mark.e2e
 
 HAS = "cpus:2;mem:2GB;disk:1GB"
-# Without a withdrawal a framework that relaunches sees hundreds of failures a second.
+# An agent that is not withheld would fail hundreds of launches a second.
 FEW = 40
 
 
 class Relaunching(Steady):
-    """Fills every offer with short tasks, whatever became of those before."""
+    """Fills every offer with short tasks, also after failures."""
 
     def __init__(self, master: str) -> None:
         super().__init__("relaunching", master, "cpus:1;mem:256MB", seconds=0.1)
@@ -32,7 +32,7 @@ class Relaunching(Steady):
             self.ends.append(status)
 
     def count(self, agent_id: str, *states: TaskState) -> int:
-        """How many tasks of an agent have ended so."""
+        """Return how many tasks of an agent ended in a state."""
         return sum(each.agent_id == agent_id and each.state in states for each in self.ends)
 
 
@@ -69,7 +69,7 @@ async def test_an_agent_without_its_work_dir_is_offered_again_once_it_is_back(
 
 
 async def _is_told(master: str, agent_id: str) -> None:
-    """Operators are told of the agent, in each place where they look."""
+    """Check that all operator commands show the problem."""
     said = await croupier("agents", "--master", master)
     assert "unhealthy (" in said.out
     said = await croupier("agent", "show", "host0", "--master", master)

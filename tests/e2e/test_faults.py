@@ -1,4 +1,4 @@
-"""kill -9 and worse, against real daemons."""
+"""kill -9, SIGSTOP and orderly stops of real daemons."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ HAS = "cpus:4;mem:4GB;disk:1GB"
 
 
 async def test_an_agent_is_killed(tmp_path: Path) -> None:
-    """Its offers go and its tasks are reported; they run on, and it comes back to them."""
+    """Its offers are rescinded, its tasks keep running, and the next agent adopts them."""
     seen: list[TaskStatus] = []
     lost: list[object] = []
 
@@ -70,7 +70,7 @@ async def test_an_agent_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_limit_holds_when_master_and_agent_are_killed_together(tmp_path: Path) -> None:
-    """Tasks of the agent that is not back yet count for their role."""
+    """Tasks of a missing agent count for their role."""
     async with real_cluster(tmp_path, HAS) as cluster:
         settings = settings_to_wire(RoleSettings(limit={"cpus": 2000}))
         change = pb.RoleChange(role="lim", settings=settings)
@@ -88,7 +88,7 @@ async def test_a_limit_holds_when_master_and_agent_are_killed_together(tmp_path:
             await cluster.start_master()
             await cluster.start_agent("host1", HAS)
             async with at_work(Steady("other", cluster.master, UNIT, seconds)) as other:
-                # What the other does not get of the new agent the limited role would.
+                # The limited role would get what the other one leaves of the new agent.
                 await eventually(lambda: other.launched == 4)
                 assert (limited.launched, (await lim()).used.cpus_milli) == (2, 2000)
             await cluster.start_agent("host0", HAS)
@@ -98,7 +98,7 @@ async def test_a_limit_holds_when_master_and_agent_are_killed_together(tmp_path:
 
 
 async def test_a_framework_is_killed(tmp_path: Path) -> None:
-    """Its offers go back at once; its tasks run on until its failover timeout."""
+    """Its offers are rescinded at once; its tasks run until its failover timeout."""
     script = tmp_path / "framework.py"
     script.write_text(
         "import sys\n"
@@ -132,7 +132,7 @@ async def test_a_framework_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_framework_is_stopped_and_does_not_read(tmp_path: Path) -> None:
-    """SIGSTOP: it holds offers and says nothing; others get them when the lease ends."""
+    """SIGSTOP: it holds its offers until the lease ends; then others get them."""
     script = tmp_path / "framework.py"
     script.write_text(
         "import sys\n"
@@ -165,7 +165,7 @@ async def test_a_framework_is_stopped_and_does_not_read(tmp_path: Path) -> None:
 
 
 async def test_the_master_is_killed_and_comes_back(tmp_path: Path) -> None:
-    """Agents, frameworks and tasks are known again, by themselves; tasks never noticed."""
+    """Agents, frameworks and tasks return by themselves; tasks keep running."""
     async with (
         real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
         at_work(Steady("S", cluster.master, "cpus:1;mem:256MB", 16180)) as steady,
@@ -187,7 +187,7 @@ async def test_the_master_is_killed_and_comes_back(tmp_path: Path) -> None:
 
 
 async def test_daemons_stop_in_order(tmp_path: Path) -> None:
-    """SIGTERM: exit code 0; the agent's tasks are KILLED and told, not lost."""
+    """SIGTERM: exit code 0; the agent's tasks are reported as KILLED, not LOST."""
     seen: list[TaskStatus] = []
 
     class Watcher(Steady):
@@ -205,7 +205,7 @@ async def test_daemons_stop_in_order(tmp_path: Path) -> None:
         assert log_events(cluster.log("master"))[-1]["event"] == "master_stopping"
 
 
-async def test_what_cannot_run_is_told_by_name(tmp_path: Path) -> None:
+async def test_a_program_that_cannot_run_is_named(tmp_path: Path) -> None:
     script = tmp_path / "broken"
     script.write_bytes(b"\x7fELF not really")
     script.chmod(0o755)

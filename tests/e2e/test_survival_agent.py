@@ -1,4 +1,4 @@
-"""kill -9 of an agent under a hundred tasks: they run on, and the next agent tells how they end."""
+"""kill -9 of an agent with a hundred tasks: they keep running, and their ends are reported."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ HAS = "cpus:100;mem:16GB;disk:1GB"
 UNIT = Resources.parse("cpus:1;mem:64MB")
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "60")
 TASKS = 100
-# Waits for ever, and exits with its code once it is told to by SIGUSR1.
+# Waits for ever, and exits with its code on SIGUSR1.
 SCRIPT = "trap 'exit $0' USR1; sleep 86411 & while :; do wait; done"
 
 
 class Keeper(Framework):
-    """Launches a hundred tasks, number n to exit with n, and keeps what it is told."""
+    """Launches a hundred tasks, number n to exit with n, and keeps their updates."""
 
     def __init__(self, master: str) -> None:
         super().__init__(name="keeper", master=master, demand=UNIT, demand_count=TASKS)
@@ -51,27 +51,27 @@ class Keeper(Framework):
         self.told.append(status)
 
     def pids(self) -> dict[str, int]:
-        """Of the tasks that were said to run."""
+        """Return the pids of the tasks that were reported as running."""
         return {s.task_id: s.pid for s in self.told if s.state is TaskState.RUNNING}
 
     def ends(self) -> dict[str, int | None]:
-        """Exit codes of the tasks that were said to have ended."""
+        """Return the reported exit codes."""
         return {s.task_id: s.exit_code for s in self.told if s.state.is_terminal}
 
 
 def are_as_before(before: dict[str, tuple[int, str]], codes: range) -> bool:
-    """Whether the processes of these tasks still are the same."""
+    """Return whether the tasks still have the same processes."""
     of_codes = [before[f"t{code}"] for code in codes]
     return all(is_running(pid) and began(pid) == at for pid, at in of_codes)
 
 
 def began(pid: int) -> str:
-    """When a process began, so that another with its number is told apart."""
+    """Return the start time of a process, which shows whether its pid was reused."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
 
 
 async def end_tasks(keeper: Keeper, codes: range) -> None:
-    """Have tasks exit, and wait until their processes are gone."""
+    """Make tasks exit, and wait until their processes have ended."""
     pids = keeper.pids()
     for code in codes:
         os.kill(pids[f"t{code}"], signal.SIGUSR1)
@@ -79,7 +79,7 @@ async def end_tasks(keeper: Keeper, codes: range) -> None:
 
 
 async def test_a_hundred_tasks_outlive_their_agent(tmp_path: Path) -> None:
-    """All run on, as the same processes, and whatever ended meanwhile is told by its true code."""
+    """All keep running, and those that end meanwhile are reported with their true codes."""
     async with (
         real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
         at_work(Keeper(cluster.master)) as keeper,
@@ -107,8 +107,8 @@ async def test_a_hundred_tasks_outlive_their_agent(tmp_path: Path) -> None:
         await eventually(lambda: not processes_with("sleep\x0086411"))
 
 
-async def test_an_agent_that_is_killed_again_and_again(tmp_path: Path) -> None:
-    """Between a start and the next kill nothing is forgotten, nothing started twice."""
+async def test_an_agent_killed_repeatedly_forgets_no_task(tmp_path: Path) -> None:
+    """No task is forgotten or started twice."""
     async with (
         real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
         at_work(Keeper(cluster.master)) as keeper,

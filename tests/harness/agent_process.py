@@ -17,7 +17,7 @@ class AgentProcess:
     def __init__(
         self, master: Address, work_dir: Path, log: Path, resources: str, *flags: str
     ) -> None:
-        """Nothing runs before `start`; what the agent logs goes to `log`."""
+        """Start nothing yet; the log of the agent goes to `log`."""
         self._argv = [
             sys.executable, "-m", "croupier.agent", "--master", str(master),
             "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,
@@ -25,36 +25,36 @@ class AgentProcess:
         ]  # fmt: skip
         self.work_dir, self.log = work_dir, log
         self.prefix: tuple[str, ...] = ()
-        """A command that ends by starting the agent in its place, such as `unshare`."""
+        """Prefix of the command, which executes the agent, such as `unshare`."""
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
     def pid(self) -> int:
-        """Of the agent."""
+        """The pid of the agent."""
         assert self._process is not None
         return self._process.pid
 
     def start(self, *flags: str) -> None:
-        """Start it (again), with `flags` for this once."""
+        """Start the agent, with additional `flags`."""
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
                 [*self.prefix, *self._argv, *flags], stdout=log, stderr=log
             )
 
     def signal(self, number: signal.Signals) -> None:
-        """Send it a signal."""
+        """Send a signal."""
         assert self._process is not None
         self._process.send_signal(number)
 
     async def ended(self, timeout_s: float = 20.0) -> int:
-        """Wait for its end; the exit code."""
+        """Wait for the end; return the exit code."""
         process = self._process
         assert process is not None
         await eventually(lambda: process.poll() is not None, timeout_s, "the agent ends")
         return process.wait(timeout=0)
 
     def end(self) -> None:
-        """Kill it if it still runs."""
+        """Kill the agent if it still runs."""
         if self._process is not None:
             if self._process.poll() is None:
                 self._process.kill()

@@ -1,4 +1,4 @@
-"""Looking at processes of this machine."""
+"""Queries of this machine's processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 def is_running(pid: int) -> bool:
-    """Whether there is such a process, and it is not just waiting to be reaped."""
+    """Return whether the process exists and is no zombie."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except (FileNotFoundError, ProcessLookupError):
@@ -15,7 +15,7 @@ def is_running(pid: int) -> bool:
 
 
 def running_as(command: str) -> list[int]:
-    """The processes whose words, joined by blanks, are `command`."""
+    """Return the processes whose arguments, joined by blanks, are `command`."""
     found: list[int] = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
@@ -28,13 +28,13 @@ def running_as(command: str) -> list[int]:
 
 
 def descriptors(pid: int) -> dict[int, str]:
-    """What each open descriptor of a process stands for."""
+    """Return the target of each open descriptor of a process."""
     folder = Path(f"/proc/{pid}/fd")
     return {int(entry.name): str(entry.readlink()) for entry in folder.iterdir()}
 
 
 def read_pid(path: Path) -> int | None:
-    """The pid that a task wrote to a file; None before it is there."""
+    """Return the pid that a task wrote to a file; None while there is none."""
     try:
         text = path.read_text()
     except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""A supervisor of tasks in a directory of its own, and all that it reports."""
+"""A supervisor with a directory of its own, and all its reports."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def key(name: str) -> Key:
 
 
 class Ward:
-    """Starts tasks under a shim; each task's run has the task's name."""
+    """Starts tasks under a shim; the run of a task has the name of the task."""
 
     def __init__(self, work: Path, shim: Shim, runs: Path | None = None) -> None:
         self.work, self.shim, self.runs = work, shim, runs or work / "runs"
@@ -42,27 +42,27 @@ class Ward:
         environment: Mapping[str, str] = PATH,
         account: UnixUser | None = None,
     ) -> None:
-        """Ask for a task."""
+        """Start a task."""
         with self.sandboxes.create(key(name), account, again=True) as sandbox:
             self.supervisor.spawn(key(name), name, argv, environment, sandbox, account)
 
     def shell(self, name: str, line: str) -> None:
-        """Ask for a task that is a line for the shell."""
+        """Start a task from a shell line."""
         self.spawn(name, "/bin/sh", "-c", line)
 
     def adopt(self, name: str) -> Adopted | Exited | LaunchFailed | Vanished:
-        """Find out what became of a task."""
+        """Adopt a task."""
         return self.supervisor.adopt(key(name), name)
 
     async def started(self, name: str) -> int:
-        """Wait for the start; the task's pid."""
+        """Wait for the start; return the task's pid."""
         await eventually(lambda: self._of(name, Started), what=f"{name} starts")
         start = self._of(name, Started)[0]
         assert isinstance(start, Started)
         return start.pid
 
     async def ended(self, name: str) -> Exited | LaunchFailed:
-        """Wait for the only end."""
+        """Wait for the only end, and return it."""
         kinds = (Exited, LaunchFailed)
         await eventually(lambda: self._of(name, *kinds), 20, what=f"{name} ends")
         (end,) = self._of(name, *kinds)
@@ -70,7 +70,7 @@ class Ward:
         return end
 
     async def pid_in(self, name: str, file: str) -> int:
-        """Wait for a pid that the task writes to a file in its sandbox."""
+        """Wait for a pid that the task writes to a file in its sandbox, and return it."""
         path = self.home(name) / file
         await eventually(lambda: read_pid(path), what=f"{path} is written")
         pid = read_pid(path)
@@ -78,21 +78,21 @@ class Ward:
         return pid
 
     def home(self, name: str) -> Path:
-        """The task's sandbox."""
+        """Return the task's sandbox."""
         return Path(self.sandboxes.path_of(key(name)))
 
     def printed(self, name: str) -> str:
-        """What the task wrote to stdout."""
+        """Return the task's stdout."""
         return (self.home(name) / "stdout").read_text()
 
     def shim_of(self, name: str) -> int:
-        """The pid of the task's shim, by the run file."""
+        """Return the pid of the task's shim from the run file."""
         words = (self.runs / name).read_text()[64:128].split()
         assert words[0] == "shim"
         return int(words[1])
 
     def only_shim(self) -> int:
-        """The pid of the only shim."""
+        """Return the pid of the only shim."""
         (shim,) = self.supervisor._keys
         return shim
 

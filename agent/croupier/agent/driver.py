@@ -7,27 +7,17 @@ and performs the effects. All updates of a turn leave in one message.
 from __future__ import annotations
 
 import asyncio
-from typing import Protocol
 
 from croupier.agent import health_check
 from croupier.agent.checkpoint import Checkpoint
 from croupier.agent.core.events import AgentStarted, DiskFull, Event, HealthChecked
+from croupier.agent.metrics import Metrics
 from croupier.agent.reactor import Batch, Reactor
 from croupier.model.clock import Clock
 from croupier.process.inbox import Inbox
 
 # The most events of one turn.
 BATCH = 1000
-
-
-class Timings(Protocol):
-    """Receives the driver's measurements."""
-
-    def committed(self, seconds: float, size: int) -> None:
-        """Count a commit of `size` bytes of records."""
-
-    def turned(self, seconds: float) -> None:
-        """Count a turn, less its commit."""
 
 
 class Driver:
@@ -38,12 +28,12 @@ class Driver:
         reactor: Reactor,
         inbox: Inbox[Event],
         checkpoint: Checkpoint,
-        timings: Timings,
+        metrics: Metrics,
         clock: Clock,
     ) -> None:
         """Own `reactor` from now on."""
         self._reactor, self._inbox, self._checkpoint = reactor, inbox, checkpoint
-        self._timings, self._clock = timings, clock
+        self._metrics, self._clock = metrics, clock
         self.all_ended = asyncio.Event()
         """Set once the agent is stopping and no task has a process any more."""
 
@@ -66,7 +56,7 @@ class Driver:
             reactor.perform(batch)
             if reactor.has_ended:
                 self.all_ended.set()
-            self._timings.turned(decided - began + clock.now() - committed)
+            self._metrics.turned(decided - began + clock.now() - committed)
             wake_at = reactor.wake_at()
             await self._inbox.wait(None if wake_at is None else wake_at - clock.now())
 
@@ -82,7 +72,7 @@ class Driver:
             size = await self._checkpoint.commit(batch.records)
         finally:
             alarm.cancel()
-        self._timings.committed(self._clock.now() - began, size)
+        self._metrics.committed(self._clock.now() - began, size)
         if not self._checkpoint.has_room:
             # Before any launch that waits in the inbox.
             self._reactor.decide(DiskFull())

@@ -23,16 +23,7 @@ from croupier.agent.core.events import (
 )
 from croupier.agent.core.state import AgentState
 from croupier.agent.fencing import NewestMaster
-from croupier.agent.wire import (
-    Identity,
-    Refused,
-    goodbye_to_wire,
-    health_to_wire,
-    heartbeat_to_wire,
-    order_from_wire,
-    register_to_wire,
-    updates_to_wire,
-)
+from croupier.agent.wire import Identity, Refused, health_to_wire, order_from_wire, register_to_wire
 from croupier.model import errors
 from croupier.model.errors import (
     Conflict,
@@ -53,6 +44,7 @@ from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2 as pb
 from croupier.v1 import framework_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
+from croupier.wire.task import status_to_wire
 
 _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.AgentServiceConnectRequest, pb.AgentServiceConnectResponse
@@ -137,7 +129,7 @@ class Link:
 
     def leave(self, message: str) -> None:
         """Send GOODBYE after what is queued; `run` returns when the master ends the stream."""
-        self._session.leave(goodbye_to_wire(message))
+        self._session.leave(pb.Report(goodbye=pb.Goodbye(message=message)))
 
     def send_register(self, session: int, state: AgentState) -> None:
         """Send REGISTER as the first message of the session."""
@@ -154,7 +146,8 @@ class Link:
             return
         for begin in range(0, len(statuses), MAX_PER_REPORT):
             part = statuses[begin : begin + MAX_PER_REPORT]
-            if not self._session.send(updates_to_wire(part)):
+            updates = pb.StatusUpdates(statuses=map(status_to_wire, part))
+            if not self._session.send(pb.Report(updates=updates)):
                 return
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
@@ -221,7 +214,7 @@ class Link:
         if self._takes_health and (self._problems or has_changed):
             self.send_health(self._number, self._problems)
         else:
-            self._session.send(heartbeat_to_wire())
+            self._session.send(pb.Report(heartbeat=framework_pb2.Heartbeat()))
 
     def on_closed(self) -> None:
         """End the session of this number."""

@@ -12,15 +12,8 @@ from typing import Final, assert_never
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 from croupier.agent.core import effects as fx
-from croupier.agent.core.events import (
-    Adopted,
-    Event,
-    Exited,
-    LaunchFailed,
-    NotStarted,
-    Started,
-    Vanished,
-)
+from croupier.agent.core import events as ev
+from croupier.agent.core.events import Event
 from croupier.agent.core.tasks import Key
 from croupier.model.clock import Clock
 from croupier.model.health import Problem
@@ -30,7 +23,7 @@ from croupier.process.logging import get_logger
 _log = get_logger("croupier.agent")
 
 # Answers to launches and adoptions.
-_ANSWERS = (Started, LaunchFailed, NotStarted, Adopted, Exited, Vanished)
+_ANSWERS = (ev.Started, ev.LaunchFailed, ev.NotStarted, ev.Adopted, ev.Exited, ev.Vanished)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 # Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
@@ -94,7 +87,7 @@ class Metrics:
         if not isinstance(event, _ANSWERS):
             return
         ordered_at = self._ordered_at.pop(event.key, None)
-        if ordered_at is not None and isinstance(event, Started):
+        if ordered_at is not None and isinstance(event, ev.Started):
             self._seconds["agent_launch"].observe(self._clock.now() - ordered_at)
         run = self._adopting.pop(event.key, None)
         if run is not None:
@@ -168,18 +161,18 @@ class Metrics:
 
 
 def _outcome_of(
-    answer: Started | LaunchFailed | NotStarted | Adopted | Exited | Vanished,
+    answer: ev.Started | ev.LaunchFailed | ev.NotStarted | ev.Adopted | ev.Exited | ev.Vanished,
 ) -> str:
     match answer:
-        case Adopted() | Started():
+        case ev.Adopted() | ev.Started():
             return "running"
-        case Exited():
+        case ev.Exited():
             return "ended"
-        case LaunchFailed():
+        case ev.LaunchFailed():
             return "failed"
-        case Vanished(never_started=False):
+        case ev.Vanished(never_started=False):
             return "vanished"
-        case Vanished() | NotStarted():
+        case ev.Vanished() | ev.NotStarted():
             return "unstarted"
 
 

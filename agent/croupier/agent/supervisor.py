@@ -305,7 +305,7 @@ class Supervisor:
         """Report the end that the shim has written; retry if the file cannot be read."""
         self._retries.pop(running.run, None)
         try:
-            record = self._read(running.run)
+            record = run_file.read_path(self._path(running.run))
         except OSError as error:
             _log.error("run_file_unreadable", run=running.run, error=str(error))
             if self._loop.time() < until and not isinstance(error, FileNotFoundError):
@@ -324,13 +324,6 @@ class Supervisor:
             self._sweep(key, running)
         else:
             self._note_end(None)
-
-    def _read(self, run: str) -> RunRecord:
-        fd = run_file.open_to_read(self._path(run))
-        try:
-            return run_file.read(fd)
-        finally:
-            os.close(fd)
 
     def _sweep(self, key: Key, running: ShimProcess) -> None:
         """Kill what a killed shim has left, off the loop; then report the end."""

@@ -14,9 +14,8 @@ from croupier.model.errors import ProtocolViolation
 from croupier.model.health import Problem
 from croupier.model.ids import DEFAULT_ROLE, FrameworkId, TaskId, check_role
 from croupier.model.store_position import check_epoch
-from croupier.model.task import MAX_GRACE_MS, Reason, TaskStatus
+from croupier.model.task import MAX_GRACE_MS, Reason
 from croupier.v1 import agent_pb2 as pb
-from croupier.v1 import framework_pb2
 from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.store_position import position_to_wire
 from croupier.wire.task import status_to_wire, task_from_wire, task_to_wire
@@ -88,28 +87,12 @@ def _pages(tasks: Iterable[pb.AgentTask]) -> list[pb.Report]:
     return pages
 
 
-def updates_to_wire(statuses: Iterable[TaskStatus]) -> pb.Report:
-    """Return the report of status updates."""
-    updates = pb.StatusUpdates(statuses=[status_to_wire(status) for status in statuses])
-    return pb.Report(updates=updates)
-
-
-def heartbeat_to_wire() -> pb.Report:
-    """Return the report of a heartbeat."""
-    return pb.Report(heartbeat=framework_pb2.Heartbeat())
-
-
 def health_to_wire(problems: Iterable[Problem], refused: Iterable[Refused] = ()) -> pb.Report:
     """Return the report of the agent's problems, and of the launches that it refused for them."""
     health = pb.AgentHealth(problems=_problems(problems))
     for (framework_id, task_id), message in refused:
         health.refused.add(framework_id=framework_id, task_id=task_id, message=message)
     return pb.Report(health=health)
-
-
-def goodbye_to_wire(message: str) -> pb.Report:
-    """Return the report that the agent leaves the cluster."""
-    return pb.Report(goodbye=pb.Goodbye(message=message))
 
 
 def order_from_wire(order: pb.Order) -> Event:

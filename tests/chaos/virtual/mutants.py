@@ -13,12 +13,11 @@ from unittest.mock import patch
 
 from croupier.agent.core import on_life
 from croupier.agent.core import on_task as agent_on_task
-from croupier.agent.core import step as agent_step
-from croupier.agent.core.deadlines import ResendDeadline
 from croupier.agent.core.effects import Checkpoint, Forget, Spawn
 from croupier.agent.core.events import Exited, Now, Vanished
 from croupier.agent.core.pending_updates import PendingUpdates
 from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import ResendDeadline
 from croupier.agent.reactor import Reactor
 from croupier.master.core import (
     frameworks,
@@ -378,12 +377,12 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "agent: forgets before ack": (
         "an ended task is forgotten before its end is acknowledged",
-        _one(agent_step, "on_exited", _forgets_unacknowledged),
+        _one(agent_on_task, "on_exited", _forgets_unacknowledged),
     ),
     "agent: an id twice": (
         "a task that is known is launched again",
         (
-            (agent_step, "on_launch", _launches_again),
+            (agent_on_task, "on_launch", _launches_again),
             (Reactor, "_launch", _spawns_always),
         ),
     ),

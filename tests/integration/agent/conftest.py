@@ -1,4 +1,4 @@
-"""A scripted master, and agents that serve it: in this process, and as one of their own."""
+"""A scripted master, and agents that register with it, in this process or in their own."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ RESOURCES = "cpus:4;mem:1GB;disk:1GB;ports:[31000-31099]"
 
 @dataclass
 class Serving:
-    """An agent in this process, and what serves it."""
+    """An agent in this process, and the task that runs it."""
 
     agent: Agent
     stop: asyncio.Event
     task: asyncio.Task[None]
 
     async def end(self) -> None:
-        """Stop it as SIGTERM would, and see how that went."""
+        """Stop the agent as SIGTERM would, and raise its error if it has one."""
         self.stop.set()
         async with asyncio.timeout(15):
             await self.task
@@ -48,7 +48,7 @@ async def master() -> AsyncIterator[ScriptedMaster]:
 
 @pytest.fixture
 async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
-    """Starts agents in this process; they are ended with the test."""
+    """Start agents in this process; they are stopped with the test."""
     started: list[Serving] = []
 
     async def begin(
@@ -94,7 +94,7 @@ async def start(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[Start]:
 
 @pytest.fixture
 async def serving(start: Start, master: ScriptedMaster) -> Serving:
-    """An agent in this process, registered."""
+    """Return a registered agent in this process."""
     serving = await start()
     await master.agent()
     return serving
@@ -102,7 +102,7 @@ async def serving(start: Start, master: ScriptedMaster) -> Serving:
 
 @pytest.fixture
 async def process(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """An agent in a process of its own, registered."""
+    """Return a registered agent in a process of its own."""
     agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
     agent.start()
     try:

@@ -1,4 +1,4 @@
-"""`croupier-agent`, told something wrong: one clear line, and an exit code."""
+"""Errors of `croupier-agent`: one clear line on stderr, and an exit code."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_a_port_in_use_is_one_line_and_code_1(tmp_path: Path) -> None:
     assert line.endswith("Address already in use")
 
 
-def test_a_work_dir_that_cannot_be_is_one_line_and_code_1(tmp_path: Path) -> None:
+def test_an_unusable_work_dir_is_one_line_and_code_1(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     code, lines = run("--http", "127.0.0.1:0", "--work-dir", str(tmp_path / "file" / "work"))
     assert code == 1
@@ -69,7 +69,7 @@ def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> No
     assert run("--recover", "cleanup", "--work-dir", str(tmp_path)) == (0, [])
 
 
-def test_a_work_dir_that_no_agent_has_used_is_not_cleaned_up(tmp_path: Path) -> None:
+def test_cleanup_refuses_a_work_dir_that_no_agent_has_used(tmp_path: Path) -> None:
     code, said = run("--recover", "cleanup", "--work-dir", str(tmp_path / "typo"))
     assert code == 1
     assert "is no agent's work dir" in said[0]

@@ -1,4 +1,4 @@
-"""How an agent ends when it is asked to, and what that does to its tasks."""
+"""Stops of an agent, and their effect on its tasks."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from tests.integration.agent.conftest import RESOURCES, Start
 
 RUNNING, KILLED = TaskState.RUNNING, TaskState.KILLED
 
-# A child in the group, one that made a session of its own, one that is a daemon of init, and
-# a daemon that shed its environment.
+# A child in the group, one with its own session, a daemon, and a daemon without its environment.
 CHILDREN = """
 sleep 71 & echo $! > child
 setsid sh -c 'echo $$ > daemon; exec sleep 72' &
@@ -36,7 +35,7 @@ async def _pids(folder: Path, *names: str) -> list[int]:
 
 
 async def _family(master: ScriptedMaster, work_dir: Path) -> list[int]:
-    """Tasks of all kinds; the pids of all that they have started."""
+    """Launch tasks of all kinds; return the pids of all their processes."""
     master.launch(
         shell("t1", CHILDREN),
         shell("t2", "exec env -i /bin/sleep 74 > /dev/null 2>&1"),
@@ -50,7 +49,7 @@ async def _family(master: ScriptedMaster, work_dir: Path) -> list[int]:
 
 @pytest.fixture
 async def ending(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """An agent in a process of its own, registered, that ends its tasks when it ends."""
+    """Return a registered agent in a process of its own, with `--on-stop end`."""
     work_dir, log = tmp_path / "work", tmp_path / "agent.log"
     agent = AgentProcess(master.address, work_dir, log, RESOURCES, "--on-stop", "end")
     agent.start()
@@ -62,9 +61,7 @@ async def ending(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentP
         await clean_up(agent.work_dir)
 
 
-async def test_an_agent_that_is_to_end_its_tasks_leaves_nothing(
-    ending: AgentProcess, master: ScriptedMaster
-) -> None:
+async def test_on_stop_end_leaves_no_process(ending: AgentProcess, master: ScriptedMaster) -> None:
     family = await _family(master, ending.work_dir)
     ending.signal(signal.SIGTERM)
     assert await ending.ended() == 0
@@ -73,7 +70,7 @@ async def test_an_agent_that_is_to_end_its_tasks_leaves_nothing(
     assert master.session.goodbye is not None
 
 
-async def test_an_agent_that_is_interrupted_ends_in_order(
+async def test_sigint_stops_the_agent_with_code_0(
     ending: AgentProcess, master: ScriptedMaster
 ) -> None:
     ending.signal(signal.SIGINT)
@@ -81,7 +78,7 @@ async def test_an_agent_that_is_interrupted_ends_in_order(
     assert master.session.goodbye is not None
 
 
-async def test_an_agent_that_leaves_its_tasks_says_no_goodbye(
+async def test_on_stop_leave_sends_no_goodbye(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     family = await _family(master, process.work_dir)
@@ -98,7 +95,7 @@ async def test_an_agent_that_leaves_its_tasks_says_no_goodbye(
     assert all(is_running(pid) for pid in family)
 
 
-async def test_cleaning_up_ends_what_an_agent_has_left_and_forgets_it(
+async def test_cleanup_ends_all_tasks_and_removes_the_records(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     family = await _family(master, process.work_dir)
@@ -117,7 +114,7 @@ async def test_cleaning_up_ends_what_an_agent_has_left_and_forgets_it(
     assert not again.tasks
 
 
-async def test_an_agent_whose_id_is_taken_over_says_so_in_one_line(
+async def test_an_id_taken_over_by_another_agent_is_one_line(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     master.hang_up(FailedOver("a newer session of this agent has taken over"))

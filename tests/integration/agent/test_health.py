@@ -1,4 +1,4 @@
-"""A sick agent withdraws its room: few launches fail, and it takes them again once mended."""
+"""An unhealthy agent refuses launches after few failures, and takes them again once healthy."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from tests.harness.scripted_master import F, ScriptedMaster, shell
 from tests.integration.agent.conftest import RESOURCES, Serving
 
 FAILED, FINISHED, RUNNING = TaskState.FAILED, TaskState.FINISHED, TaskState.RUNNING
-# Launches may fail until the first failure has led to a look at the work dir.
+# Launches may fail until the first failure has triggered a check of the work dir.
 FEW = 20
 
 
 async def launch_each(master: ScriptedMaster, count: int, first: int = 0) -> list[str]:
-    """Launch tasks one after the other, as a framework that relaunches; which were not refused."""
+    """Launch tasks one after the other; return those that were not refused."""
     updated = []
     for number in range(first, first + count):
         name = f"t{number}"
@@ -50,7 +50,7 @@ def _is_answered(master: ScriptedMaster, name: str) -> bool:
 
 
 async def until_healthy(master: ScriptedMaster) -> None:
-    """Wait until the agent has said that it takes launches again."""
+    """Wait until the agent has reported that it is healthy."""
 
     def is_healthy() -> bool:
         return not master.health()[-1].problems
@@ -82,14 +82,14 @@ async def test_a_removed_work_dir_fails_few_launches(
     assert status == 503
     assert text.startswith("unhealthy: ")
     assert "drain it, then start it again" in text
-    # Tasks run on, and can be ended.
+    # Tasks keep running, and can be killed.
     assert serving.agent.state.is_live(next(iter(serving.agent.state.tasks)))
     master.kill("before", 0)
     await eventually(lambda: _is_answered(master, "before"), 20, "the task has ended")
     assert not serving.task.done()
 
 
-async def test_a_work_dir_that_is_put_back_is_used_again(
+async def test_a_restored_work_dir_is_used_again(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     (tmp_path / "work").rename(tmp_path / "aside")
@@ -103,7 +103,7 @@ async def test_a_work_dir_that_is_put_back_is_used_again(
     assert await readiness(serving) == (200, "ready\n")
 
 
-async def test_missing_directories_are_made_again(
+async def test_missing_directories_are_created_again(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     shutil.rmtree(tmp_path / "work" / "runs")
@@ -128,7 +128,7 @@ async def test_register_carries_the_problems(
 
 @contextmanager
 def hanging_disk() -> Iterator[None]:
-    """No commit ends within the context, and 50 ms are too long for one."""
+    """Make commits hang within the context, and report them after 50 ms."""
     answers, sync = threading.Event(), os.fdatasync
 
     def hang(fd: int) -> None:
@@ -144,7 +144,7 @@ def hanging_disk() -> Iterator[None]:
             answers.set()
 
 
-async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is(
+async def test_a_commit_that_hangs_is_reported_before_its_batch_is_performed(
     serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looked_for: list[str] = []
@@ -170,7 +170,7 @@ async def test_a_disk_that_hangs_in_a_commit_is_told_and_nothing_of_the_batch_is
     await until_healthy(master)
 
 
-async def test_a_recovery_that_waits_for_the_commit_does_not_hide_that_the_disk_hangs(
+async def test_a_recovery_in_a_hanging_batch_does_not_hide_the_problem(
     serving: Serving, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = serving.agent._inbox.put_now
@@ -178,7 +178,7 @@ async def test_a_recovery_that_waits_for_the_commit_does_not_hide_that_the_disk_
     async def no_answer(*_: object) -> None:
         pass
 
-    # The test answers in place of the check.
+    # The test sends the results of checks.
     monkeypatch.setattr(health_check.HealthCheck, "_answer", no_answer)
     put(HealthChecked((Problem(LAUNCH, "the shim is gone"),)))
     await eventually(lambda: bool(master.health()), 10, "the agent is unhealthy")
@@ -195,7 +195,7 @@ def _waits(serving: Serving, name: str) -> bool:
     return any(isinstance(event, LaunchTask) and event.task.task_id == name for event in events)
 
 
-async def test_an_older_master_is_told_in_updates(
+async def test_an_older_master_gets_updates_in_place_of_refusals(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     master.takes_health = False
@@ -211,7 +211,7 @@ async def test_an_older_master_is_told_in_updates(
 
 @pytest.fixture
 async def on_small_disk(master: ScriptedMaster, tmp_path: Path) -> AsyncIterator[AgentProcess]:
-    """An agent whose work dir is a disk of 16 MB that only the agent's namespace has."""
+    """Start an agent whose work dir is a disk of 16 MB in its own mount namespace."""
     work = tmp_path / "work"
     work.mkdir()
     mount = f"mount -t tmpfs -o size=16m croupier-test {work}"
@@ -252,7 +252,7 @@ async def test_a_full_disk_keeps_its_reserve_for_ends(
     master.launch(shell("before", "for _ in $(seq 3000); do [ -e go ] && exit 7; sleep 0.02; done"))
     await master.state("before", RUNNING)
     fill(work)
-    # Their records would take several times the reserve.
+    # The records of these would take several times the reserve.
     tasks = [shell(f"t{number}", "true") for number in range(4000)]
     for begin in range(0, len(tasks), 100):
         master.launch(*tasks[begin : begin + 100])

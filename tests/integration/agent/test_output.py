@@ -1,4 +1,4 @@
-"""What tasks print, over HTTP, and the agent's own pages."""
+"""Output of tasks, readiness and metrics over HTTP."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ async def test_following_lasts_until_the_task_ends(
     await master.state("t1", FINISHED)
 
 
-async def test_large_output_comes_whole(
+async def test_large_output_is_complete(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
 ) -> None:
     master.launch(shell("t1", "head -c 3000000 /dev/zero"))
@@ -68,7 +68,7 @@ async def test_large_output_comes_whole(
     assert len(body) == 3_000_000
 
 
-async def test_a_reader_that_leaves_is_let_go(
+async def test_a_reader_that_disconnects_is_released(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
 ) -> None:
     master.launch(shell("t1", "echo; sleep 60"))
@@ -114,7 +114,7 @@ async def test_one_address_cannot_take_all_readers(
         (f"/output/{F}/..%2f{F}%2ft1/stdout", 400),
     ],
 )
-async def test_what_is_not_there_or_not_to_be_had(
+async def test_missing_and_forbidden_paths_are_refused(
     serving: Serving,
     master: ScriptedMaster,
     client: aiohttp.ClientSession,
@@ -126,7 +126,7 @@ async def test_what_is_not_there_or_not_to_be_had(
     assert (await get(client, serving, path))[0] == status
 
 
-async def test_a_task_cannot_have_the_agent_read_other_files_for_it(
+async def test_links_in_place_of_output_are_not_served(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession, tmp_path: Path
 ) -> None:
     (tmp_path / "secret").write_text("secret")
@@ -144,7 +144,7 @@ async def test_a_task_cannot_have_the_agent_read_other_files_for_it(
         assert "secret" not in body
 
 
-async def test_readiness_is_being_registered(
+async def test_readiness_needs_a_registration(
     start: Start, master: ScriptedMaster, client: aiohttp.ClientSession
 ) -> None:
     master.is_silent = True
@@ -158,7 +158,7 @@ async def test_readiness_is_being_registered(
     assert (await get(client, serving, "/healthz"))[0] == 200
 
 
-async def test_metrics_tell_what_happened_and_are_well_named(
+async def test_metrics_have_the_right_values_and_names(
     serving: Serving, master: ScriptedMaster, client: aiohttp.ClientSession
 ) -> None:
     master.launch(
@@ -193,5 +193,5 @@ async def test_metrics_tell_what_happened_and_are_well_named(
 
 
 def _value(text: str, name: str) -> float:
-    """Of a metric without labels."""
+    """Return the value of a metric without labels."""
     return next(float(line.split()[1]) for line in text.splitlines() if line.startswith(name + " "))

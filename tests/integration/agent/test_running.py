@@ -29,7 +29,7 @@ def sandbox(tmp_path: Path, task_id: str) -> Path:
     return tmp_path / "work" / "sandboxes" / F / task_id
 
 
-async def test_registers_with_all_that_it_is(serving: Serving, master: ScriptedMaster) -> None:
+async def test_register_carries_the_configuration(serving: Serving, master: ScriptedMaster) -> None:
     register = master.session.register
     assert register is not None
     assert (register.agent_id, register.hostname) == (serving.agent.state.agent_id, "host-1")
@@ -40,7 +40,7 @@ async def test_registers_with_all_that_it_is(serving: Serving, master: ScriptedM
     assert register.version
 
 
-async def test_echo_leaves_its_output_and_finishes(
+async def test_echo_writes_its_output_and_finishes(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     master.launch(shell("t1", "echo out; echo err >&2"))
@@ -68,7 +68,7 @@ async def test_a_signal_is_reported(serving: Serving, master: ScriptedMaster) ->
     assert not failed.HasField("exit_code")
 
 
-async def test_launches_that_fail_say_why(
+async def test_failed_launches_carry_the_reason(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     garbage = tmp_path / "garbage"
@@ -112,7 +112,7 @@ async def test_a_task_that_has_run_is_not_run_again(
     await master.state("t1", FINISHED)
     for sessions in (2, 3):
         master.statuses.clear()
-        # As a master does whose store was put back to an earlier time.
+        # As a master with an older copy of its store does.
         master.launch(shell("t1", line))
         dropped = await master.state("t1", DROPPED)
         assert dropped.reason == Reason.TASK_INVALID
@@ -124,7 +124,7 @@ async def test_a_task_that_has_run_is_not_run_again(
     assert ledger.read_text() == "ran\n"
 
 
-async def test_a_task_whose_sandbox_was_made_and_that_never_started_is_started(
+async def test_a_task_with_a_sandbox_that_never_started_is_started(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     class KilledError(BaseException):
@@ -146,7 +146,7 @@ async def test_a_task_whose_sandbox_was_made_and_that_never_started_is_started(
     assert (sandbox(tmp_path, "t1") / "stdout").read_text() == "ran\n"
 
 
-async def test_a_shim_that_went_away_is_named(
+async def test_a_missing_shim_is_named(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     for shim in (tmp_path / "work").glob("shim-*"):
@@ -156,13 +156,15 @@ async def test_a_shim_that_went_away_is_named(
     assert failed.message == "cannot start the shim of '/bin/sh': No such file or directory"
 
 
-async def test_what_does_not_fit_is_dropped(serving: Serving, master: ScriptedMaster) -> None:
+async def test_a_task_that_does_not_fit_is_dropped(
+    serving: Serving, master: ScriptedMaster
+) -> None:
     master.launch(shell("t1", "sleep 60", "cpus:3"), shell("t2", "true", "cpus:2"))
     dropped = await master.state("t2", DROPPED)
     assert dropped.message.startswith("it takes cpus:2, but the agent has cpus:1;")
 
 
-async def test_the_agent_is_the_last_that_the_kernel_ends_when_memory_is_short(
+async def test_the_kernel_kills_tasks_before_the_agent(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     may = subprocess.run(
@@ -201,7 +203,7 @@ async def test_the_environment_is_clean_and_holds_ports(
     assert seen["CROUPIER_TASK_RUN"] != "forged"
 
 
-async def test_a_task_inherits_nothing_but_its_own_files(
+async def test_a_task_inherits_only_its_own_files(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     master.launch(program("t1", "sleep", "60"))
@@ -215,7 +217,7 @@ async def test_a_task_inherits_nothing_but_its_own_files(
 
 
 class TestAKill:
-    async def test_lets_a_task_end_in_its_own_way(
+    async def test_lets_a_task_end_by_itself(
         self, serving: Serving, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         master.launch(shell("t1", "trap 'exit 5' TERM; echo; while :; do sleep 0.05; done"))
@@ -227,7 +229,7 @@ class TestAKill:
         assert killed.reason == Reason.KILLED_BY_FRAMEWORK
         assert master.states("t1")[2:] == [TaskState.KILLING, KILLED]
 
-    async def test_is_forced_on_a_task_that_will_not_listen(
+    async def test_is_forced_on_a_task_that_ignores_sigterm(
         self, serving: Serving, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         master.launch(shell("t1", "trap '' TERM; echo; while :; do sleep 0.05; done"))
@@ -235,7 +237,7 @@ class TestAKill:
         master.kill("t1", grace_ms=100)
         assert (await master.state("t1", KILLED)).signal == 9
 
-    async def test_reaches_all_that_the_task_has_started(
+    async def test_reaches_all_descendants_of_the_task(
         self, serving: Serving, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         deep = "sh -c 'sleep 61 & echo $! > pid; wait' & sleep 62 & wait"
@@ -248,7 +250,7 @@ class TestAKill:
         await master.state("t1", KILLED)
         await eventually(lambda: not is_running(pid), what="the grandchild is gone")
 
-    async def test_of_a_task_that_is_not_there_is_answered(
+    async def test_of_an_unknown_task_is_answered(
         self, serving: Serving, master: ScriptedMaster
     ) -> None:
         master.kill("ghost")
@@ -261,7 +263,7 @@ class TestAKill:
         await eventually(lambda: out.exists() and out.stat().st_size, what="the trap is set")
 
 
-async def test_what_a_task_leaves_in_its_group_ends_with_it(
+async def test_processes_in_the_group_of_a_task_end_with_it(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     master.launch(shell("t1", "sleep 60 & echo $! > pid"))
@@ -290,7 +292,7 @@ async def test_a_task_runs_as_the_user_it_asks_for(
 ) -> None:
     for folder in (tmp_path, *tmp_path.parents[:2]):
         folder.chmod(folder.stat().st_mode | stat.S_IXOTH)
-    # LD_PRELOAD must not be in force before the account has changed.
+    # LD_PRELOAD must have no effect before the user has changed.
     asked = {"LD_PRELOAD": "/no/such/lib.so", "GREETING": "hello"}
     line = "id -un; echo $GREETING $USER; touch mine"
     master.launch(shell("t1", line, user="nobody", environment=asked))
@@ -302,7 +304,9 @@ async def test_a_task_runs_as_the_user_it_asks_for(
 
 
 @AS_ROOT
-async def test_a_program_that_its_user_cannot_run(serving: Serving, master: ScriptedMaster) -> None:
+async def test_a_program_that_its_user_may_not_run_fails(
+    serving: Serving, master: ScriptedMaster
+) -> None:
     master.launch(program("t1", "/no/such/program", user="nobody"))
     failed = await master.state("t1", FAILED)
     assert failed.message.startswith("cannot run '/no/such/program': no such program")

@@ -1,4 +1,4 @@
-"""An agent and its master: silence, hanging up, refusal, and what is said again after."""
+"""Sessions of an agent: silence, lost streams, errors, and updates that are sent again."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ async def test_the_id_outlives_the_agent(start: Start, master: ScriptedMaster) -
     assert again.register.agent_id[1:].isalnum()
 
 
-async def test_a_task_runs_on_while_the_master_is_away(
+async def test_a_task_keeps_running_without_a_master(
     serving: Serving, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     master.launch(shell("t1", "while ! test -e go; do sleep 0.02; done"))
@@ -59,7 +59,7 @@ async def test_a_task_runs_on_while_the_master_is_away(
     await eventually(lambda: not serving.agent.state.tasks, what="its end is acknowledged")
 
 
-async def test_what_nobody_acknowledged_travels_with_register(
+async def test_register_carries_unacknowledged_updates(
     serving: Serving, master: ScriptedMaster
 ) -> None:
     master.acknowledges = False
@@ -74,7 +74,7 @@ async def test_what_nobody_acknowledged_travels_with_register(
     await eventually(lambda: not serving.agent.state.tasks)
 
 
-async def test_a_framework_that_is_back_is_told_again(
+async def test_a_reconnected_framework_gets_its_updates_again(
     serving: Serving, master: ScriptedMaster
 ) -> None:
     master.acknowledges = False
@@ -98,7 +98,7 @@ async def test_a_launch_ordered_twice_runs_once(
     assert len(master.of("t1")) == 4
 
 
-async def test_heartbeats_go_as_often_as_the_master_asks(
+async def test_heartbeats_follow_the_interval_of_the_master(
     start: Start, master: ScriptedMaster
 ) -> None:
     master.heartbeat_ms = 50
@@ -107,7 +107,7 @@ async def test_heartbeats_go_as_often_as_the_master_asks(
     await eventually(lambda: master.session.heartbeats >= 5)
 
 
-async def test_a_silent_master_is_left(
+async def test_the_agent_disconnects_from_a_silent_master(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "TIMES", replace(link.TIMES, least_silence_s=0.3))
@@ -115,7 +115,7 @@ async def test_a_silent_master_is_left(
     serving = await start()
     first = await master.agent()
     for _ in range(10):
-        # Any word counts.
+        # Any message counts.
         master.order(beat())
         await asyncio.sleep(0.05)
     assert len(master.sessions) == 1
@@ -124,7 +124,7 @@ async def test_a_silent_master_is_left(
     await eventually(lambda: serving.agent.link.is_registered)
 
 
-async def test_a_master_that_does_not_answer_register_is_left(
+async def test_the_agent_disconnects_from_a_master_that_does_not_answer_register(
     start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(link, "TIMES", replace(link.TIMES, join_s=0.2))
@@ -135,7 +135,7 @@ async def test_a_master_that_does_not_answer_register_is_left(
 
 
 @pytest.mark.parametrize("error", [Conflict("no"), InvalidRequest("no"), ProtocolViolation("no")])
-async def test_after_most_errors_it_tries_again(
+async def test_the_agent_reconnects_after_most_errors(
     serving: Serving, master: ScriptedMaster, error: Exception
 ) -> None:
     assert isinstance(error, Conflict | InvalidRequest | ProtocolViolation)
@@ -145,7 +145,9 @@ async def test_after_most_errors_it_tries_again(
     assert again.register.agent_id == serving.agent.state.agent_id
 
 
-async def test_when_its_id_is_taken_over_it_ends(serving: Serving, master: ScriptedMaster) -> None:
+async def test_the_agent_ends_when_its_id_is_taken_over(
+    serving: Serving, master: ScriptedMaster
+) -> None:
     master.launch(program("t1", "sleep", "60"))
     running = await master.state("t1", RUNNING)
     master.hang_up(FailedOver("a newer session of this agent has taken over"))
@@ -155,7 +157,7 @@ async def test_when_its_id_is_taken_over_it_ends(serving: Serving, master: Scrip
     assert is_running(running.pid), "its tasks are another's to end"
 
 
-async def test_once_removed_it_ends_its_tasks_and_registers_as_new(
+async def test_a_removed_agent_kills_its_tasks_and_registers_with_a_new_id(
     serving: Serving, master: ScriptedMaster
 ) -> None:
     before = serving.agent.state.agent_id
@@ -169,7 +171,7 @@ async def test_once_removed_it_ends_its_tasks_and_registers_as_new(
     assert not is_running(running.pid)
 
 
-async def test_it_looks_for_another_master_when_one_is_gone(
+async def test_the_agent_turns_to_another_master(
     start: Start, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     other = ScriptedMaster()
@@ -185,7 +187,7 @@ async def test_it_looks_for_another_master_when_one_is_gone(
         await other.stop()
 
 
-async def test_a_stop_ends_tasks_tells_of_it_and_says_goodbye(
+async def test_a_stop_ends_tasks_reports_them_and_sends_goodbye(
     serving: Serving, master: ScriptedMaster
 ) -> None:
     master.launch(program("t1", "sleep", "60"), shell("t2", "trap '' TERM; sleep 60", grace_ms=300))
@@ -197,13 +199,11 @@ async def test_a_stop_ends_tasks_tells_of_it_and_says_goodbye(
         assert killed.reason == Reason.AGENT_STOPPED
     assert master.session.goodbye is not None
     assert not is_running(pid)
-    # Goodbye is the last word.
+    # GOODBYE is the last report.
     assert master.session.reports[-1].HasField("goodbye")
 
 
-async def test_a_stop_without_a_master_waits_for_none(
-    serving: Serving, master: ScriptedMaster
-) -> None:
+async def test_a_stop_does_not_wait_for_a_master(serving: Serving, master: ScriptedMaster) -> None:
     await master.stop()
     await eventually(lambda: not serving.agent.link.is_registered)
     async with asyncio.timeout(2.5):
@@ -211,7 +211,7 @@ async def test_a_stop_without_a_master_waits_for_none(
 
 
 @pytest.mark.parametrize(("cluster", "epoch"), [("two", 9), ("one", 2**64 - 1)])
-async def test_a_master_of_another_cluster_or_of_an_absurd_epoch_is_not_followed(
+async def test_a_master_of_another_cluster_or_of_an_impossible_epoch_is_rejected(
     start: Start, master: ScriptedMaster, cluster: str, epoch: int
 ) -> None:
     master.cluster, master.epoch = "one", 1

@@ -1,4 +1,4 @@
-"""An agent dies; its tasks do not notice, and the next one knows all that they did."""
+"""Tasks outlive their agent, and the next agent reports all their states."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ async def killed(process: AgentProcess) -> None:
 
 
 async def returned(master: ScriptedMaster, sessions: int = 2) -> dict[str, pb.AgentTask]:
-    """The tasks that the next agent registers with."""
+    """Return the tasks in REGISTER of the next agent."""
     register = (await master.agent(sessions)).register
     assert register is not None
     return {task.task.task_id: task for task in register.tasks}
 
 
 def until(gate: Path, code: int) -> str:
-    """A shell line that ends with a code once there is a file."""
+    """Return a shell line that exits with a code once a file exists."""
     return f"while ! test -e {gate}; do sleep 0.02; done; exit {code}"
 
 
-async def test_tasks_run_on_and_their_ends_are_told_truly(
+async def test_tasks_keep_running_and_their_true_ends_are_reported(
     process: AgentProcess, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     gates = [tmp_path / f"gate{n}" for n in range(2)]
@@ -59,7 +59,7 @@ async def test_tasks_run_on_and_their_ends_are_told_truly(
         assert sorted(set(numbers)) == [1, 2, 3]
 
 
-async def test_updates_that_nobody_acknowledged_keep_their_numbers(
+async def test_unacknowledged_updates_keep_their_numbers(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     master.acknowledges = False
@@ -82,7 +82,7 @@ async def test_updates_that_nobody_acknowledged_keep_their_numbers(
     assert set(await returned(master, 4)) == {"t2", "t3"}
 
 
-async def test_an_agent_that_is_killed_amid_launches_starts_each_task_once(
+async def test_an_agent_killed_during_launches_starts_each_task_once(
     process: AgentProcess, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     ledger = tmp_path / "ledger"
@@ -97,7 +97,7 @@ async def test_an_agent_that_is_killed_amid_launches_starts_each_task_once(
         process.start()
         sessions += 1
         told = await returned(master, sessions)
-        # As a master does: what the agent has never heard of is launched again.
+        # As a master does: a task that the agent does not know is launched again.
         known = set(told) | {s.task_id for s in master.statuses}
         master.launch(*(task for task in tasks if task.task_id not in known))
     for task in tasks:
@@ -105,7 +105,7 @@ async def test_an_agent_that_is_killed_amid_launches_starts_each_task_once(
     assert sorted(ledger.read_text().split()) == sorted(task.task_id for task in tasks)
 
 
-async def test_a_kill_is_carried_out_by_the_next_agent(
+async def test_the_next_agent_carries_out_a_kill(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     master.launch(shell("t1", "trap '' TERM; echo up; while :; do sleep 0.05; done"))
@@ -122,7 +122,7 @@ async def test_a_kill_is_carried_out_by_the_next_agent(
     assert not is_running(pid)
 
 
-async def test_a_task_whose_shim_is_killed_too_is_ended_and_told(
+async def test_a_task_whose_shim_is_killed_too_is_ended_and_reported(
     process: AgentProcess, master: ScriptedMaster
 ) -> None:
     seconds = f"600.{os.getpid()}"
@@ -141,11 +141,11 @@ async def test_a_task_whose_shim_is_killed_too_is_ended_and_told(
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can have processes of its own only")
-async def test_a_task_that_kills_everything_is_told_of_when_the_agent_is_back(
+async def test_a_task_that_kills_all_processes_is_reported_by_the_next_agent(
     master: ScriptedMaster, tmp_path: Path
 ) -> None:
     agent = AgentProcess(master.address, tmp_path / "work", tmp_path / "agent.log", RESOURCES)
-    # In a world of its own, in which the first process, a shell, is spared by `kill -1`.
+    # In a pid namespace of its own, whose first process, a shell, survives `kill -1`.
     words = ("unshare", "--pid", "--fork", "--kill-child", "--mount-proc")
     agent.prefix = (*words, "/bin/sh", "-c", 'while :; do "$@"; sleep 0.1; done', "sh")
     agent.start()
@@ -161,7 +161,7 @@ async def test_a_task_that_kills_everything_is_told_of_when_the_agent_is_back(
         agent.end()
 
 
-async def test_tasks_of_before_a_reboot_are_gone_unless_their_end_is_known(
+async def test_tasks_of_an_earlier_boot_are_gone_unless_their_end_is_recorded(
     start: Start, master: ScriptedMaster, tmp_path: Path
 ) -> None:
     serving = await start(on_stop="leave", boot_id=lambda: "boot-1")
@@ -184,7 +184,7 @@ async def test_tasks_of_before_a_reboot_are_gone_unless_their_end_is_known(
 
 
 class TestDamagedRecords:
-    async def test_are_refused_with_the_tasks_running_on(
+    async def test_are_refused_and_tasks_keep_running(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         pid = await self._damage(start, master, tmp_path)
@@ -192,7 +192,7 @@ class TestDamagedRecords:
             await start()
         assert is_running(pid)
 
-    async def test_are_passed_over_at_best_effort_and_the_master_is_told(
+    async def test_are_skipped_at_best_effort_and_reported_to_the_master(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         pid = await self._damage(start, master, tmp_path)
@@ -209,7 +209,7 @@ class TestDamagedRecords:
         assert not master.session.register.incomplete
 
     async def _damage(self, start: Start, master: ScriptedMaster, tmp_path: Path) -> int:
-        """Two tasks run, and the record of the first is damaged; its pid."""
+        """Run two tasks and damage the record of the first; return its pid."""
         serving = await start(on_stop="leave")
         await master.agent()
         master.launch(program("t1", "sleep", "60"))
@@ -223,9 +223,9 @@ class TestDamagedRecords:
 
 
 class TestALostTail:
-    """The last lines of the checkpoint are gone, and all that is left is whole."""
+    """The last lines of the checkpoint are missing, and the others are whole."""
 
-    async def test_is_refused_by_the_mark_with_the_tasks_running_on(
+    async def test_is_detected_by_the_mark_and_tasks_keep_running(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         pid = await self._cut(start, master, tmp_path / "work")
@@ -235,7 +235,7 @@ class TestALostTail:
                 await start()
         assert is_running(pid)
 
-    async def test_is_refused_because_of_a_task_that_no_record_names(
+    async def test_is_detected_by_a_task_that_no_record_names(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         pid = await self._cut(start, master, tmp_path / "work")
@@ -244,7 +244,7 @@ class TestALostTail:
         with pytest.raises(InvalidRequest, match=words):
             await start()
         assert is_running(pid)
-        # As where a service manager starts the agent again and again until the task has ended.
+        # As if a service manager restarts the agent until the task has ended.
         os.kill(pid, signal.SIGKILL)
         await eventually(lambda: not is_running(pid))
         for _ in range(2):
@@ -256,7 +256,7 @@ class TestALostTail:
         assert master.session.register.incomplete
 
     @pytest.mark.parametrize("has_mark", [True, False])
-    async def test_is_told_to_the_master_at_best_effort(
+    async def test_is_reported_to_the_master_at_best_effort(
         self, start: Start, master: ScriptedMaster, tmp_path: Path, has_mark: bool
     ) -> None:
         pid = await self._cut(start, master, tmp_path / "work")
@@ -272,7 +272,7 @@ class TestALostTail:
         await start()
         assert set(await returned(master, 3)) == set()
 
-    async def test_a_log_that_is_gone_is_one(
+    async def test_includes_a_missing_log(
         self, start: Start, master: ScriptedMaster, tmp_path: Path
     ) -> None:
         pid = await self._cut(start, master, tmp_path / "work")
@@ -287,7 +287,7 @@ class TestALostTail:
         assert not is_running(pid)
 
     async def _cut(self, start: Start, master: ScriptedMaster, work_dir: Path) -> int:
-        """Two tasks run, and all records of the second are lost; its pid."""
+        """Run two tasks and lose all records of the second; return its pid."""
         serving = await start(on_stop="leave")
         await master.agent()
         master.launch(program("t1", "sleep", "60"))
@@ -302,7 +302,7 @@ class TestALostTail:
         return pid
 
 
-async def test_tasks_that_hold_more_than_the_agent_has_now_are_not_taken_over(
+async def test_tasks_that_hold_more_than_the_agent_has_are_refused(
     start: Start, master: ScriptedMaster
 ) -> None:
     serving = await start(on_stop="leave")
@@ -328,7 +328,7 @@ class TestEpochs:
         assert not serving.agent.state.tasks
         assert not serving.agent.link.is_registered
         await serving.end()
-        # The next agent knows.
+        # The next agent has the epoch in its records.
         await start()
         last = await master.agent(len(master.sessions) + 1)
         assert last.register is not None
@@ -337,7 +337,7 @@ class TestEpochs:
         await eventually(lambda: master.session.heartbeats > 0, what="a newer one is obeyed")
         assert not (tmp_path / "ran").exists()
 
-    async def test_orders_of_an_older_run_of_a_framework_are_refused(
+    async def test_orders_of_an_older_epoch_of_a_framework_are_refused(
         self, serving: Serving, master: ScriptedMaster
     ) -> None:
         def launch(task_id: str, epoch: int) -> None:
@@ -359,7 +359,7 @@ class TestEpochs:
         master.kill("t1", grace_ms=0, framework_epoch=2)
         await master.state("t1", KILLED)
 
-    async def test_the_leader_that_a_follower_names_is_asked_at_once(
+    async def test_the_agent_connects_at_once_to_a_leader_that_a_follower_names(
         self, start: Start, master: ScriptedMaster
     ) -> None:
         leader = ScriptedMaster()
@@ -369,7 +369,7 @@ class TestEpochs:
             serving = await start()
             await leader.agent()
             await eventually(lambda: serving.agent.link.is_registered)
-            # A follower has no epoch to speak of, and is followed all the same.
+            # A redirect of a follower counts although its epoch is 0.
             await leader.stop()
             await eventually(lambda: len(master.sessions) > 1)
             await leader.start()
@@ -402,5 +402,5 @@ async def test_an_update_that_cannot_be_written_ends_the_agent_and_no_task(
 
 
 def _stat(pid: int, field: int) -> str:
-    """A field of /proc/PID/stat after the name: 1 is the parent."""
+    """Return a field of /proc/PID/stat after the name: 1 is the parent."""
     return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[field]

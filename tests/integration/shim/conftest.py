@@ -1,4 +1,4 @@
-"""Both shims, and a ward under each."""
+"""Both shims, and a supervisor with each."""
 
 from __future__ import annotations
 

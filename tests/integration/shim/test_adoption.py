@@ -1,4 +1,4 @@
-"""What becomes of tasks whose agent was killed, and of run files that tell half of it."""
+"""Adoption of tasks whose agent was killed, and of incomplete run files."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def damaged(ward: Ward) -> Vanished:
 
 
 @pytest.fixture
-def stranger() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is none of ours."""
+def bystander() -> Iterator[subprocess.Popen[bytes]]:
+    """Return a process that belongs to no task."""
     process = subprocess.Popen(["sleep", "60"], start_new_session=True)
     yield process
     process.kill()
@@ -48,14 +48,14 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def write(ward: Ward, *lines: str) -> Path:
-    """A run file of a former agent's."""
+    """Write a run file of an earlier agent."""
     path = ward.runs / "t0"
     text = "".join(line.ljust(run_file.LINE) for line in lines)
     path.write_bytes(text.ljust(run_file.SIZE).encode())
     return path
 
 
-async def test_a_task_outlives_its_agent_and_its_end_is_told_to_the_next(
+async def test_a_task_outlives_its_agent_and_the_next_gets_its_end(
     ward: Ward, doomed: Doomed
 ) -> None:
     doomed(1, "echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 6")
@@ -65,7 +65,7 @@ async def test_a_task_outlives_its_agent_and_its_end_is_told_to_the_next(
     assert await ward.ended("t0") == Exited(key("t0"), exit_code=6)
 
 
-async def test_an_adopted_task_is_ended_as_any_other(ward: Ward, doomed: Doomed) -> None:
+async def test_an_adopted_task_can_be_killed(ward: Ward, doomed: Doomed) -> None:
     line = "setsid sleep 60 & echo $! > deep; trap '' TERM; echo $$ > ready; sleep 60; sleep 60"
     doomed(2, line)
     for name in ("t0", "t1"):
@@ -83,7 +83,7 @@ async def test_an_adopted_task_is_ended_as_any_other(ward: Ward, doomed: Doomed)
     assert not is_running(deep[0])
 
 
-async def test_an_end_that_nobody_watched_is_told_truly(ward: Ward, doomed: Doomed) -> None:
+async def test_an_unwatched_end_is_reported_truly(ward: Ward, doomed: Doomed) -> None:
     doomed(3, "while ! [ -e go ]; do sleep 0.01; done; . ./go")
     ends = {"t0": "exit 0", "t1": "exit 9", "t2": "kill -11 $$"}
     shims = [ward.shim_of(name) for name in ends]
@@ -113,7 +113,7 @@ async def test_a_hundred_are_adopted_with_the_same_pids(ward: Ward, doomed: Doom
     assert ends == {Exited(key(name), signal=SIGKILL) for name in names}
 
 
-async def test_what_is_left_alone_can_be_adopted_again(
+async def test_a_released_task_can_be_adopted_again(
     ward: Ward, doomed: Doomed, tmp_path: Path
 ) -> None:
     doomed(1, "sleep 60")
@@ -127,7 +127,7 @@ async def test_what_is_left_alone_can_be_adopted_again(
     third.supervisor.close()
 
 
-async def test_a_shim_that_was_killed_unwatched_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
+async def test_a_shim_killed_before_the_adoption_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
     doomed(1, "setsid sleep 61 & echo $! > session; env -i setsid sleep 62 & echo $! > out; wait")
     left = [await ward.pid_in("t0", name) for name in ("session", "out")]
     os.kill(ward.shim_of("t0"), SIGKILL)
@@ -136,9 +136,7 @@ async def test_a_shim_that_was_killed_unwatched_leaves_nothing(ward: Ward, doome
     assert [is_running(pid) for pid in left] == [False, False]
 
 
-async def test_one_that_is_killed_after_the_adoption_does_not_either(
-    ward: Ward, doomed: Doomed
-) -> None:
+async def test_a_shim_killed_after_the_adoption_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
     doomed(1, "setsid sleep 61 & echo $! > session; wait")
     left = await ward.pid_in("t0", "session")
     ward.adopt("t0")
@@ -152,7 +150,7 @@ async def test_a_run_without_a_file_was_never_started(ward: Ward) -> None:
 
 
 @pytest.mark.parametrize("lines", [(), ("croupier-run 1\n",)])
-async def test_a_file_in_which_no_shim_wrote_was_never_started(
+async def test_a_run_whose_file_has_no_shim_was_never_started(
     ward: Ward, lines: tuple[str, ...]
 ) -> None:
     path = write(ward, *lines)
@@ -161,7 +159,7 @@ async def test_a_file_in_which_no_shim_wrote_was_never_started(
     assert ward.adopt("t0") == NEVER
 
 
-async def test_a_start_that_failed_unwatched_is_told(ward: Ward) -> None:
+async def test_an_unwatched_failed_start_is_reported(ward: Ward) -> None:
     write(ward, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
     message = "cannot run its program: no such program, or its interpreter is missing"
     assert ward.adopt("t0") == LaunchFailed(key("t0"), message, 127)
@@ -180,12 +178,12 @@ async def test_a_start_that_failed_unwatched_is_told(ward: Ward) -> None:
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "more"),
     ],
 )
-async def test_a_damaged_file_tells_no_end(ward: Ward, lines: tuple[str, ...]) -> None:
+async def test_a_damaged_file_has_no_end(ward: Ward, lines: tuple[str, ...]) -> None:
     write(ward, *lines)
     assert ward.adopt("t0") == damaged(ward)
 
 
-async def test_a_file_that_was_cut_short_tells_no_end(ward: Ward) -> None:
+async def test_a_truncated_file_has_no_end(ward: Ward) -> None:
     path = write(ward, "croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
     os.truncate(path, 200)
     assert ward.adopt("t0") == damaged(ward)
@@ -202,10 +200,8 @@ async def test_a_live_task_with_a_damaged_file_is_ended(
     assert [is_running(pid) for pid in pids] == [False] * 3
 
 
-async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
-    ward: Ward, impatient: None
-) -> None:
-    """Else the next agent would start the task a second time."""
+async def test_a_shim_stopped_as_it_began_is_killed(ward: Ward, impatient: None) -> None:
+    """If the shim went on later, the task would start a second time."""
     script = 'kill -STOP $$; exec "$@"'
     slow = Shim(ward.shim.kind, ("/bin/sh", "-c", script, "sh", *ward.shim.argv))
     first, second = Ward(ward.work, slow), ward
@@ -220,24 +216,24 @@ async def test_a_shim_that_was_stopped_as_it_began_never_goes_on(
     first.supervisor.close()
 
 
-async def test_a_pid_that_is_anothers_now_is_let_alone(
-    ward: Ward, stranger: subprocess.Popen[bytes]
+async def test_a_reused_pid_is_not_signalled(
+    ward: Ward, bystander: subprocess.Popen[bytes]
 ) -> None:
-    began = run_file.start_of(stranger.pid)
+    began = run_file.start_of(bystander.pid)
     assert began is not None
     for start in (began, began - 1):
-        process = f"{stranger.pid} {start}\n"
+        process = f"{bystander.pid} {start}\n"
         write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
         assert ward.adopt("t0") == KILLED
-    assert stranger.poll() is None
+    assert bystander.poll() is None
 
 
-async def test_a_pid_of_another_start_is_not_adopted_though_the_lock_is_held(
-    ward: Ward, stranger: subprocess.Popen[bytes], impatient: None
+async def test_a_pid_with_another_start_time_is_not_adopted(
+    ward: Ward, bystander: subprocess.Popen[bytes], impatient: None
 ) -> None:
-    began = run_file.start_of(stranger.pid)
+    began = run_file.start_of(bystander.pid)
     assert began is not None
-    process = f"{stranger.pid} {began - 1}\n"
+    process = f"{bystander.pid} {began - 1}\n"
     path = write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
@@ -245,7 +241,7 @@ async def test_a_pid_of_another_start_is_not_adopted_though_the_lock_is_held(
             ward.adopt("t0")
         ward.supervisor.signal(key("t0"), SIGKILL)
     assert len(ward.supervisor) == 0
-    assert stranger.poll() is None
+    assert bystander.poll() is None
 
 
 async def test_a_link_in_place_of_the_file_is_not_followed(ward: Ward, tmp_path: Path) -> None:
@@ -255,12 +251,12 @@ async def test_a_link_in_place_of_the_file_is_not_followed(ward: Ward, tmp_path:
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
-async def test_a_run_has_a_plain_name(ward: Ward, name: str) -> None:
+async def test_names_of_runs_are_validated(ward: Ward, name: str) -> None:
     with pytest.raises(InvalidRequest):
         ward.supervisor.forget(name)
 
 
-async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> None:
+async def test_orphan_runs_are_ended_and_removed(ward: Ward, doomed: Doomed) -> None:
     doomed(4, "setsid sleep 61 & echo $! > session; wait")
     left = [await ward.pid_in(f"t{at}", "session") for at in range(4)]
     os.kill(ward.shim_of("t3"), SIGKILL)
@@ -274,7 +270,9 @@ async def test_strays_are_ended_and_forgotten(ward: Ward, doomed: Doomed) -> Non
     assert is_running(adopted.pid)
 
 
-async def test_a_stray_takes_what_sheds_every_mark_along(ward: Ward, doomed: Doomed) -> None:
+async def test_the_shim_of_an_orphan_run_kills_unmarked_processes(
+    ward: Ward, doomed: Doomed
+) -> None:
     doomed(1, "env -i setsid sleep 61 >/dev/null 2>&1 & echo $! > bare; wait")
     bare = await ward.pid_in("t0", "bare")
     os.kill(ward.shim_of("t0"), SIGSTOP)
@@ -283,10 +281,10 @@ async def test_a_stray_takes_what_sheds_every_mark_along(ward: Ward, doomed: Doo
     assert not list(ward.runs.iterdir())
 
 
-async def test_an_agent_that_stands_still_holds_no_task_up(ward: Ward) -> None:
+async def test_a_blocked_agent_does_not_block_tasks(ward: Ward) -> None:
     for at in range(50):
         ward.shell(f"t{at}", "exit 2")
-    # The loop, which reads the news, stands still.
+    # The loop, which reads the pipe, is blocked.
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and not all(
         b"exit 2\n" in (ward.runs / f"t{at}").read_bytes() for at in range(50)
@@ -299,7 +297,7 @@ async def test_an_agent_that_stands_still_holds_no_task_up(ward: Ward) -> None:
 class TestAFullDisk:
     @pytest.fixture
     def small(self, tmp_path: Path) -> Iterator[Path]:
-        """A disk of 64 KiB."""
+        """Return the mount point of a disk of 64 KiB."""
         path = tmp_path / "small"
         path.mkdir()
         words = ["mount", "-t", "tmpfs", "-o", "size=64k", "croupier-test", str(path)]
@@ -318,7 +316,7 @@ class TestAFullDisk:
         assert await other.ended("t1") == Exited(key("t1"), exit_code=8)
         other.supervisor.close()
 
-    async def test_shows_before_the_start(self, small: Path, ward: Ward) -> None:
+    async def test_fails_the_start(self, small: Path, ward: Ward) -> None:
         other = Ward(ward.work, ward.shim, small / "runs")
         self._fill(small)
         with pytest.raises(OSError, match="No space left on device"):
@@ -337,7 +335,7 @@ class TestAFullDisk:
                     return
 
 
-async def test_a_shim_that_was_stopped_is_adopted_and_heard_later(
+async def test_a_stopped_shim_is_adopted_and_reports_its_end_later(
     ward: Ward, doomed: Doomed
 ) -> None:
     doomed(1, "while ! [ -e go ]; do sleep 0.01; done; exit 3")

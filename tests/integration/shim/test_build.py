@@ -1,4 +1,4 @@
-"""Which shim a machine gets."""
+"""The choice of the shim: compiled or interpreted."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Script = Callable[[str], None]
 
 @pytest.fixture
 def only_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Script:
-    """Makes a script the only compiler there is; its output's path is in $out."""
+    """Make a script the only compiler; $out is the path of its output."""
     tools = tmp_path / "tools"
     tools.mkdir()
     found = tools / "cc"
@@ -55,7 +55,7 @@ def test_a_machine_without_a_compiler_gets_the_interpreted_one(
     assert not list(work.iterdir())
 
 
-def test_it_is_compiled_once(work: Path, only_compiler: Script) -> None:
+def test_the_shim_is_compiled_once(work: Path, only_compiler: Script) -> None:
     only_compiler(GOOD)
     (work / "shim-0123456789abcdef").touch()
     shim = prepare_shim(work)
@@ -63,7 +63,7 @@ def test_it_is_compiled_once(work: Path, only_compiler: Script) -> None:
     assert (shim, prepare_shim(work).kind, runs(work)) == (prepare_shim(work), "c", 1)
 
 
-def test_what_others_could_have_written_is_made_anew(work: Path, only_compiler: Script) -> None:
+def test_a_shim_that_others_may_write_is_compiled_again(work: Path, only_compiler: Script) -> None:
     only_compiler(GOOD)
     path = Path(prepare_shim(work).argv[0])
     path.chmod(0o777)
@@ -87,13 +87,15 @@ def test_a_compiler_without_a_static_library_links_dynamically(
 
 
 @pytest.mark.parametrize("line", ["echo no >&2; exit 1", "true", "echo rubbish > $out", "kill $$"])
-def test_what_does_not_work_is_not_used(work: Path, only_compiler: Script, line: str) -> None:
+def test_a_shim_that_does_not_work_is_not_used(
+    work: Path, only_compiler: Script, line: str
+) -> None:
     only_compiler(line)
     assert prepare_shim(work) == interpreted_shim()
     assert not list(work.iterdir())
 
 
-def test_a_compiler_that_hangs_is_not_waited_for(
+def test_a_compiler_that_hangs_is_killed(
     work: Path, only_compiler: Script, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(build, "COMPILE_S", 0.2)
@@ -105,7 +107,7 @@ def test_a_compiler_that_hangs_is_not_waited_for(
 
 @pytest.fixture
 def without_exec(work: Path) -> Iterator[Path]:
-    """A work dir on a disk that no program may be run from."""
+    """Return a work dir on a disk that is mounted noexec."""
     words = ["mount", "-t", "tmpfs", "-o", "noexec,size=8m", "croupier-test", str(work)]
     done = subprocess.run(words, capture_output=True, check=False)
     if done.returncode:
@@ -116,7 +118,7 @@ def without_exec(work: Path) -> Iterator[Path]:
 
 @pytest.fixture
 def without_writing(work: Path) -> Iterator[Path]:
-    """A work dir in which nothing can be made: for root it takes a disk that is read-only."""
+    """Return a work dir without write permission; for root, on a read-only disk."""
     if os.geteuid() != 0:
         work.chmod(0o500)
         yield work
@@ -130,18 +132,18 @@ def without_writing(work: Path) -> Iterator[Path]:
     subprocess.run(["umount", "-l", str(work)], check=True)
 
 
-def test_a_work_dir_without_programs_gets_the_interpreted_one(without_exec: Path) -> None:
+def test_a_noexec_work_dir_gets_the_interpreted_one(without_exec: Path) -> None:
     assert prepare_shim(without_exec) == interpreted_shim()
     assert not list(without_exec.iterdir())
 
 
-def test_a_work_dir_that_cannot_be_written_to_gets_the_interpreted_one(
+def test_a_read_only_work_dir_gets_the_interpreted_one(
     without_writing: Path,
 ) -> None:
     assert prepare_shim(without_writing) == interpreted_shim()
 
 
-def test_both_say_what_they_speak(compiled: Shim) -> None:
+def test_both_print_the_version_of_the_protocol(compiled: Shim) -> None:
     for shim in (compiled, interpreted_shim()):
         done = subprocess.run(shim.argv, capture_output=True, check=True)
         assert done.stdout == b"croupier-shim 1\n"

@@ -1,4 +1,4 @@
-"""How tasks end, and that nothing is left of them."""
+"""Ends of tasks: they are reported, and no process is left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
 from tests.harness.supervisor_fixture import Ward, key
 
-# What loses its parent, its session, its environment and its output, each once at least.
+# Processes that lose their parent, their session, their environment and their output.
 DAEMONS = """
 sleep 61 & echo $! > plain
 setsid sleep 62 & echo $! > session
@@ -32,7 +32,7 @@ def written(ward: Ward, name: str) -> run_file.RunRecord:
 
 
 @pytest.mark.parametrize("code", [0, 1, 137, 255])
-async def test_an_exit_code_is_told_and_written(ward: Ward, code: int) -> None:
+async def test_an_exit_code_is_reported_and_written(ward: Ward, code: int) -> None:
     ward.shell("t1", f"exit {code}")
     assert await ward.ended("t1") == Exited(key("t1"), exit_code=code)
     record = written(ward, "t1")
@@ -42,16 +42,16 @@ async def test_an_exit_code_is_told_and_written(ward: Ward, code: int) -> None:
 
 
 @pytest.mark.parametrize("number", [6, 9, 11, 15, 64])
-async def test_a_signal_is_told_and_written(ward: Ward, number: int) -> None:
+async def test_a_signal_is_reported_and_written(ward: Ward, number: int) -> None:
     ward.shell("t1", f"kill -{number} $$")
     assert await ward.ended("t1") == Exited(key("t1"), signal=number)
     assert written(ward, "t1").end == run_file.End(signal=number)
 
 
-async def test_an_end_that_cannot_be_read_at_once_is_told_as_it_was(
+async def test_an_end_that_cannot_be_read_at_once_is_read_later(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As when descriptors are short: they will not be for ever."""
+    """Descriptors may be short for a while."""
     errors = iter((errno.EMFILE, errno.ENFILE, errno.EIO))
     really_open = os.open
 
@@ -69,7 +69,7 @@ async def test_an_end_that_cannot_be_read_at_once_is_told_as_it_was(
     assert next(errors, None) is None
 
 
-async def test_a_run_is_forgotten_when_asked(ward: Ward) -> None:
+async def test_a_run_file_is_removed_on_request(ward: Ward) -> None:
     ward.shell("t1", "true")
     await ward.ended("t1")
     ward.supervisor.forget("t1")
@@ -77,14 +77,14 @@ async def test_a_run_is_forgotten_when_asked(ward: Ward) -> None:
     assert not list(ward.runs.iterdir())
 
 
-async def test_a_term_lets_the_task_end_in_its_own_way(ward: Ward) -> None:
+async def test_sigterm_lets_the_task_end_by_itself(ward: Ward) -> None:
     ward.shell("t1", "trap 'exit 5' TERM; echo $$ > ready; while :; do sleep 0.02; done")
     await ward.pid_in("t1", "ready")
     ward.supervisor.signal(key("t1"), SIGTERM)
     assert await ward.ended("t1") == Exited(key("t1"), exit_code=5)
 
 
-async def test_a_kill_ends_what_would_not_listen(ward: Ward) -> None:
+async def test_sigkill_ends_a_task_that_ignores_sigterm(ward: Ward) -> None:
     ward.shell("t1", "trap '' TERM; setsid sh -c 'echo $$ > deep; sleep 60' & sleep 60; sleep 60")
     deep = await ward.pid_in("t1", "deep")
     ward.supervisor.signal(key("t1"), SIGTERM)
@@ -94,7 +94,7 @@ async def test_a_kill_ends_what_would_not_listen(ward: Ward) -> None:
     assert not is_running(deep)
 
 
-async def test_a_shim_that_was_stopped_hears_a_kill(ward: Ward) -> None:
+async def test_a_stopped_shim_obeys_a_kill(ward: Ward) -> None:
     ward.spawn("t1", "sleep", "60")
     await ward.started("t1")
     os.kill(ward.shim_of("t1"), SIGSTOP)
@@ -114,7 +114,7 @@ async def test_signals_to_the_shim_and_the_terminal_do_not_end_it(ward: Ward) ->
     assert is_running(pid)
 
 
-async def test_what_daemonises_is_gone_when_the_end_is_told(ward: Ward) -> None:
+async def test_daemons_have_ended_when_the_end_is_reported(ward: Ward) -> None:
     ward.shell("t1", f"{DAEMONS}\nexit 4")
     assert await ward.ended("t1") == Exited(key("t1"), exit_code=4)
     pids = [await ward.pid_in("t1", name) for name in LEFT]
@@ -128,14 +128,14 @@ async def test_orphans_that_end_early_are_reaped_while_the_task_runs(ward: Ward)
     assert not [each for each in ward.reports if isinstance(each, Exited)]
 
 
-async def test_a_tree_that_is_wide_and_deep_is_gone(ward: Ward) -> None:
+async def test_a_wide_and_deep_tree_of_processes_is_killed(ward: Ward) -> None:
     ward.shell("t1", "for i in 1 2 3 4 5 6 7 8 9; do (setsid sh -c 'sleep 65 & sleep 65' &); done")
     assert await ward.ended("t1") == Exited(key("t1"), exit_code=0)
     marked = f"CROUPIER_TASK_RUN={ward.runs / 't1'}".encode()
     assert not [path for path in _environs() if marked in _read(path).split(b"\0")]
 
 
-async def test_a_shim_that_was_killed_takes_its_task_along(ward: Ward) -> None:
+async def test_a_killed_shim_takes_its_task_along(ward: Ward) -> None:
     line = DAEMONS.replace("env -i setsid sleep 63 >/dev/null 2>&1", "env -i setsid sleep 63")
     line = line.replace("env -i setsid sleep 64 >/dev/null 2>&1", "setsid sleep 64 >/dev/null")
     ward.shell("t1", f"{line}\nenv -i sleep 66 >/dev/null 2>&1 & echo $! > group; sleep 60")
@@ -147,10 +147,10 @@ async def test_a_shim_that_was_killed_takes_its_task_along(ward: Ward) -> None:
     assert written(ward, "t1").end is None
 
 
-async def test_a_shim_that_is_killed_before_it_can_tell_the_agent_has_started_its_task(
+async def test_a_start_is_reported_if_the_shim_is_killed_before_it_reports(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Its news are lost, as when it is killed between the writing and the telling.
+    # The report is lost, as if the shim is killed between the file and the pipe.
     monkeypatch.setattr(ward.supervisor, "_on_start", lambda key, start: None)
     ward.shell("t1", "sleep 60")
     path = ward.runs / "t1"
@@ -160,7 +160,7 @@ async def test_a_shim_that_is_killed_before_it_can_tell_the_agent_has_started_it
     assert [type(report) for report in ward.reports] == [Started, Exited]
 
 
-async def test_the_end_waits_for_what_is_swept(ward: Ward) -> None:
+async def test_the_end_is_reported_after_the_sweep(ward: Ward) -> None:
     ward.shell("t1", "setsid sleep 61 & echo $! > session; sleep 60")
     await ward.started("t1")
     left = await ward.pid_in("t1", "session")

@@ -1,4 +1,4 @@
-"""Shims killed, stopped and signalled at any moment: each task has one end, and nothing is left."""
+"""Shims killed, stopped and signalled at random: each task has one end, and no process is left."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LINES = (
 
 
 def marked(runs: Path) -> list[str]:
-    """The processes of any task of the ward's."""
+    """Return the pids of all tasks' processes."""
     found = []
     for path in Path("/proc").glob("[0-9]*"):
         with suppress(OSError):
@@ -41,7 +41,7 @@ def marked(runs: Path) -> list[str]:
 
 
 def hurt(ward: Ward, rng: random.Random) -> None:
-    """Do something to one of the shims that live."""
+    """Signal one of the live shims at random."""
     shims = ward.supervisor._keys
     if not shims:
         return
@@ -75,11 +75,11 @@ async def test_each_task_has_one_end_and_leaves_nothing(ward: Ward, seed: int) -
     assert not marked(ward.runs)
 
 
-async def test_who_dies_in_the_middle_of_a_sweep_does_not_hide_its_children(ward: Ward) -> None:
+async def test_a_process_that_ends_during_the_sweep_does_not_hide_its_children(ward: Ward) -> None:
     script = ward.work / "chain"
-    # Each link is of a session of its own and has the next for a child.
+    # Each link has a session of its own, and the next link as its child.
     script.write_text('[ "$1" -gt 0 ] && setsid sh "$0" $(($1 - 1)) & sleep 61 & wait')
-    # Processes take their time to die where others want to run.
+    # Busy processes delay the ends of others.
     for number in range(6):
         ward.shell(f"busy{number}", "while :; do :; done")
     names = [f"t{at}" for at in range(40)]
@@ -97,8 +97,8 @@ class TestATaskThatStopsItsShim:
         monkeypatch.setattr(supervisor, "CHECK_S", 0.1)
         monkeypatch.setattr(shim_process, "KILL_S", 0.5)
 
-    async def test_is_known_to_run_and_can_be_ended(self, ward: Ward) -> None:
-        # The shim stands still from its beginning, as a task that is quick can have it.
+    async def test_is_reported_as_running_and_can_be_killed(self, ward: Ward) -> None:
+        # The shim is stopped from its beginning, as a quick task can do.
         words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *ward.shim.argv)
         stopped = Ward(ward.work, Shim(ward.shim.kind, words))
         for name in ("t1", "t2"):
@@ -110,19 +110,19 @@ class TestATaskThatStopsItsShim:
             assert await stopped.ended(name) == Exited(key(name), signal=SIGKILL)
         stopped.supervisor.close()
 
-    async def test_can_be_asked_to_end(self, ward: Ward) -> None:
+    async def test_can_be_ended_by_sigterm(self, ward: Ward) -> None:
         ward.shell("t1", "echo; sleep 60")
         await ward.started("t1")
         os.kill(ward.shim_of("t1"), SIGSTOP)
         ward.supervisor.signal(key("t1"), SIGTERM)
         assert await ward.ended("t1") == Exited(key("t1"), signal=SIGTERM)
 
-    async def test_ends_truly(self, ward: Ward) -> None:
+    async def test_has_its_true_end(self, ward: Ward) -> None:
         ward.shell("t1", "sleep 0.2; kill -STOP $PPID; exit 3")
         await ward.started("t1")
         assert await ward.ended("t1") == Exited(key("t1"), exit_code=3)
 
-    async def test_again_and_again_is_ended_all_the_same(self, ward: Ward) -> None:
+    async def test_repeatedly_is_killed_all_the_same(self, ward: Ward) -> None:
         stops = 'import os\nos.setsid()\nwhile 1: os.kill(int(os.environ["SHIM"]), 19)'
         line = f"SHIM=$PPID setsid {sys.executable} -S -c '{stops}' & wait"
         ward.shell("t1", line)
@@ -131,9 +131,9 @@ class TestATaskThatStopsItsShim:
         await ward.ended("t1")
         assert not marked(ward.runs)
 
-    async def test_is_taken_over_by_the_next_agent(self, ward: Ward, doomed: Doomed) -> None:
+    async def test_is_adopted_by_the_next_agent(self, ward: Ward, doomed: Doomed) -> None:
         doomed(1, "sleep 60")
-        # As if the shim had been stopped before it could say that the task runs.
+        # As if the shim had been stopped before it wrote that the task runs.
         os.kill(ward.shim_of("t0"), SIGSTOP)
         path = ward.runs / "t0"
         whole = path.read_bytes()
@@ -147,7 +147,7 @@ class TestATaskThatStopsItsShim:
 
 
 def _write_when_continued(ward: Ward, path: Path, content: bytes) -> None:
-    """Play the part of a shim that goes on after it was stopped."""
+    """Write the line of a shim that continues after it was stopped."""
     stat = Path(f"/proc/{ward.shim_of('t0')}/stat")
     deadline = time.monotonic() + 10
     while b") T " in stat.read_bytes() and time.monotonic() < deadline:

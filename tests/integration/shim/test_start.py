@@ -1,4 +1,4 @@
-"""What a task is when its shim has started it, and why one cannot be started."""
+"""Starts of tasks: their properties, and the errors."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.harness.supervisor_fixture import PATH, Ward, key
 AS_ROOT = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
 
 
-async def test_a_task_finds_its_directory_and_its_environment(ward: Ward) -> None:
+async def test_a_task_has_its_directory_and_environment(ward: Ward) -> None:
     mine = {**PATH, "A": "x=y", "T.B": "1", "EMPTY": "", "TEXT": "ü\udcff\n"}
     ward.spawn("t1", "/usr/bin/env", "-0", environment=mine)
     assert await ward.ended("t1") == Exited(key("t1"), 0)
@@ -32,7 +32,7 @@ async def test_a_task_finds_its_directory_and_its_environment(ward: Ward) -> Non
     assert ward.printed("t2") == f"{ward.home('t2')}\n"
 
 
-async def test_it_has_nothing_open_but_its_input_and_output(ward: Ward) -> None:
+async def test_a_task_has_only_its_input_and_output_open(ward: Ward) -> None:
     inherited = os.open("/dev/zero", os.O_RDONLY)
     os.set_inheritable(inherited, True)
     try:
@@ -47,18 +47,18 @@ async def test_it_has_nothing_open_but_its_input_and_output(ward: Ward) -> None:
     }
 
 
-async def test_it_leads_a_session_and_has_its_signals_as_they_are_by_default(ward: Ward) -> None:
+async def test_a_task_leads_a_session_with_default_signals(ward: Ward) -> None:
     ward.spawn("t1", "sleep", "60")
     pid = await ward.started("t1")
     assert (os.getsid(pid), os.getpgid(pid)) == (pid, pid)
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()
     status = dict(line.split(":\t", 1) for line in lines)
-    # posix_spawn ignores the C library's own two, which programs set up by themselves.
+    # posix_spawn skips the two signals of the C library, which programs set up themselves.
     ignored = int(status["SigIgn"], 16) & ~(0b11 << 31)
     assert (int(status["SigBlk"], 16), ignored) == (0, 0)
 
 
-async def test_programs_are_looked_for_as_the_shell_does(ward: Ward, tmp_path: Path) -> None:
+async def test_programs_are_found_as_in_a_shell(ward: Ward, tmp_path: Path) -> None:
     for name, line, mode in (("a", "echo a", 0o755), ("b", "echo b", 0o755), ("no", "", 0o644)):
         (tmp_path / name).mkdir()
         (tmp_path / name / "tool").write_text(f"#!/bin/sh\n{line}\n")
@@ -71,7 +71,7 @@ async def test_programs_are_looked_for_as_the_shell_does(ward: Ward, tmp_path: P
     assert await ward.ended("t2") == Exited(key("t2"), 0)
 
 
-async def test_what_cannot_be_run_says_why(ward: Ward, tmp_path: Path) -> None:
+async def test_a_program_that_cannot_run_has_an_error(ward: Ward, tmp_path: Path) -> None:
     garbage, plain = tmp_path / "garbage", tmp_path / "plain"
     garbage.write_bytes(b"\x00\x01\x02")
     garbage.chmod(0o755)
@@ -99,7 +99,7 @@ async def test_what_cannot_be_run_says_why(ward: Ward, tmp_path: Path) -> None:
     assert ward.failed == ["exec"] * 5
 
 
-async def test_a_sandbox_that_went_away_is_the_step_that_failed(ward: Ward) -> None:
+async def test_a_missing_sandbox_is_the_failed_step(ward: Ward) -> None:
     with ward.sandboxes.create(key("t1")) as sandbox:
         ward.home("t1").rename(ward.work / "elsewhere")
         ward.supervisor.spawn(key("t1"), "t1", ["true"], PATH, sandbox)
@@ -109,7 +109,7 @@ async def test_a_sandbox_that_went_away_is_the_step_that_failed(ward: Ward) -> N
     assert ward.failed == ["sandbox"]
 
 
-async def test_what_no_process_can_be_given_leaves_nothing_behind(ward: Ward) -> None:
+async def test_impossible_arguments_leave_nothing_behind(ward: Ward) -> None:
     with pytest.raises(ValueError, match="null byte"):
         ward.spawn("t1", "echo", "a\0b")
     with pytest.raises(ValueError, match="surrogates"):
@@ -123,7 +123,7 @@ async def test_what_no_process_can_be_given_leaves_nothing_behind(ward: Ward) ->
         ward.spawn("t1", "true")
 
 
-async def test_a_want_of_descriptors_leaves_nothing_behind(
+async def test_a_lack_of_descriptors_leaves_nothing_behind(
     ward: Ward, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def none_left(fd: int) -> int:
@@ -146,12 +146,12 @@ async def test_variables_have_no_effect_on_the_shim(ward: Ward) -> None:
     words = Path(f"/proc/{ward.shim_of('t1')}/environ").read_bytes().rstrip(b"\0").split(b"\0")
     names = {word.partition(b"=")[0] for word in words}
     assert all(name.startswith(b"T.") or name == b"LC_CTYPE" for name in names)
-    # The task's loader complains, and no other.
+    # Only the loader of the task prints an error.
     assert (ward.home("t1") / "stderr").read_text().count("ld.so") == 1
 
 
 @AS_ROOT
-async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
+async def test_a_task_runs_as_another_user_with_its_groups(ward: Ward) -> None:
     account = find_user("nobody")
     assert account is not None
     line = "id -u; id -G; touch mine; grep -h ^Cap[EP] /proc/self/status; umask"
@@ -166,9 +166,7 @@ async def test_a_task_becomes_another_user_in_all_respects(ward: Ward) -> None:
 
 
 @pytest.mark.parametrize("user", ["", pytest.param("nobody", marks=AS_ROOT)])
-async def test_the_kernel_ends_it_before_the_agent_when_memory_is_short(
-    ward: Ward, user: str
-) -> None:
+async def test_the_kernel_kills_a_task_before_the_agent(ward: Ward, user: str) -> None:
     ward.spawn("t1", "sleep", "60", account=find_user(user))
     pid = await ward.started("t1")
     own = _oom_score_adj(os.getpid())
@@ -177,7 +175,9 @@ async def test_the_kernel_ends_it_before_the_agent_when_memory_is_short(
 
 
 @AS_ROOT
-async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path) -> None:
+async def test_a_program_that_another_user_may_not_run_has_an_error(
+    ward: Ward, tmp_path: Path
+) -> None:
     program = tmp_path / "mine"
     program.write_text("#!/bin/sh\n")
     program.chmod(stat.S_IRWXU)
@@ -187,7 +187,7 @@ async def test_what_another_user_may_not_run_is_said(ward: Ward, tmp_path: Path)
 
 
 @AS_ROOT
-async def test_another_users_task_dies_with_its_shim(ward: Ward) -> None:
+async def test_a_task_of_another_user_ends_with_its_shim(ward: Ward) -> None:
     ward.spawn("t1", "sleep", "60", account=find_user("nobody"))
     await ward.started("t1")
     os.kill(ward.shim_of("t1"), SIGKILL)
@@ -195,7 +195,7 @@ async def test_another_users_task_dies_with_its_shim(ward: Ward) -> None:
 
 
 @pytest.mark.parametrize("number", [SIGTERM, SIGKILL])
-async def test_a_task_can_be_ended_while_it_starts(ward: Ward, number: int) -> None:
+async def test_a_task_can_be_killed_while_it_starts(ward: Ward, number: int) -> None:
     for at in range(20):
         ward.spawn(f"t{at}", "sleep", "60")
         ward.supervisor.signal(key(f"t{at}"), SIGTERM if number == SIGTERM else SIGKILL)

@@ -4,19 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
-from croupier.agent.core.effects import (
-    Checkpoint,
-    Effect,
-    Force,
-    Forget,
-    SendRegister,
-    Signal,
-)
+from croupier.agent.core import effects as fx
+from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import MasterSeen, Now, Registered
 from croupier.agent.core.records import ForgetFramework, ForgetTask, VoidRecord
 from croupier.agent.core.state import AgentState, Joined, Joining
-from croupier.agent.core.tasks import Ended, Killing, Running
+from croupier.agent.core.tasks import Ended, KillDeadline, Killing, ResendDeadline, Running
 from croupier.model.ids import AgentId
 
 
@@ -58,7 +51,7 @@ def register_when_ready(state: AgentState, now: Now) -> Iterator[Effect]:
         if task.updates.waiting:
             at = now.at + task.updates.restart_resending()
             state.deadlines.set(ResendDeadline(task.key), at)
-    yield SendRegister(state.connection.session)
+    yield fx.SendRegister(state.connection.session)
 
 
 def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
@@ -115,9 +108,9 @@ def on_removed(state: AgentState) -> Iterator[Effect]:
         state.deadlines.cancel(KillDeadline(task.key))
         if isinstance(task.phase, Ended):
             yield Checkpoint(ForgetTask(*task.key))
-            yield Forget(task.key)
+            yield fx.Forget(task.key)
         else:
             state.voided[task.key] = task.phase
             yield Checkpoint(VoidRecord(*task.key))
             if isinstance(task.phase, Running | Killing):
-                yield Signal(task.key, task.phase.pid, Force.KILL)
+                yield fx.Signal(task.key, task.phase.pid, fx.Force.KILL)

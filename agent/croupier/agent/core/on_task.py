@@ -10,18 +10,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from signal import Signals
 
-from croupier.agent.core.deadlines import KillDeadline
-from croupier.agent.core.effects import (
-    Checkpoint,
-    Effect,
-    Force,
-    Forget,
-    ForgetRun,
-    Outdated,
-    RefuseLaunch,
-    Signal,
-    Spawn,
-)
+from croupier.agent.core import effects as fx
+from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Exited, LaunchFailed, Now
 from croupier.agent.core.on_framework import note_framework_epoch
 from croupier.agent.core.on_health import on_failed_launch
@@ -33,6 +23,7 @@ from croupier.agent.core.tasks import (
     Adopting,
     Ended,
     Key,
+    KillDeadline,
     Killing,
     KillOrder,
     Running,
@@ -70,7 +61,7 @@ def on_launch(
     if not state.health.is_healthy and state.takes_refusals:
         # Not recorded: the disk may only have room for the ends of other tasks.
         if state.session is not None:
-            yield RefuseLaunch(state.session, key, _unhealthy(state))
+            yield fx.RefuseLaunch(state.session, key, _unhealthy(state))
         return
     rejection = _rejection(state, order, has_sandbox)
     if rejection is not None:
@@ -86,7 +77,7 @@ def on_launch(
     yield from add_task(
         state, framework_id, info, order.role, Starting(run), TaskState.STARTING, now
     )
-    yield Spawn(key, run)
+    yield fx.Spawn(key, run)
 
 
 def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
@@ -161,7 +152,7 @@ def on_kill(state: AgentState, event: KillTask, now: Now) -> Iterator[Effect]:
     """Ask a task to end; a second kill may shorten the grace, never lengthen it."""
     key = (event.framework_id, event.task_id)
     if state.is_outdated(event.framework_id, event.framework_epoch):
-        yield Outdated(key, event.framework_epoch)
+        yield fx.Outdated(key, event.framework_epoch)
         return
     yield from note_framework_epoch(state, event.framework_id, event.framework_epoch)
     task = state.tasks.get(key)
@@ -204,8 +195,8 @@ def end_void(state: AgentState, key: Key, now: Now) -> Iterator[Effect]:
     run = state.voided[key].run
     state.set_void(key, None)
     yield Checkpoint(ForgetTask(*key))
-    yield ForgetRun(key, run)
-    yield Forget(key)
+    yield fx.ForgetRun(key, run)
+    yield fx.Forget(key)
     yield from register_when_ready(state, now)
 
 

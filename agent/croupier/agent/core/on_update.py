@@ -5,20 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import assert_never
 
-from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
-from croupier.agent.core.effects import (
-    Acknowledged,
-    Checkpoint,
-    Effect,
-    Force,
-    Forget,
-    SendUpdates,
-    Signal,
-)
+from croupier.agent.core import effects as fx
+from croupier.agent.core.effects import Checkpoint, Effect, Force, Signal
 from croupier.agent.core.events import Now
 from croupier.agent.core.records import AcknowledgedRecord, ForgetTask
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Key, Task
+from croupier.agent.core.tasks import Key, KillDeadline, ResendDeadline, Task
 from croupier.model.ids import FrameworkId
 
 
@@ -30,7 +22,7 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
         return
     # A number above the last one acknowledges no update that is still to come.
     sequence = min(sequence, task.updates.sequence)
-    yield Acknowledged(count)
+    yield fx.Acknowledged(count)
     # Lazy: if the record is lost with the agent, the update is only sent again.
     if task.updates.waiting or task.is_live:
         yield Checkpoint(AcknowledgedRecord(*key, sequence), lazy=True)
@@ -41,7 +33,7 @@ def on_acknowledge(state: AgentState, key: Key, sequence: int, now: Now) -> Iter
     if not task.is_live:
         del state.tasks[key]
         yield Checkpoint(ForgetTask(*key), lazy=True)
-        yield Forget(key)
+        yield fx.Forget(key)
 
 
 def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterator[Effect]:
@@ -51,7 +43,7 @@ def on_resend(state: AgentState, framework_id: FrameworkId, now: Now) -> Iterato
     for task in state.tasks.values():
         if task.framework_id == framework_id and task.updates.waiting:
             _restart_resending(state, task, now)
-            yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
+            yield fx.SendUpdates(state.session, tuple(task.updates.waiting), again=True)
 
 
 def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
@@ -64,7 +56,7 @@ def on_deadline_passed(state: AgentState, now: Now) -> Iterator[Effect]:
             case ResendDeadline():
                 assert state.session is not None
                 state.deadlines.set(deadline, now.at + task.updates.put_off_resending())
-                yield SendUpdates(state.session, tuple(task.updates.waiting), again=True)
+                yield fx.SendUpdates(state.session, tuple(task.updates.waiting), again=True)
             case _:
                 assert_never(deadline)
 

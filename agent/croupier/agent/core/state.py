@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from croupier.agent.core.deadlines import Deadline, KillDeadline, ResendDeadline
 from croupier.agent.core.health import Health
 from croupier.agent.core.records import AgentRecord
-from croupier.agent.core.tasks import Adopting, Key, Live, Phase, Starting, Task
+from croupier.agent.core.tasks import (
+    Adopting,
+    Deadline,
+    Key,
+    KillDeadline,
+    Live,
+    Phase,
+    ResendDeadline,
+    Starting,
+    Task,
+)
 from croupier.model.deadlines import Deadlines
 from croupier.model.ids import AgentId, FrameworkId
 from croupier.model.resources import Resources

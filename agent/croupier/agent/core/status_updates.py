@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from croupier.agent.core.deadlines import KillDeadline, ResendDeadline
 from croupier.agent.core.effects import Checkpoint, Effect, ForgetRun, Moved, SendUpdates
 from croupier.agent.core.events import Now
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
 from croupier.agent.core.state import AgentState
-from croupier.agent.core.tasks import Ended, Killing, Phase, Running, Starting, Task
+from croupier.agent.core.tasks import (
+    Ended,
+    KillDeadline,
+    Killing,
+    Phase,
+    ResendDeadline,
+    Running,
+    Starting,
+    Task,
+)
 from croupier.model.ids import FrameworkId, Role, TaskId
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 

@@ -140,3 +140,20 @@ class Task:
                 assert self.state is TaskState.RUNNING
             case Killing():
                 assert self.state is TaskState.KILLING
+
+
+@dataclass(frozen=True, slots=True)
+class KillDeadline:
+    """The grace of a task that was asked to end is over."""
+
+    key: Key
+
+
+@dataclass(frozen=True, slots=True)
+class ResendDeadline:
+    """A task's updates were not acknowledged in time."""
+
+    key: Key
+
+
+Deadline = KillDeadline | ResendDeadline

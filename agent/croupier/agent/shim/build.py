@@ -47,6 +47,19 @@ class Shim:
     kind: Literal["c", "python"]
     argv: tuple[str, ...]
 
+    def print_version(self, timeout_s: float) -> bytes:
+        """Start the shim without arguments; return its version.
+
+        Raises:
+            OSError: if it cannot be started.
+            subprocess.SubprocessError: if it fails or takes longer.
+        """
+        null = subprocess.DEVNULL
+        command = subprocess.run(
+            self.argv, stdin=null, capture_output=True, timeout=timeout_s, check=True
+        )
+        return command.stdout
+
 
 def interpreted_shim() -> Shim:
     """Return the shim that needs no compiler."""
@@ -129,13 +142,6 @@ def _is_ours(path: Path) -> bool:
 def _works(path: Path) -> bool:
     """Return whether the program can be executed and prints its version."""
     try:
-        done = subprocess.run(
-            [str(path)],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_CHECK_S,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        return Shim("c", (str(path),)).print_version(_CHECK_S) == _VERSION
+    except (OSError, subprocess.SubprocessError):
         return False
-    return done.stdout == _VERSION

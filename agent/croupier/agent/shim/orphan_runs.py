@@ -40,7 +40,7 @@ def find_live_orphans(runs: Path, known: Collection[str]) -> list[Path]:
     return [
         path
         for path in _orphans(runs, known)
-        if run_file.is_locked(path) and _read(path).error is None
+        if run_file.is_locked(path) and run_file.read_path(path).error is None
     ]
 
 
@@ -78,7 +78,7 @@ def _orphans(runs: Path, known: Collection[str]) -> list[Path]:
 
 def _ask_to_end(path: Path) -> bool:
     """Ask the shim to end its task; return whether one lives."""
-    shim = _read(path).shim
+    shim = run_file.read_path(path).shim
     if not run_file.is_locked(path):
         return False
     if shim is not None:
@@ -95,12 +95,4 @@ def _ask_to_end(path: Path) -> bool:
 
 def _is_alive(path: Path) -> bool:
     """Return whether a shim holds the lock and can be expected to release it."""
-    return run_file.is_locked(path) and _read(path).shim is not None
-
-
-def _read(path: Path) -> run_file.RunRecord:
-    fd = run_file.open_to_read(path)
-    try:
-        return run_file.read(fd)
-    finally:
-        os.close(fd)
+    return run_file.is_locked(path) and run_file.read_path(path).shim is not None

@@ -99,22 +99,26 @@ def create(path: Path) -> int:
     return fd
 
 
-def open_to_read(path: Path) -> int:
-    """Open a run file; return a descriptor.
-
-    Raises:
-        OSError: if there is no regular file.
-    """
-    return open_beneath(path, os.O_RDONLY)
-
-
 def read(fd: int) -> RunRecord:
-    """Read a run file.
+    """Read an open run file.
 
     Raises:
         OSError: if it cannot be read.
     """
     return parse(os.pread(fd, SIZE + 1, 0))
+
+
+def read_path(path: Path) -> RunRecord:
+    """Read a run file.
+
+    Raises:
+        OSError: if it is no regular file, or cannot be read.
+    """
+    fd = open_beneath(path, os.O_RDONLY)
+    try:
+        return read(fd)
+    finally:
+        os.close(fd)
 
 
 def try_lock(fd: int) -> bool:
@@ -132,7 +136,7 @@ def is_locked(path: Path) -> bool:
     Raises:
         OSError: if there is no such file, or it is a link.
     """
-    fd = open_to_read(path)
+    fd = open_beneath(path, os.O_RDONLY)
     try:
         return not try_lock(fd)
     finally:
@@ -146,7 +150,7 @@ def is_run_file(path: Path) -> bool:
         OSError: if it cannot be read.
     """
     try:
-        fd = open_to_read(path)
+        fd = open_beneath(path, os.O_RDONLY)
     except OSError as error:
         if error.errno not in _NO_FILE:
             raise
