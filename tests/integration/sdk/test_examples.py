@@ -39,7 +39,7 @@ async def finished(process: Process) -> tuple[int | None, str, str]:
 
 
 async def run_task(master: FakeMaster, argv: tuple[str, ...], task_id: str) -> None:
-    """What an agent does."""
+    """Run a task as an agent does."""
     process = await asyncio.create_subprocess_exec(*argv)
     code = await process.wait()
     await master.update(task_id, TaskState.RUNNING)

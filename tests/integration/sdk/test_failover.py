@@ -22,7 +22,7 @@ WAIT_S = 2.0
 
 
 class Patient(Recorder):
-    """Waits long between tries: whoever follows at once is told apart from who does not."""
+    """Waits long between tries, so that only a redirect is fast."""
 
     _settings: ClassVar[Settings] = replace(
         HASTY,
@@ -39,7 +39,7 @@ class Patient(Recorder):
 
 @asynccontextmanager
 async def masters(number: int, leader: int = 0) -> AsyncIterator[list[FakeMaster]]:
-    """So many masters, of which one leads."""
+    """Several masters; one leads."""
     async with AsyncExitStack() as stack:
         made = [await stack.enter_async_context(FakeMaster()) for _ in range(number)]
         for place, master in enumerate(made):
@@ -150,9 +150,9 @@ async def test_an_unreachable_leader_does_not_delay_the_search() -> None:
     class Hasty(Recorder):
         _settings = replace(HASTY, times=replace(HASTY_TIMES, connect_s=0.2))
 
-    [nobody] = free_addresses(1)
+    [unused] = free_addresses(1)
     async with FakeMaster() as master:
-        master.follow(str(nobody))
+        master.follow(str(unused))
         framework = Hasty(master.address)
         run = asyncio.create_task(framework.run())
         await eventually(lambda: master.refused >= 3)

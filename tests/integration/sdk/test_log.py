@@ -30,7 +30,7 @@ framework.run_forever() if sys.argv[3] == "run_forever" else asyncio.run(framewo
 
 
 async def outputs(level: str, method: str) -> tuple[str, str]:
-    """Stdout and stderr of a framework with a faulty handler; it logs as `level` says."""
+    """Return stdout and stderr of a framework with a faulty handler, which logs at `level`."""
     async with FakeMaster() as master:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-c", PROGRAM, master.address, level, method, stdout=PIPE, stderr=PIPE

@@ -65,7 +65,7 @@ async def test_an_accept_whose_verdict_was_lost_is_sent_again_and_done_once() ->
             assert (second.seq, second.again) == (first.seq, True)
             assert [verdict.ok for verdict in await accepting] == [True, True]
             assert master.task_state("t1") is TaskState.STAGING
-            # SUBSCRIBE could not know of these tasks: the demand is told again without them.
+            # SUBSCRIBE could not know of these tasks: the demand is sent again without them.
             correction = await master.next_call("update_demand")
             assert correction.demand is not None
             assert correction.demand.count == 3
@@ -228,7 +228,7 @@ async def test_a_full_queue_stops_reading_without_a_deadlock() -> None:
 
         async def on_offers(self, offers: list[Offer]) -> None:
             await self.go.wait()
-            # The queue is full by now, and the verdict is behind what fills it.
+            # The queue is full by now, and the verdict is behind the items that fill it.
             await self.decline(offers)
             await super().on_offers(offers)
 

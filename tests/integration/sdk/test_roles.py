@@ -35,7 +35,7 @@ SEVERAL = (
 
 
 class Preempted(Recorder):
-    """Writes down what it is asked to give up."""
+    """Records preemption requests."""
 
     def __init__(self, master: str, **more: Any) -> None:
         super().__init__(master, **more)

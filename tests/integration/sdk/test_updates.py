@@ -12,7 +12,7 @@ from tests.integration.sdk.recorder import Recorder, running, task
 
 
 class Fragile(Recorder):
-    """Raises the first time it is told that a task runs."""
+    """Raises at the first update of a running task."""
 
     failed = 0
 

@@ -94,7 +94,7 @@ def seconds(pattern: Pattern, text: str) -> float:
 
 
 def test_the_library_writes_nothing_to_stderr(capfd: pytest.CaptureFixture[str]) -> None:
-    """A state machine that outgrows its memory is no message to whoever runs the master."""
+    """RE2 logs a state machine that outgrows its memory; the master must not."""
     Pattern("(.*a){20}").matches(KILOBYTE)
     with pytest.raises(InvalidRequest):
         Pattern("[^x]{1000}")

@@ -69,7 +69,7 @@ def test_the_constructor_checks_amounts() -> None:
 
 
 def test_amounts_of_sets_are_checked_by_the_constructor_too() -> None:
-    """What `parse` refuses cannot come in over the wire: `str` could not be read back."""
+    """Amounts from the wire obey the rules of `parse`, so that `str` can be read back."""
     with pytest.raises(InvalidRequest, match="zones"):
         Resources(sets={"zones": frozenset({"a,b"})})
 

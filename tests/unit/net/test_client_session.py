@@ -37,7 +37,7 @@ BEAT = Response(events=[pb.Event(heartbeat=pb.Heartbeat())])
 
 
 class Owner:
-    """Joins when it is told SUBSCRIBED; an ERROR ends its stream."""
+    """Joins on SUBSCRIBED; an ERROR ends its stream."""
 
     def __init__(self, addresses: list[Address], times: SessionTimes = TIMES) -> None:
         self.trace: list[str] = []
@@ -253,8 +253,8 @@ async def test_leaving_sends_the_last_message_and_ends_with_the_stream() -> None
 
 
 async def test_leaving_while_no_master_is_there_ends_the_session() -> None:
-    [nobody] = free_addresses(1)
-    owner = Owner([nobody])
+    [unused] = free_addresses(1)
+    owner = Owner([unused])
     async with running(owner) as task:
         await eventually(lambda: bool(owner.disconnections))
         owner.session.leave(pb.Call(teardown=pb.Teardown()))

@@ -55,7 +55,7 @@ def test_free_addresses_are_different_and_free() -> None:
 
 
 async def test_compressed_messages_are_refused() -> None:
-    """What gzip makes of 32 KB is 32 MB, and is made before any limit is asked."""
+    """32 KB of gzip expand to 32 MB before any limit is checked."""
     received: list[int] = []
 
     async def count(request: bytes, _: object) -> bytes:

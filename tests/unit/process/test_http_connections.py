@@ -124,7 +124,7 @@ async def test_a_peer_that_does_not_read_is_aborted() -> None:
 
 
 class Written(asyncio.Transport):
-    """A transport of which the test says how much is unread."""
+    """A transport whose unread bytes the test sets."""
 
     def __init__(self) -> None:
         super().__init__()

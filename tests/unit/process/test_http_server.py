@@ -15,7 +15,7 @@ from croupier.process.http.server import CACHE_S, HttpServer
 
 
 class Hands:
-    """A clock that stands where it is put."""
+    """A clock that the test sets."""
 
     at = 0.0
 

@@ -64,7 +64,7 @@ async def test_a_heavy_event_waits_for_a_short_queue_and_light_ones_do_not() -> 
     assert not heavy.done()
     for _ in range(3):
         await asyncio.wait_for(inbox.put(1), 5)
-    # What must not be delayed is not.
+    # Events that must not be delayed are queued at once.
     inbox.put_now(HEAVY + 2)
     inbox.take(HEAVY)
     inbox.take(HEAVY)

@@ -63,7 +63,7 @@ class TestLedger:
 
 @dataclass
 class Wire:
-    """A client and a master, and what is under way between them on one stream."""
+    """A client, a master, and the messages under way between them on one stream."""
 
     ledger: CallLedger[int] = field(default_factory=lambda: CallLedger[int](8, 2))
     up: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Wire:
     streams: int = 0
 
     def connect(self) -> None:
-        """The old stream is gone with all that was on it; the new one carries what is open."""
+        """The old stream and its messages are lost; the new one carries the open calls."""
         self.streams += 1
         self.up = [entry.seq for entry in self.ledger.carry(self.streams)]
         self.down = []
@@ -84,7 +84,7 @@ class Wire:
             self.up.append(self.ledger.open(0, internal=internal).seq)
 
     def decide(self) -> None:
-        """The master reads one call, with what the client has seen by now."""
+        """The master reads one call, with the verdicts that the client has seen."""
         if not self.up:
             return
         self.remembered -= {seq for seq in self.remembered if seq <= self.ledger.seen}

@@ -119,7 +119,7 @@ class TestUpdateBook:
             assert book.decide(status(1)) is UpdateDecision.SHOW
             book.on_failed(status(1))
             assert book.decide(status(1001)) is UpdateDecision.HOLD
-            # That may be said twice by an agent that registers.
+            # An agent that registers may send that twice.
             assert book.decide(status(1001)) is UpdateDecision.HOLD
             book.check()
         # Its agent has lost records, the first update among them.
@@ -151,7 +151,7 @@ class TestUpdateBook:
 def test_no_update_is_acknowledged_before_all_that_were_sent_before_it_were_handled(
     tries: list[tuple[int, bool]],
 ) -> None:
-    """An agent sends 1..n, again from what was not handled or earlier; handlers fail at will."""
+    """An agent sends 1..n, and again from the first unhandled; handlers fail at random."""
     book, handled, sent, previous = UpdateBook(), set[int](), 0, 0
     for sequence, fails in tries:
         missing = min(set(range(1, sent + 2)) - handled)

@@ -165,7 +165,7 @@ def test_malformed_demands_are_refused(wire: list[framework_pb2.Demand], why: st
 
 
 def test_too_long_lists_are_refused_before_they_are_read() -> None:
-    """A call may be 1 MiB of patterns; none is compiled beyond what is taken."""
+    """A call may be 1 MiB of patterns; those beyond the bound are not compiled."""
     costly = pb.Constraint(
         attribute="hostname", operator=pb.Constraint.OPERATOR_MATCHES, value="(.*a){60}"
     )

@@ -27,7 +27,7 @@ class RecordedCall:
         refuse_s: of `accept` and `decline`; None if absent.
         roles: of `subscribe`, `suppress` and `revive`.
         suppressed: whether `subscribe` says so of all roles.
-        suppressed_roles: those of which `subscribe` says so one by one.
+        suppressed_roles: roles that `subscribe` suppresses one by one.
         demands: of `subscribe` and `update_demand`; none if they are malformed.
         task_ids: of `kill` and `reconcile`.
         grace_s: of `kill`; None if absent.
