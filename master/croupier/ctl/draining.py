@@ -76,7 +76,6 @@ class Follower:
     """Waits for the end of a drain, also while no master can be reached."""
 
     def __init__(self, target: Target, agent: View, options: DrainOptions) -> None:
-        """Follow the drain of `agent`."""
         self._target, self._agent, self._options = target, agent, options
         self._printed: object = None
         self._is_cut_off = False

@@ -46,7 +46,7 @@ def parse_grace_ms(text: str) -> int:
     return round(grace_ms)
 
 
-def _switch(name: str, text: str | None = None) -> Parameter:
+def _switch(name: str, text: str) -> Parameter:
     return Parameter(name=name, negative="", help=text)
 
 
@@ -65,7 +65,9 @@ JsonListFlag = Annotated[bool, _switch("--json", "Print a JSON list.")]
 JsonFlag = Annotated[bool, _switch("--json", "Print JSON.")]
 DryRunFlag = Annotated[bool, _switch("--dry-run", "Change nothing; print what would change.")]
 YesFlag = Annotated[bool, _switch("--yes", "Do not ask for confirmation.")]
-WaitFlag = Annotated[bool, _switch("--wait")]
+WaitFlag = Annotated[
+    bool, _switch("--wait", "Follow the drain until it is done, with a line for each change.")
+]
 ForceFlag = Annotated[
     bool,
     _switch(
@@ -74,6 +76,11 @@ ForceFlag = Annotated[
         " that no agent has.",
     ),
 ]
+AgentName = Annotated[str, Parameter(help="Agent id, or hostname if only one agent has it.")]
+FrameworkName = Annotated[
+    str, Parameter(help="Framework id, or name if only one framework has it.")
+]
+RoleName = Annotated[str, Parameter(help="The role, such as ads or ads/prod.")]
 TimeoutFlag = Annotated[float | None, read_by(parse_duration, name="--timeout")]
 ResourcesWaitFlag = Annotated[float | None, read_by(parse_duration, name="--wait-for-resources")]
 GraceFlag = Annotated[int | None, read_by(parse_grace_ms, name="--grace")]

@@ -18,11 +18,11 @@ from google.protobuf.message import Message
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.flags import Target
 from croupier.ctl.table import Table, print_table
+from croupier.ctl.views import task
 from croupier.ctl.views.agent import agent_view
 from croupier.ctl.views.amounts import View
 from croupier.ctl.views.framework import framework_view
 from croupier.ctl.views.role import role_view
-from croupier.ctl.views.task import offer_view, task_view
 from croupier.model.errors import Conflict, NotFound, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
@@ -46,9 +46,9 @@ class Kind:
 
 AGENTS = Kind("ListAgents", pb.ListAgentsRequest, "agents", agent_view)
 FRAMEWORKS = Kind("ListFrameworks", pb.ListFrameworksRequest, "frameworks", framework_view)
-OFFERS = Kind("ListOffers", pb.ListOffersRequest, "offers", offer_view)
+OFFERS = Kind("ListOffers", pb.ListOffersRequest, "offers", task.offer_view)
 ROLES = Kind("ListRoles", pb.ListRolesRequest, "roles", role_view)
-TASKS = Kind("ListTasks", pb.ListTasksRequest, "tasks", task_view)
+TASKS = Kind("ListTasks", pb.ListTasksRequest, "tasks", task.task_view)
 
 
 async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
@@ -155,19 +155,16 @@ def list_tasks(target: Target, named: str, *, with_commands: bool, as_json: bool
     """
 
     async def fetch(master: Master) -> Pages:
-        is_empty = True
+        framework_id, is_empty = named, True
         async for page in pages(master, TASKS, framework_id=named, with_commands=with_commands):
             is_empty = is_empty and not page
             yield page
         if is_empty and named:
-            known = (await find_framework(master, named))["framework_id"]
-            if known != named:
-                async for page in pages(
-                    master, TASKS, framework_id=known, with_commands=with_commands
-                ):
-                    yield page
-
-    from croupier.ctl.views import task
+            framework_id = (await find_framework(master, named))["framework_id"]
+        if framework_id != named:
+            more = pages(master, TASKS, framework_id=framework_id, with_commands=with_commands)
+            async for page in more:
+                yield page
 
     table = task.TASKS_WITH_COMMANDS if with_commands else task.TASKS
     print_list(target, fetch, table, as_json=as_json)

@@ -49,7 +49,6 @@ class Service(rpc.FrameworkServiceServicer):
     """
 
     def __init__(self, behaviour: Behaviour) -> None:
-        """Lead, without a framework."""
         self._behaviour = behaviour
         self.streams = Streams(behaviour.max_message_bytes)
         self.core = Core(self.streams, behaviour, Durable())

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from croupier.ctl.app import app, family
 from croupier.ctl.flags import (
     LOCAL,
+    AgentName,
     DryRunFlag,
     GraceFlag,
     JsonFlag,
@@ -28,14 +29,8 @@ agent = family(
 
 
 @agent.command(name="show")
-def show(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Show one agent: state, resources, attributes, tasks, drain.
-
-    Parameters
-    ----------
-    name
-        Agent id, or hostname if only one agent has it.
-    """
+def show(name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+    """Show one agent: state, resources, attributes, tasks, drain."""
     from functools import partial
 
     from croupier.ctl.operation import print_result, run
@@ -49,7 +44,7 @@ def show(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False)
 @app.command(name="drain")
 @agent.command(name="drain")
 def drain(
-    name: str,
+    name: AgentName,
     /,
     *,
     grace: GraceFlag = None,
@@ -69,14 +64,10 @@ def drain(
 
     Parameters
     ----------
-    name
-        Agent id, or hostname if only one agent has it.
     grace
         The longest time between SIGTERM and SIGKILL of a task, such as 30s. A task's own grace
         period is used if it is shorter, or if this is not given. A second drain can only make it
         shorter.
-    wait
-        Follow the drain until it is done, with a line for each change.
     timeout
         Stop waiting after this time, such as 10m; the drain stays on.
     """
@@ -86,29 +77,22 @@ def drain(
 
 
 @agent.command(name="deactivate")
-def deactivate(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
-    """Withhold an agent from offers; its tasks run on.
-
-    Parameters
-    ----------
-    name
-        Agent id, or hostname if only one agent has it.
-    """
+def deactivate(
+    name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
+    """Withhold an agent from offers; its tasks run on."""
     from croupier.v1.operator_pb2 import DeactivateAgentRequest
 
     _change(master, "DeactivateAgent", DeactivateAgentRequest(agent=name), as_json)
 
 
 @agent.command(name="reactivate")
-def reactivate(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+def reactivate(
+    name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
     """Offer an agent again that was deactivated or drained.
 
     Tasks that were already told to end do so; the other tasks run on.
-
-    Parameters
-    ----------
-    name
-        Agent id, or hostname if only one agent has it.
     """
     from croupier.v1.operator_pb2 import ReactivateAgentRequest
 
@@ -117,7 +101,7 @@ def reactivate(name: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = 
 
 @agent.command(name="gone")
 def gone(
-    name: str,
+    name: AgentName,
     /,
     *,
     yes: YesFlag = False,
@@ -130,11 +114,6 @@ def gone(
     For a machine that will not come back: its tasks are reported GONE_BY_OPERATOR, so that
     frameworks start them elsewhere. If the agent returns after all, it ends its tasks and gets a
     new id.
-
-    Parameters
-    ----------
-    name
-        Agent id, or hostname if only one agent has it.
     """
     from functools import partial
 

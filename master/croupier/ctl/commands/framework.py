@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from croupier.ctl.app import family
-from croupier.ctl.flags import LOCAL, DryRunFlag, JsonFlag, MasterFlag, YesFlag
+from croupier.ctl.flags import LOCAL, DryRunFlag, FrameworkName, JsonFlag, MasterFlag, YesFlag
 
-framework = family("framework", "Tear a framework down.")
+framework = family("framework", "Tear a framework down. `croupier frameworks` lists them.")
 
 
 @framework.command(name="teardown")
 def teardown(
-    name: str,
+    name: FrameworkName,
     /,
     *,
     yes: YesFlag = False,
@@ -23,11 +23,6 @@ def teardown(
     For a framework whose program will not come back: its resources are offered again as its tasks
     end, and not only after its failover timeout. The master refuses the program if it returns
     under this id.
-
-    Parameters
-    ----------
-    name
-        Framework id, or name if only one framework has it: croupier frameworks lists them.
     """
     from contextlib import suppress
     from functools import partial

@@ -14,6 +14,7 @@ from croupier.ctl.flags import (
     JsonFlag,
     JsonListFlag,
     MasterFlag,
+    RoleName,
 )
 
 weights = family(
@@ -38,7 +39,9 @@ def weights_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -
 
 
 @weights.command(name="get")
-def weights_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+def weights_get(
+    role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
+) -> None:
     """Show the weight of one role."""
     from croupier.ctl.role_change import show_role
     from croupier.ctl.views.role import WEIGHTS
@@ -48,7 +51,7 @@ def weights_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag =
 
 @weights.command(name="set")
 def weights_set(
-    role: str,
+    role: RoleName,
     weight: str,
     /,
     *,
@@ -62,8 +65,6 @@ def weights_set(
 
     Parameters
     ----------
-    role
-        The role, such as ads or ads/prod.
     weight
         A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
     resource
@@ -78,7 +79,7 @@ def weights_set(
 
 @weights.command(name="remove")
 def weights_remove(
-    role: str,
+    role: RoleName,
     /,
     *,
     dry_run: DryRunFlag = False,
@@ -102,7 +103,7 @@ def quota_list(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> 
 
 
 @quota.command(name="get")
-def quota_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
+def quota_get(role: RoleName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False) -> None:
     """Show the guarantee, the limit and the preemption setting of one role."""
     from croupier.ctl.role_change import show_role
     from croupier.ctl.views.role import QUOTAS
@@ -112,7 +113,7 @@ def quota_get(role: str, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = F
 
 @quota.command(name="set")
 def quota_set(
-    role: str,
+    role: RoleName,
     /,
     *,
     guarantee: str | None = None,
@@ -129,8 +130,6 @@ def quota_set(
 
     Parameters
     ----------
-    role
-        The role, such as ads or ads/prod.
     guarantee
         Amounts such as 'cpus:4;mem:8GB': while the role holds less, it is allocated first; ''
         removes the guarantee.
@@ -148,7 +147,7 @@ def quota_set(
 
 @quota.command(name="remove")
 def quota_remove(
-    role: str,
+    role: RoleName,
     /,
     *,
     dry_run: DryRunFlag = False,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from croupier.ctl.app import app
-from croupier.ctl.flags import LOCAL, JsonFlag, MasterFlag
+from croupier.ctl.flags import LOCAL, FrameworkName, JsonFlag, MasterFlag
 
 
 @app.command
 def why(
-    framework: str,
+    framework: FrameworkName,
     /,
     *,
     agent: str = "",
@@ -19,8 +19,6 @@ def why(
 
     Parameters
     ----------
-    framework
-        Framework id, or name if only one framework has it.
     agent
         Id or hostname of an agent: explain why the framework is not offered more of that agent.
     """

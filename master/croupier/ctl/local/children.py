@@ -21,10 +21,9 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class Child:
-    """A daemon. `ended` is set once it is reaped and `status` is known."""
+    """A daemon, which logs to `log`. `ended` is set once it is reaped and `status` is known."""
 
     def __init__(self, name: str, pid: int, log: Path) -> None:
-        """Begin as running; its stderr goes to `log`."""
         self.name, self.pid, self.log = name, pid, log
         self.ended = asyncio.Event()
         self.status = 0

@@ -37,7 +37,6 @@ class Cluster:
     """A master and its agents as children of this process."""
 
     def __init__(self, plan: Plan, work_dir: Path, children: Children) -> None:
-        """Start nothing yet."""
         self._plan, self._work_dir, self._children = plan, work_dir, children
         self._started: list[Child] = []
         self._asked: set[Child] = set()

@@ -109,12 +109,12 @@ async def _serve(cluster: Cluster, plan: Plan, place: Place, directory: Path) ->
     await cluster.watch()
 
 
+@dataclass(slots=True)
 class WorkDir:
     """The directory of the cluster's files."""
 
-    def __init__(self, path: Path) -> None:
-        """Keep nothing of a temporary directory."""
-        self.path, self.keeps_logs = path, False
+    path: Path
+    keeps_logs: bool = False
 
     def keep_logs(self) -> None:
         """Keep the logs of a temporary directory."""

@@ -17,7 +17,6 @@ class LogTail:
     """A reader of the new lines of one log file."""
 
     def __init__(self, path: Path) -> None:
-        """Begin at the start of the file, which need not exist yet."""
         self._path, self._offset, self._rest = path, 0, b""
 
     def new_lines(self) -> list[str]:

@@ -22,7 +22,6 @@ class Addresses:
     """HOST:PORT of the HTTP server of each agent, by agent id."""
 
     def __init__(self, target: Target) -> None:
-        """Know no address yet; ask the master at `target`."""
         self._target = target
         self._known: dict[str, str] = {}
         self._gone: set[str] = set()

@@ -64,7 +64,6 @@ class Run:
     """One run: the framework, and the tasks that watch it."""
 
     def __init__(self, job: Job, target: Target, launcher: Launcher, outputs: Outputs) -> None:
-        """Install the signal handlers."""
         self._job, self._target = job, target
         self._launcher, self._outputs = launcher, outputs
         self._tasks: list[asyncio.Task[Any]] = []

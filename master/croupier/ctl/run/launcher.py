@@ -44,7 +44,6 @@ class Launcher(Framework):
         addresses: Addresses,
         warn: Callable[[str], None],
     ) -> None:
-        """Run `job` on the master at `target`; `warn` the user."""
         super().__init__(
             name=job.title,
             role=job.role,

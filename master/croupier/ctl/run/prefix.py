@@ -19,7 +19,6 @@ class LinePrefixer:
     """Adds a prefix to each line of a stream of bytes, whole lines at a time."""
 
     def __init__(self, prefix: bytes) -> None:
-        """Begin at the start of a line."""
         self._prefix, self._rest = prefix, b""
 
     def feed(self, chunk: bytes) -> bytes:

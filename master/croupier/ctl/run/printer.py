@@ -78,7 +78,6 @@ class Sink:
     """The destination of one stream of one copy."""
 
     def __init__(self, printer: Printer, file: BinaryIO, prefixer: LinePrefixer | None) -> None:
-        """Write to `file`, through `prefixer` if there is one."""
         self._printer, self._file, self._prefixer = printer, file, prefixer
 
     async def write(self, chunk: bytes) -> None:

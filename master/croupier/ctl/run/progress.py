@@ -51,7 +51,6 @@ class Progress:
     """All copies of one job."""
 
     def __init__(self, count: int) -> None:
-        """All `count` copies are pending."""
         self.copies = [Copy(index) for index in range(count)]
         self._pending = list(range(count))
         self._by_task: dict[str, Copy] = {}

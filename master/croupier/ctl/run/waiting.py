@@ -35,7 +35,6 @@ class Watch:
     def __init__(
         self, job: Job, launcher: Launcher, target: Target, tell: Callable[[str], None]
     ) -> None:
-        """Watch `launcher`; `tell` the user."""
         self._job, self._launcher, self._target, self._tell = job, launcher, target, tell
         self._reported = ""
 
