@@ -1,4 +1,4 @@
-"""Worlds in virtual time: nothing is lost in them, and what is broken on purpose is noticed."""
+"""Worlds in virtual time: no task is lost, and every mutant is found."""
 
 from __future__ import annotations
 
@@ -8,8 +8,17 @@ from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.runs import run, shrunk
 
 SEEDS = 60
-# Within so many seeds of the kinds of faults that it is to be noticed by.
-NOTICED = 120
+# A mutant is found within so many seeds, with the kinds of faults that find it.
+MOST_SEEDS = 120
+# Where the search begins for mutants that few seeds find; a wrong number only costs time.
+FIRST_SEEDS = {
+    "master: ends wait for others": 23,
+    "agent: has no name of its own": 85,
+    "agent: a number twice": 19,
+    "agent: an id twice": 37,
+    "agent: ack covers too much": 23,
+    "agent: updates out of order": 76,
+}
 
 
 def test_nothing_is_lost() -> None:
@@ -28,7 +37,7 @@ def test_a_seed_replays_exactly() -> None:
     assert run(3, traced=True).digest != run(7, traced=True).digest
 
 
-def test_a_failing_seed_shrinks_to_what_it_takes() -> None:
+def test_a_failing_seed_shrinks_to_few_faults() -> None:
     mutant = "agent: invents exits"
     failing = next(o for seed in range(1, 50) if (o := run(seed, mutant=mutant)).violation)
     small = shrunk(failing, mutant)
@@ -39,6 +48,8 @@ def test_a_failing_seed_shrinks_to_what_it_takes() -> None:
 
 
 @pytest.mark.parametrize("name", MUTANTS)
-def test_what_is_broken_on_purpose_is_noticed(name: str) -> None:
+def test_each_mutant_is_found(name: str) -> None:
     only = MUTANTS[name].kinds
-    assert any(run(seed, mutant=name, only=only).violation for seed in range(1, NOTICED + 1))
+    first = FIRST_SEEDS.get(name, 1)
+    seeds = (*range(first, MOST_SEEDS + 1), *range(1, first))
+    assert any(run(seed, mutant=name, only=only).violation for seed in seeds)

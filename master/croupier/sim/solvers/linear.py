@@ -1,15 +1,20 @@
-"""Linear equations in Fractions, by elimination."""
+"""Linear equations in Fractions or floats, by elimination."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import TypeVar
+
+Number = TypeVar("Number", Fraction, float)
 
 
-def solve(matrix: Sequence[Sequence[Fraction]], right: Sequence[Fraction]) -> list[Fraction] | None:
+def solve(matrix: Sequence[Sequence[Number]], right: Sequence[Number]) -> list[Number] | None:
     """Find x with matrix * x = right; None if the matrix is singular. O(n^3)."""
     size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
+    rows: list[list[Number]] = [list(row) for row in matrix]
+    for row, value in zip(rows, right, strict=True):
+        row.append(value)
     for column in range(size):
         pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
         if rows[pivot][column] == 0:

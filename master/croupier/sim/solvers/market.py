@@ -194,7 +194,8 @@ def _descend(
         ]
         for i in range(size)
     ]
-    move = _solve_floats(hessian, gradient)
+    move = solve(hessian, gradient)
+    assert move is not None, "the Hessian is positive definite"
     decrement = sum(g * d for g, d in zip(gradient, move, strict=True))
     length = min(
         1.0,
@@ -211,21 +212,3 @@ def _descend(
 
 def _moved(rows: Sequence[Sequence[float]], move: Sequence[float]) -> list[float]:
     return [sum(a * d for a, d in zip(row, move, strict=True)) for row in rows]
-
-
-def _solve_floats(matrix: list[list[float]], right: Sequence[float]) -> list[float]:
-    """Cholesky would do; elimination with pivots is as short and forgives rounding."""
-    size = len(right)
-    rows = [[*row, value] for row, value in zip(matrix, right, strict=True)]
-    for column in range(size):
-        pivot = max(range(column, size), key=lambda r: abs(rows[r][column]))
-        rows[column], rows[pivot] = rows[pivot], rows[column]
-        for r in range(column + 1, size):
-            factor = rows[r][column] / rows[column][column]
-            for k in range(column, size + 1):
-                rows[r][k] -= factor * rows[column][k]
-    answer = [0.0] * size
-    for r in range(size - 1, -1, -1):
-        rest = sum(rows[r][k] * answer[k] for k in range(r + 1, size))
-        answer[r] = (rows[r][size] - rest) / rows[r][r]
-    return answer

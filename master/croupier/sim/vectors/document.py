@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fractions import Fraction
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
 from croupier.model.errors import CroupierError
 from croupier.sim.vectors.numbers import (
@@ -23,6 +23,7 @@ from croupier.sim.vectors.numbers import (
 )
 from croupier.sim.vectors.vector import Amounts, Group, Vector
 
+T = TypeVar("T")
 VERSION = 1
 FIELDS = frozenset(
     {
@@ -148,20 +149,21 @@ class _Reader:
             resources=resources,
             capacity=() if capacity is None else self._amounts(capacity, "`capacity`"),
             nodes=self._nodes(),
-            demands=self._amounts_by_path("demands"),
+            demands=self._by_path("demands", self._amounts),
             weights=weights,
             are_scalar=scalar,
-            backlog=self._backlog(),
+            backlog=self._by_path("backlog", _optional(not_negative)),
             tie_break=self._names("tie_break"),
             events=self._names("events"),
             expected=expected,
-            tolerance=self._tolerance(),
+            tolerance=_optional(not_negative)(self._fields.get("tolerance"), "`tolerance`")
+            or Fraction(0),
             note=self._text("note"),
             also=self._names("also"),
             guarantee=self._guarantees(),
-            initial=self._initial(),
-            usage=self._amounts_by_path("usage"),
-            declared=self._amounts_by_path("hints"),
+            initial=self._by_path("initial", count),
+            usage=self._by_path("usage", self._amounts),
+            declared=self._by_path("hints", self._amounts),
             active=None if active is None else frozenset(self._names("active")),
             placement=self._text("placement") or None,
         )
@@ -183,7 +185,7 @@ class _Reader:
             raise Unreadable(f"`{field}` is not a list of texts")
         return tuple(listed)
 
-    def _by_path(self, field: str) -> Mapping[str, object]:
+    def _by_path(self, field: str, read: Callable[[object, str], T]) -> dict[str, T]:
         value = self._fields.get(field)
         found = {} if value is None else _mapping(value, f"`{field}`")
         if len(found) > _MAX_CLIENTS:
@@ -195,18 +197,12 @@ class _Reader:
                     f"`{field}` has {shortened(repr(path))}, which is no path of at most"
                     f" {_MAX_DEPTH} names"
                 )
-        return found
+        return {path: read(item, f"`{field}` of {shortened(path)}") for path, item in found.items()}
 
     def _amounts(self, value: object, what: str) -> Amounts:
         if not isinstance(value, list) or len(value) != self._width:
             raise Unreadable(f"{what} is not a list of {self._width} numbers, one per resource")
         return tuple(not_negative(item, what) for item in value)
-
-    def _amounts_by_path(self, field: str) -> Mapping[str, Amounts]:
-        return {
-            path: self._amounts(value, f"`{field}` of {shortened(path)}")
-            for path, value in self._by_path(field).items()
-        }
 
     def _nodes(self) -> tuple[Group, ...] | None:
         value = self._fields.get("nodes")
@@ -220,17 +216,16 @@ class _Reader:
         return groups
 
     def _group(self, value: object) -> Group:
-        fields = _mapping(value, "an entry of `nodes`")
-        _only(fields, {"count", "capacity", "slots"}, "an entry of `nodes`")
-        slots = fields.get("slots")
+        what = "an entry of `nodes`"
+        fields = _only(_mapping(value, what), {"count", "capacity", "slots"}, what)
         return Group(
             count(fields.get("count", 1), "`count` of `nodes`"),
             self._amounts(fields.get("capacity"), "`capacity` of `nodes`"),
-            None if slots is None else count(slots, "`slots` of `nodes`"),
+            _optional(count)(fields.get("slots"), "`slots` of `nodes`"),
         )
 
     def _weights(self) -> tuple[dict[str, Amounts], frozenset[str]]:
-        found = dict(self._by_path("weights"))
+        found = self._by_path("weights", lambda value, _: value)
         for path, settings in self._tree().items():
             if path in found and "weight" in settings:
                 raise Unreadable(f"{shortened(path)} has a weight in `weights` and in `tree`")
@@ -247,15 +242,13 @@ class _Reader:
         return tuple(positive(item, what) for item in value)
 
     def _tree(self) -> dict[str, Mapping[str, object]]:
-        found = {}
-        for path, value in self._by_path("tree").items():
-            settings = _mapping(value, f"`tree` of {shortened(path)}")
-            _only(settings, {"weight", "guarantee"}, f"`tree` of {shortened(path)}")
-            found[path] = settings
-        return found
+        def settings(value: object, what: str) -> Mapping[str, object]:
+            return _only(_mapping(value, what), {"weight", "guarantee"}, what)
+
+        return self._by_path("tree", settings)
 
     def _guarantees(self) -> dict[str, Amounts]:
-        found = dict(self._amounts_by_path("guarantee"))
+        found = self._by_path("guarantee", self._amounts)
         for path, settings in self._tree().items():
             if settings.get("guarantee") is not None:
                 what = f"`guarantee` of {shortened(path)}"
@@ -263,22 +256,6 @@ class _Reader:
                     raise Unreadable(f"{what} is given twice")
                 found[path] = self._amounts(settings["guarantee"], what)
         return found
-
-    def _backlog(self) -> dict[str, Fraction | None]:
-        return {
-            path: None if value is None else not_negative(value, f"`backlog` of {shortened(path)}")
-            for path, value in self._by_path("backlog").items()
-        }
-
-    def _initial(self) -> dict[str, int]:
-        return {
-            path: count(value, f"`initial` of {shortened(path)}")
-            for path, value in self._by_path("initial").items()
-        }
-
-    def _tolerance(self) -> Fraction:
-        value = self._fields.get("tolerance")
-        return Fraction(0) if value is None else not_negative(value, "`tolerance`")
 
 
 def _check_names(vector: Vector) -> None:
@@ -312,10 +289,15 @@ def _mapping(value: object, what: str) -> Mapping[str, object]:
     return cast("Mapping[str, object]", value)
 
 
-def _only(fields: Mapping[str, object], known: set[str], what: str) -> None:
+def _only(fields: Mapping[str, object], known: set[str], what: str) -> Mapping[str, object]:
     unknown = sorted(fields.keys() - known)
     if unknown:
         raise Unreadable(f"{what} has the unknown key {shortened(repr(unknown[0]))}")
+    return fields
+
+
+def _optional(read: Callable[[object, str], T]) -> Callable[[object, str], T | None]:
+    return lambda value, what: None if value is None else read(value, what)
 
 
 def _refuse_constant(text: str) -> Any:
