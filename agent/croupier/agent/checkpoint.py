@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ from pathlib import Path
 from croupier.agent.checkpoint_mark import LOST, LastLine, LogMark
 from croupier.agent.checkpoint_mark import NAME as MARK_NAME
 from croupier.agent.core.on_health import DISK_FULL
-from croupier.agent.core.records import PositionRecord, Record
+from croupier.agent.core.records import Place, PositionRecord, Record, place_of
 from croupier.agent.core.recovery import incomplete
 from croupier.agent.disk_reserve import FULL, Reserve
 from croupier.agent.disk_reserve import NAME as RESERVE_NAME
@@ -302,26 +302,26 @@ class Checkpoint:
         self._mark.write(LastLine.of(lines, last))
 
     def _copy(self, fd: int, more: Sequence[Record]) -> tuple[KeptRecords, int, int, bytes]:
-        """Copy current records in order; return their index, the size, and the last line."""
+        """Copy current records in order; return index, lines, size, and the last line."""
         kept, lines, text = KeptRecords(), 1, heading()
         size, pending = len(text), [text]
-        for subject, part, (begin, end) in self._kept.in_order():
+        for (subject, part), body in self._current(more):
             lines += 1
-            text = line(lines, body_in(os.pread(self._fd, end - begin, begin)))
+            text = line(lines, body)
             kept.put(subject, part, Span(size, size + len(text) - 1))
             size += len(text)
             pending.append(text)
             if len(pending) >= LINES_AT_ONCE:
                 write_all(fd, b"".join(pending))
                 pending = []
-        for record in more:
-            lines += 1
-            text = line(lines, body_of(record))
-            kept.add(record, Span(size, size + len(text) - 1))
-            size += len(text)
-            pending.append(text)
         write_all(fd, b"".join(pending))
         return kept, lines, size, text
+
+    def _current(self, more: Sequence[Record]) -> Iterator[tuple[Place, bytes]]:
+        for subject, part, (begin, end) in self._kept.in_order():
+            yield (subject, part), body_in(os.pread(self._fd, end - begin, begin))
+        for record in more:
+            yield place_of(record), body_of(record)
 
 
 def _with_one_position(batch: list[Record]) -> list[Record]:

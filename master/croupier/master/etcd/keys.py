@@ -11,39 +11,22 @@ These names are part of the format.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 
-
-@dataclass(frozen=True, slots=True)
 class Keys:
-    """The keys under `prefix`, which has no slash at either end."""
+    """The keys under `prefix`, which has no slash at either end.
 
-    prefix: str
+    Attributes:
+        leader: its create_revision is the fencing token.
+        records, staged: the prefixes of records and of staged parts.
+    """
 
-    @property
-    def leader(self) -> bytes:
-        """Return the key of the election; its create_revision is the fencing token."""
-        return self._key("leader")
-
-    @property
-    def head(self) -> bytes:
-        """Return the key that every commit changes."""
-        return self._key("head")
-
-    @property
-    def schema(self) -> bytes:
-        """Return the key of the format's version."""
-        return self._key("schema")
-
-    @property
-    def records(self) -> bytes:
-        """Return the prefix of the keys of records."""
-        return self._key("records/")
-
-    @property
-    def staged(self) -> bytes:
-        """Return the prefix of the keys of staged parts."""
-        return self._key("staged/")
+    def __init__(self, prefix: str) -> None:
+        """Derive all keys from `prefix`."""
+        self.prefix = prefix
+        self.leader, self.head, self.schema, self.records, self.staged = (
+            f"/{prefix}/{name}".encode()
+            for name in ("leader", "head", "schema", "records/", "staged/")
+        )
 
     def record(self, kind: str, record_id: str) -> bytes:
         """Return the key of a record."""
@@ -57,6 +40,3 @@ class Keys:
     def part(self, number: int) -> bytes:
         """Return the key of a staged part."""
         return self.staged + b"%06d" % number
-
-    def _key(self, rest: str) -> bytes:
-        return f"/{self.prefix}/{rest}".encode()

@@ -36,7 +36,6 @@ from croupier.model.health import Problem
 from croupier.model.tags import Kind, Table, error_tag
 
 _KINDS: Final = (
-    # lines
     Kind(
         "head",
         lines.Head,
@@ -48,7 +47,6 @@ _KINDS: Final = (
     Kind("framework", lines.KnownFramework, "framework_id name roles session demands suppressed"),
     Kind("offer", lines.KnownOffer, "offer_id framework_id role agent_id"),
     Kind("task", lines.KnownTask, "framework_id task_id role agent_id resources since"),
-    # settings
     Kind(
         "Settings",
         settings.Settings,
@@ -58,18 +56,14 @@ _KINDS: Final = (
         "gone_agents unreachable_agents unacknowledged verdict_bytes all_verdict_bytes "
         "description_bytes all_description_bytes frameworks role_levels resend_s preemption",
     ),
-    # starvation
     Kind(
         "PreemptionRules",
         PreemptionRules,
         "is_on tolerance fair_timeout_s guarantee_timeout_s grace_s min_age_s earmark_s "
         "cooldown_s at_once",
     ),
-    # rules
     Kind("Rules", Rules, "useful hold_s order seed scarce skips"),
-    # pool
     Kind("Useful", Useful, "cpus mem"),
-    # records
     Kind("Registry", records.Registry, "master agents frameworks roles tasks"),
     Kind("MasterRecord", records.MasterRecord),
     Kind("AgentRecord", records.AgentRecord),
@@ -80,12 +74,9 @@ _KINDS: Final = (
     Kind("ForgetFramework", records.ForgetFramework, "framework_id"),
     Kind("ForgetTask", records.ForgetTask, "framework_id task_id"),
     Kind("ForgetRole", records.ForgetRole, "role"),
-    # demand
     Kind("Demand", Demand, "unit count constraints min_per_offer max_per_offer role"),
-    # attributes
     Kind("Constraint", Constraint, "attribute operator value"),
     Kind("Operator", Operator, "EXISTS NOT_EXISTS EQUALS NOT_EQUALS MATCHES NOT_MATCHES"),
-    # events
     Kind(
         "Subscribe",
         events.Subscribe,
@@ -115,7 +106,6 @@ _KINDS: Final = (
     Kind("UpdateRoles", role_commands.UpdateRoles, "request changes dry_run force operator"),
     Kind("TimePassed", events.TimePassed, ""),
     Kind("AllocationDue", events.AllocationDue, "budget"),
-    # calls
     Kind("Accept", calls.Accept, "offer_ids tasks refuse_s malformed"),
     Kind("MalformedTask", calls.MalformedTask, "place task_id message"),
     Kind("Decline", calls.Decline, "offer_ids refuse_s reason"),
@@ -127,22 +117,17 @@ _KINDS: Final = (
     Kind("Reconcile", calls.Reconcile, "task_ids more"),
     Kind("Teardown", calls.Teardown, ""),
     Kind("Malformed", calls.Malformed, "call error task_ids"),
-    # health
     Kind("Problem", Problem, "part message"),
-    # actions
     Kind("Drain", agent_commands.Drain, "grace_ms"),
     Kind("Deactivate", agent_commands.Deactivate, ""),
     Kind("Reactivate", agent_commands.Reactivate, ""),
     Kind("MarkGone", agent_commands.MarkGone, ""),
-    # roles
     Kind("RoleChange", roles.RoleChange, "role settings parts"),
     Kind("Part", roles.Part, "WEIGHT RESOURCE_WEIGHTS GUARANTEE LIMIT PREEMPTION"),
-    # effects
     Kind("Send", effects.Send, "session message"),
     Kind("Close", effects.Close, "session error"),
     Kind("Save", effects.Save, "record"),
     Kind("Happened", effects.Happened, "fact"),
-    # messages
     Kind("Subscribed", messages.Subscribed, "framework_id heartbeat_s master_id"),
     Kind("Offered", messages.Offered, "offer_id agent role resources lease_s"),
     Kind(
@@ -160,7 +145,6 @@ _KINDS: Final = (
     Kind("KillTask", agent_orders.KillTask, "framework_id task_id grace_ms reason framework_epoch"),
     Kind("AcknowledgeUpdate", agent_orders.AcknowledgeUpdate, "framework_id task_id sequence"),
     Kind("ResendUpdates", agent_orders.ResendUpdates, "framework_id"),
-    # facts
     Kind("AgentJoined", facts.AgentJoined, "agent_id hostname kind tasks"),
     Kind("AgentLeft", facts.AgentLeft, "agent_id hostname why message"),
     Kind("AgentOperated", facts.AgentOperated, "agent_id hostname action operator"),

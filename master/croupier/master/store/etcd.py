@@ -93,12 +93,10 @@ class EtcdStore:
         self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
-        """Return all records; first finish a commit that the last leader left staged.
+        """See `Store`. First finishes a commit that the last leader left staged.
 
         Raises:
-            Unavailable: if etcd cannot be read, or leadership is lost.
             FailedOver: if another master leads.
-            InvalidRequest: if records are damaged or of a newer version.
         """
         self._is_loaded = False
         head, schema, revision = await self._begin()
@@ -127,10 +125,9 @@ class EtcdStore:
         return [op.put(self._keys.schema, str(version).encode())]
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Make all of `records` durable, or none; the last of a kind and id wins.
+        """See `Store`.
 
         Raises:
-            Unavailable: if etcd does not accept them in time, or leadership is lost.
             FailedOver: if another master leads.
         """
         assert self._is_loaded, "load comes first"

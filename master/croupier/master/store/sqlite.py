@@ -60,41 +60,23 @@ class SqliteStore:
         self.marked: StorePosition | None = None
 
     async def load(self) -> Registry:
-        """Open the file, or make it, and read all records.
-
-        Raises:
-            Unavailable: if it cannot be opened, or another master has it open.
-            InvalidRequest: if it is damaged, another program's, of a newer version, or lost.
-        """
+        """See `Store`. Opens the file, and creates it if there is none."""
         return await self._in_thread(self._load)
 
     async def commit(self, records: Sequence[Record]) -> None:
-        """Write `records` in one transaction and sync it.
-
-        Raises:
-            Unavailable: if the disk is full or fails, or the file was removed; the next `load`
-                finds all of them or none.
-        """
+        """See `Store`."""
         await self._in_thread(lambda: self._commit(records))
 
     async def mark(self, position: StorePosition) -> None:
-        """Write `position` into the marker.
-
-        Raises:
-            Unavailable: if the marker cannot be written.
-        """
+        """See `Store`. Writes the marker."""
         await self._in_thread(lambda: self._mark(Marker(self._cluster, position)))
 
     async def check(self) -> None:
-        """Check that the open file is still the one at its path.
-
-        Raises:
-            Unavailable: if it is not.
-        """
+        """See `Store`. Checks that the open files are still at their paths."""
         await self._in_thread(self._check_inodes)
 
     async def close(self) -> None:
-        """Close the file."""
+        """See `Store`."""
         await self._in_thread(self._close)
         self._thread.shutdown()
 
@@ -184,9 +166,7 @@ class SqliteStore:
             os.close(os.open(self._path, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
         self._connection = connection = table.connect(self._path)
         version = self._version(connection)
-        table.make_durable(connection)
-        fault = table.page_fault(connection)
-        if fault:
+        if fault := table.prepare(connection):
             raise self._damaged(f"is corrupt ({fault})")
         with table.transaction(connection):
             if version == 0:
@@ -200,19 +180,21 @@ class SqliteStore:
         return connection
 
     def _version(self, connection: sqlite3.Connection) -> int:
-        header = table.read_header(connection)
-        if not header.is_ours:
+        version, owner, is_consistent = table.read_header(connection)
+        if version == 0 and is_consistent:
+            return 0
+        if owner != table.APPLICATION_ID:
             raise InvalidRequest(
                 f"{self._path} is a database, but not one of Croupier's: give --store another path"
             )
-        if header.version > SCHEMA_VERSION:
+        if version > SCHEMA_VERSION:
             raise InvalidRequest(
-                f"the store {self._path} is of version {header.version}; this master knows only"
+                f"the store {self._path} is of version {version}; this master knows only"
                 f" {SCHEMA_VERSION}: use the newer release that wrote it"
             )
-        if not header.is_consistent:
+        if not is_consistent:
             raise self._damaged("is damaged (its head and its table do not fit)")
-        return header.version
+        return version
 
     def _read(self, connection: sqlite3.Connection) -> Registry:
         registry, commits = Registry(), None

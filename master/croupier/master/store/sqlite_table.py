@@ -48,20 +48,6 @@ class StoredRow(NamedTuple):
         return repr(f"{kind} {row_id}")
 
 
-class Header(NamedTuple):
-    """What a file says about itself.
-
-    Attributes:
-        version: of the schema; 0 if the file is new.
-        is_ours: whether Croupier made the file.
-        is_consistent: whether version, columns and encoding fit together.
-    """
-
-    version: int
-    is_ours: bool
-    is_consistent: bool
-
-
 def connect(path: Path) -> sqlite3.Connection:
     """Connect to the file at `path`; the connection locks it on first use."""
     # One thread uses the connection, but another may close it.
@@ -70,8 +56,11 @@ def connect(path: Path) -> sqlite3.Connection:
     return connection
 
 
-def read_header(connection: sqlite3.Connection) -> Header:
-    """Read version and owner of the file."""
+def read_header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
+    """Return version and owner of the file, and whether its table has that version.
+
+    The version of a new file is 0, and its table is consistent.
+    """
     version, owner, encoding, tables = (
         connection.execute(question).fetchone()[0]
         for question in (
@@ -80,24 +69,19 @@ def read_header(connection: sqlite3.Connection) -> Header:
         )
     )  # fmt: skip
     if not tables:
-        return Header(0, True, True)
-    columns = [row[1] for row in connection.execute("PRAGMA table_info(records)")]
-    has_crc = "crc" in columns
+        return 0, 0, True
+    has_crc = any(row[1] == "crc" for row in connection.execute("PRAGMA table_info(records)"))
     fits = version >= 1 and has_crc == (version >= SEALED_VERSION) and encoding == "UTF-8"
-    return Header(version, owner == APPLICATION_ID, fits)
+    return version, owner, fits
 
 
-def page_fault(connection: sqlite3.Connection) -> str:
-    """Have SQLite check the file; return the first fault, or an empty string."""
-    fault: str = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    return "" if fault == "ok" else " ".join(fault.split())[:200]
-
-
-def make_durable(connection: sqlite3.Connection) -> None:
-    """Have each commit synced to a write-ahead log."""
+def prepare(connection: sqlite3.Connection) -> str:
+    """Have each commit synced to a write-ahead log; return the first corrupt page, if any."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
+    fault: str = connection.execute("PRAGMA integrity_check(1)").fetchone()[0]
+    return "" if fault == "ok" else " ".join(fault.split())[:200]
 
 
 def stamp(connection: sqlite3.Connection) -> None:
