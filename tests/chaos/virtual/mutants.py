@@ -187,7 +187,7 @@ def _gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> I
     if new is TaskState.UNREACHABLE:
         yield from on_task.end(state, task, TaskState.GONE, Reason.AGENT_REMOVED, "", 0.0)
     else:
-        yield from on_task.tell(state, task, new, *rest)
+        yield from on_task.set_status(state, task, new, *rest)
 
 
 def _ends_what_is_missing(
@@ -313,7 +313,10 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: tells ends once": (
         "ends that only the master can tell are not sent again",
-        ((on_task, "tell_orphans", _nothing), (on_time, "tell_orphans", _nothing)),
+        (
+            (on_task, "resend_terminal_updates", _nothing),
+            (on_time, "resend_terminal_updates", _nothing),
+        ),
     ),
     "master: kill not repeated": (
         "an agent that returns is not told which tasks are to end",
@@ -321,7 +324,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: silent is gone": (
         "tasks of an agent that is silent are said to have ended",
-        _one(on_agent, "tell", _gone_when_silent),
+        _one(on_agent, "set_status", _gone_when_silent),
     ),
     "master: never launches again": (
         "what an agent does not list is given up",
@@ -345,7 +348,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
     ),
     "master: ends wait for others": (
         "an end told in an agent's place has the number that the agent gave it",
-        _one(on_task, "final", _as_it_is),
+        _one(on_task, "as_master_update", _as_it_is),
     ),
     "agent: has no name of its own": (
         "an agent is named by the master, whose word may be lost",

@@ -372,7 +372,7 @@ class FakeMaster:
             said = (new, status.reason, status.message)
             core.perform(on_task.end(core.state, task, *said, core.now()))
         else:
-            core.perform(on_task.tell(core.state, task, new, status.reason, status.message))
+            core.perform(on_task.set_status(core.state, task, new, status.reason, status.message))
         return sequence
 
     async def _until(self, find: Callable[[], FoundT | None], what: str) -> FoundT:

@@ -15,7 +15,7 @@ from croupier.master.core.agents import Agent, Gone
 from croupier.master.core.drains import may_be_withdrawn, wanted_kill
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
-from croupier.master.core.on_agent import announce, disconnect, take_out, withhold
+from croupier.master.core.on_agent import announce, disconnect, remove, withhold
 from croupier.master.core.on_task import kill
 from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
@@ -112,7 +112,7 @@ class MarkGone:
             yield from disconnect(state, agent, "it was declared gone", now)
         agent.drain = None
         reason = Reason.GONE_BY_OPERATOR
-        yield from take_out(state, agent, TaskState.GONE_BY_OPERATOR, reason, message, now)
+        yield from remove(state, agent, TaskState.GONE_BY_OPERATOR, reason, message, now)
         yield Save(AgentRecord(agent.agent_id, agent.hostname, gone=True))
         forgotten = state.remember_gone(agent.agent_id)
         if forgotten is not None:

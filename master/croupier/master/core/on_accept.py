@@ -1,21 +1,20 @@
 """ACCEPT: launch tasks on offers of one agent and one role, in one step.
 
-A bad offer id spoils the whole call: what valid offers it names go back, unfiltered, and
-every task gets a verdict. Tasks are checked one by one, in order, against what the tasks
-before them left over; a bad task does not hinder the others. The rest is declined.
+A bad offer id fails the whole call: its valid offers are rescinded without a filter, and every task
+gets a verdict. Tasks are checked in order against the resources that the tasks before them left; a
+bad task does not affect the others. The remainder is declined.
 """
 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from typing import NoReturn
 
 from croupier.master.core import calls
 from croupier.master.core.effects import PAUSE, Effect, Happened, Save, Send, Step
-from croupier.master.core.facts import TaskMoved
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.offers import Offer
 from croupier.master.core.on_allocation import end_offer, return_offer
+from croupier.master.core.on_task import moved_fact
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskHold
 from croupier.model.agent_orders import LaunchTask
@@ -23,14 +22,14 @@ from croupier.model.errors import Conflict, CroupierError, InvalidRequest, NotFo
 from croupier.model.ids import OfferId, TaskId
 from croupier.model.limits import MAX_OFFERS_PER_CALL, MAX_TASKS_PER_ACCEPT, MAX_WAIT_S
 from croupier.model.resources import NOTHING, Resources
-from croupier.model.task import Source, TaskInfo, TaskState, TaskStatus
+from croupier.model.task import TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import TaskVerdict
 
 
 def accept(
     state: State, framework: Framework, call: calls.Accept, seq: int, now: float
 ) -> Generator[Step, None, tuple[TaskVerdict, ...]]:
-    """Launch the call's tasks on its offers; `seq` is the call's number.
+    """Launch the call's tasks on its offers and return their verdicts; `seq` numbers the call.
 
     Raises:
         InvalidRequest, NotFound, Conflict: if the call as a whole is bad.
@@ -40,12 +39,14 @@ def accept(
     if len(listed) > MAX_TASKS_PER_ACCEPT:
         raise InvalidRequest(f"more than {MAX_TASKS_PER_ACCEPT} tasks in one ACCEPT")
     offers, error = own_offers(state, framework, call.offer_ids)
+    if error is None and len({offer.agent_id for offer in offers}) > 1:
+        error = InvalidRequest("the offers are of several agents")
+    if error is None and len({offer.role for offer in offers}) > 1:
+        error = InvalidRequest("the offers are in several roles")
     if error is not None:
-        yield from _spoil(state, offers, error, now)
-    if len({offer.agent_id for offer in offers}) > 1:
-        yield from _spoil(state, offers, InvalidRequest("the offers are of several agents"), now)
-    if len({offer.role for offer in offers}) > 1:
-        yield from _spoil(state, offers, InvalidRequest("the offers are in several roles"), now)
+        for offer in offers:
+            yield from return_offer(state, offer, "rescinded", str(error), now)
+        raise error
     if not listed:
         for offer in offers:
             yield from return_offer(state, offer, "declined", "", now, refuse_s)
@@ -74,10 +75,10 @@ def accept(
 def own_offers(
     state: State, framework: Framework, offer_ids: tuple[OfferId, ...]
 ) -> tuple[list[Offer], CroupierError | None]:
-    """The framework's outstanding offers of these ids, and what is wrong with the rest.
+    """Return the framework's outstanding offers of these ids, and the error of the other ids.
 
-    Conflict means that the others have ended, NotFound that one was never made to this
-    framework, InvalidRequest that the list itself is bad.
+    Conflict: the others have ended. NotFound: one was never made to this framework.
+    InvalidRequest: the list itself is bad.
     """
     error: CroupierError | None = None
     if not offer_ids or len(offer_ids) > MAX_OFFERS_PER_CALL:
@@ -99,16 +100,8 @@ def own_offers(
 
 
 def checked_refusal(state: State, refuse_s: float | None) -> float:
-    """How long a refusal holds, in seconds: the default if not said, capped at a year."""
+    """Return the seconds of a filter: the default without a wish, at most a year."""
     return state.settings.refuse_s if refuse_s is None else min(refuse_s, MAX_WAIT_S)
-
-
-def _spoil(
-    state: State, offers: list[Offer], error: CroupierError, now: float
-) -> Generator[Effect, None, NoReturn]:
-    for offer in offers:
-        yield from return_offer(state, offer, "rescinded", str(error), now)
-    raise error
 
 
 def _launch_all(
@@ -135,7 +128,7 @@ def _launch_all(
             _check_described(state, framework)
             _check_limits(state, offers[0], task)
         except CroupierError as error:
-            # Tasks with the same error share it: verdicts are kept.
+            # Equal errors are shared, since verdicts stay in memory.
             kept = shared.setdefault((type(error), str(error)), shortened(error))
             verdicts.append(TaskVerdict(task.task_id, kept))
             continue
@@ -154,7 +147,7 @@ def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
 
 
 def _check_acknowledged(state: State, framework: Framework) -> None:
-    """Who does not acknowledge fills everybody's memory and disk: not without end."""
+    """Bound the memory and disk of unacknowledged tasks."""
     if framework.ended >= state.settings.unacknowledged:
         raise Conflict(
             f"{framework.ended} tasks of the framework have ended and wait for its"
@@ -163,7 +156,7 @@ def _check_acknowledged(state: State, framework: Framework) -> None:
 
 
 def _check_described(state: State, framework: Framework) -> None:
-    """The commands and environments of tasks are kept in memory: not without end."""
+    """Bound the memory of commands and environments."""
     if state.descriptions.is_full_for(framework.framework_id):
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:
@@ -171,7 +164,7 @@ def _check_described(state: State, framework: Framework) -> None:
 
 
 def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
-    """Hold a task against limits that were lowered after its offer was made."""
+    """Check a task against limits that were lowered after its offer was made."""
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:
         raise Conflict(f"task {task.task_id} would go over a limit: {over}")
@@ -194,27 +187,16 @@ def _launch(
         client_id=framework.client_id,
         seq=seq,
     )
-    # What the offer held the task holds now.
     place = (offer.framework_id, offer.role, offer.agent_id)
     state.allocator.charges.launch(*place, info.resources)
     state.add_task(task)
     yield Save(task.record())
     yield from order_launch(state, task)
-    yield Happened(
-        TaskMoved(
-            framework.framework_id,
-            task.task_id,
-            offer.agent_id,
-            status.state,
-            Source.MASTER,
-            status.reason,
-            "",
-        )
-    )
+    yield Happened(moved_fact(status))
 
 
 def order_launch(state: State, task: Task) -> Iterator[Effect]:
-    """Order a task to be launched, for the first time or because that never arrived."""
+    """Order the launch of a task, for the first time or again if it never arrived."""
     agent = state.agents[task.agent_id]
     assert agent.session is not None
     epoch = state.frameworks[task.framework_id].epoch

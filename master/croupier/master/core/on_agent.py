@@ -1,7 +1,4 @@
-"""Agents come and go, and report.
-
-Registration is a full sync, which `on_sync` makes.
-"""
+"""Agents register, report, disconnect and leave. `on_sync` syncs the tasks of a registration."""
 
 from __future__ import annotations
 
@@ -26,7 +23,7 @@ from croupier.master.core.facts import AgentJoined, AgentLeft, AgentRefused, Age
 from croupier.master.core.messages import AgentFailed, Registered
 from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_sync import sync
-from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, tell
+from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, set_status
 from croupier.master.core.records import ForgetAgent
 from croupier.master.core.resource_kinds import refused_kinds, too_many_kinds
 from croupier.master.core.state import State
@@ -46,7 +43,7 @@ from croupier.model.task import REPORTABLE, Reason, TaskState, check_grace
 
 
 def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
-    """Take in an agent: new, back again, or taking over from an older session."""
+    """Connect an agent: new, reconnected, or replacing an older session."""
     if event.claim is Claim.NEWER:
         yield Close(event.session, NotLeader(event.objection))
         yield Deposed(event.objection)
@@ -99,15 +96,15 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
 
 
 def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterator[Effect]:
-    """Take in status updates."""
+    """Apply status updates."""
     agent = state.peers.get(event.session)
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
     on_heard(state, agent, now)
     for status in event.statuses:
-        own = status.agent_id == agent.agent_id and status.sequence > 0
-        if own and status.state in REPORTABLE:
+        is_own = status.agent_id == agent.agent_id and status.sequence > 0
+        if is_own and status.state in REPORTABLE:
             yield from on_status(state, status)
         else:
             message = f"an update of {status.task_id[:255]!r} is not for this agent to make"
@@ -117,23 +114,23 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
 
 
 def on_agent_stopped(state: State, event: AgentStopped, now: float) -> Iterator[Effect]:
-    """An agent has ended its tasks and leaves for good."""
+    """Remove an agent that has ended its tasks and leaves for good."""
     agent = state.peers.get(event.session)
     if not isinstance(agent, Agent):
         return
     yield from disconnect(state, agent, "it stopped", now)
     yield Close(event.session, None)
     message = "its agent has stopped"
-    yield from take_out(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
+    yield from remove(state, agent, TaskState.GONE, Reason.AGENT_REMOVED, message, now)
     yield Save(ForgetAgent(agent.agent_id))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "stopped", event.message))
     yield from announce(state, agent, "the agent has stopped")
 
 
-def take_out(
+def remove(
     state: State, agent: Agent, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
-    """A disconnected agent is no more: nothing of it counts, and its tasks have ended so."""
+    """Remove a disconnected agent; its tasks end with status `new`."""
     _leave_pool(state, agent)
     for task in list(agent.tasks.values()):
         if task.state.is_terminal:
@@ -147,19 +144,19 @@ def take_out(
 
 
 def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
-    """An agent's session is over: its offers are rescinded, its tasks are taken to run."""
+    """End an agent's session and rescind its offers; its tasks count as running."""
     assert agent.session is not None
     del state.peers[agent.session]
     state.deadlines.cancel(SessionSilence(agent.session))
     agent.move(Disconnected())
-    yield from stop_dealing(state, agent, "its agent has disconnected", now)
+    yield from stop_offering(state, agent, "its agent has disconnected", now)
     until = agent.last_heard + state.settings.agent_timeout_s
     state.deadlines.set(AgentTimeout(agent.agent_id), max(until, now))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "disconnected", message))
 
 
 def on_heard(state: State, agent: Agent, now: float) -> None:
-    """Something came from an agent: it is suspected of nothing."""
+    """Note that something was received from an agent; it is not suspect any more."""
     agent.last_heard = now
     if isinstance(agent.state, Suspect):
         agent.move(Connected(agent.state.session, agent.state.problems))
@@ -167,16 +164,16 @@ def on_heard(state: State, agent: Agent, now: float) -> None:
 
 
 def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
-    """An agent has been silent for a while: it is offered no more until it is heard of."""
+    """Suspect a silent agent: it is not offered until something is received."""
     assert isinstance(agent.state, Connected)
     agent.move(Suspect(agent.state.session, agent.state.problems))
     message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
-    yield from stop_dealing(state, agent, message, now)
+    yield from stop_offering(state, agent, message, now)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "suspected", message))
 
 
-def stop_dealing(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
-    """Offer an agent no more, and take back what was offered of it."""
+def stop_offering(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
+    """Stop offering an agent and rescind its offers."""
     if agent.in_pool:
         state.allocator.activate_agent(agent.agent_id, False)
     for offer in list(agent.offers.values()):
@@ -184,16 +181,16 @@ def stop_dealing(state: State, agent: Agent, message: str, now: float) -> Iterat
 
 
 def withhold(state: State, agent: Agent, message: str, now: float) -> Iterator[Effect]:
-    """Stop dealing an agent, and give up what is kept of it for a framework."""
-    yield from stop_dealing(state, agent, message, now)
+    """Stop offering an agent and drop its earmark."""
+    yield from stop_offering(state, agent, message, now)
     if agent.in_pool:
         state.allocator.drop_earmark(agent.agent_id)
 
 
 def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
-    """An agent was away for too long: give it up, unless many others were just now.
+    """Give up an agent after its timeout, unless too many were given up recently.
 
-    If a master hears of many agents no more, it may be the one that is cut off.
+    A master that receives nothing from many agents may itself be cut off.
     """
     rules = state.settings
     while state.removals and state.removals[0] + rules.removal_window_s <= now:
@@ -219,10 +216,12 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
             yield from drop(state, task)
             forget_removed(state, task.framework_id)
         elif task.state.is_terminal:
-            # We know how it ended, if its framework does not yet.
+            # Its terminal status is known, but not acknowledged.
             yield from orphan(state, task, now)
         else:
-            yield from tell(state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message)
+            yield from set_status(
+                state, task, TaskState.UNREACHABLE, Reason.AGENT_DISCONNECTED, message
+            )
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "unreachable", message))
     yield from announce(state, agent, message)
     state.unreachable[agent.agent_id] = None
@@ -231,7 +230,7 @@ def give_up(state: State, agent: Agent, message: str, now: float) -> Iterator[Ef
 
 
 def _check(state: State, event: Register) -> Iterator[Pause]:
-    """Refuse what cannot be taken in, before anything is changed. O(tasks)."""
+    """Check a registration before anything is changed. O(tasks)."""
     if event.agent_id:
         check_id("agent", event.agent_id)
     if event.agent_id in state.gone:
@@ -257,7 +256,7 @@ def _check(state: State, event: Register) -> Iterator[Pause]:
 
 
 def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
-    """Refuse what contradicts itself, or what the master knows better."""
+    """Check that a task agrees with itself and with the ledger."""
     check_id("framework", report.framework_id)
     task_id = check_id("task", report.task.task_id)
     check_grace(report.task.grace_ms)
@@ -272,8 +271,8 @@ def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
             raise InvalidRequest(f"task {task_id} is listed with another's status")
         if status.state not in REPORTABLE or status.sequence < 1:
             raise InvalidRequest(f"task {task_id} is listed as {status.state.name}")
-    rising = all(one.sequence < two.sequence for one, two in pairwise(waiting))
-    if not rising or (waiting and waiting[-1] != report.latest):
+    is_rising = all(one.sequence < two.sequence for one, two in pairwise(waiting))
+    if not is_rising or (waiting and waiting[-1] != report.latest):
         raise InvalidRequest(f"task {task_id} is listed with updates out of order")
     if report.latest.state.is_terminal and not waiting:
         raise InvalidRequest(f"task {task_id} has ended and waits for nothing")
@@ -297,7 +296,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
 
 
 def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
-    """Tell every framework that an agent is lost."""
+    """Report the loss of an agent to every framework."""
     failed = AgentFailed(agent.agent_id, agent.hostname, message)
     for framework in state.frameworks.values():
         if framework.session is not None:
@@ -305,7 +304,7 @@ def announce(state: State, agent: Agent, message: str) -> Iterator[Effect]:
 
 
 def _leave_pool(state: State, agent: Agent) -> None:
-    """Count nothing of an agent any longer: its capacity, nor what its tasks hold."""
+    """Release the resources of an agent and of its tasks."""
     state.release_tasks(agent.agent_id, agent.tasks.values())
     if agent.in_pool:
         state.allocator.remove_agent(agent.agent_id)

@@ -1,7 +1,7 @@
-"""Agents say that they cannot launch tasks, or that they can again.
+"""Agents report that they cannot launch tasks, or that they can again.
 
-Rule: an agent with a problem is not offered; its tasks run on and stay charged. What it refused
-for a problem it does not remember, so the master records the end and tells it.
+Rule: an agent with a problem is not offered; its tasks run on and stay charged. It has no record of
+launches that it refused, so the master records their terminal status.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from croupier.model.task import Reason, TaskState
 
 
 def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Effect]:
-    """Take in what keeps an agent from launching tasks, and what it refused for that."""
+    """Apply an agent's problems, and end the launches that it refused."""
     agent = state.peers.get(event.session)
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
@@ -43,7 +43,7 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
 
 
 def _on_refused(state: State, agent: Agent, refused: RefusedLaunch, now: float) -> Iterator[Effect]:
-    """End a task whose launch its agent has refused."""
+    """End a task whose launch its agent refused."""
     task = agent.tasks.get((refused.framework_id, refused.task_id))
     if task is None or task.state.is_terminal or task.sequence:
         return

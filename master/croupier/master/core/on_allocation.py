@@ -1,4 +1,4 @@
-"""Turning grants into offers, and ending offers."""
+"""Offers: made from grants, accepted, declined, rescinded, expired."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ from croupier.master.core.on_task import (
     forget_all,
     forget_removed,
     kill,
+    resend_terminal_updates,
     send_updates,
-    tell_orphans,
 )
 from croupier.master.core.records import ForgetFramework
 from croupier.master.core.state import State
@@ -229,4 +229,4 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
             unsent.append(task.status)
         task.is_unsent = False
     yield from send_updates(framework.session, unsent)
-    yield from tell_orphans(state, framework, now)
+    yield from resend_terminal_updates(state, framework, now)

@@ -1,8 +1,8 @@
-"""Room for those who starve: offers are taken back, tasks are asked for and then killed.
+"""Preemption: free resources for starving frameworks by rescinding offers and killing tasks.
 
-The framework of a task hears first, by PREEMPT_REQUEST, and has the grace to end it in its own
-way; what has not ended by then is killed with reason PREEMPTED. What is freed is kept for
-whom it was freed for. If that framework has gone, or wants no more, what was asked for may stay.
+The framework of a victim receives PREEMPT_REQUEST and may end the task itself within the grace;
+then the task is killed with reason PREEMPTED. The freed resources are earmarked for the starving
+framework. A victim is spared if they are not needed any more.
 """
 
 from __future__ import annotations

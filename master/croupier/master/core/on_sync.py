@@ -1,7 +1,7 @@
-"""What a registering agent holds, against what the ledger knows.
+"""Synchronise the tasks that a registering agent lists with the ledger.
 
-What the agent lists is the truth about its tasks. What the ledger holds and the agent does
-not list has never arrived there: it is launched again. Nothing is guessed.
+The agent's list is authoritative. A task in the ledger that the agent does not list has never
+arrived there, so it is launched again. Nothing is guessed.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from croupier.master.core.on_task import (
     on_status,
     order_kill,
     orphan,
-    tell,
-    want_kill,
+    request_kill,
+    set_status,
 )
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
@@ -31,44 +31,45 @@ from croupier.model.task import Reason, TaskState
 
 
 def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[Step]:
-    """Bring the books in line with what an agent lists that has just registered."""
+    """Apply the list of an agent that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
-    # What the agent has done since this store was copied may be missing from the ledger.
+    # The ledger may be an older copy than what the agent has done.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
-    yield from _want_drained(agent)
+    yield from _request_drain(agent)
     running: list[Task] = []
     for report in event.tasks:
         yield PAUSE
         yield from _on_listed(state, agent, event, report, running, now)
-    # All at once: what is free on the agent is a list of ranges, which each charge rewrites.
+    # All at once: each charge rewrites the free ranges of the agent.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
     for task in missing:
         yield from _on_missing(state, task, may_have_run, now)
-    # Some may have been found.
-    yield from _want_drained(agent)
+    # For the tasks that were not in the ledger.
+    yield from _request_drain(agent)
     for task in agent.tasks.values():
         yield PAUSE
         if task.kill is not None and not task.state.is_terminal:
             yield from order_kill(state, task, now)
 
 
-def _want_drained(agent: Agent) -> Iterator[Effect]:
-    """Have all of an agent's tasks end, if it is being drained."""
+def _request_drain(agent: Agent) -> Iterator[Effect]:
+    """Request the kills of a drain."""
     if agent.drain is None:
         return
     for task in agent.tasks.values():
         if not task.state.is_terminal:
             wanted = wanted_kill(task, agent.drain)
             if wanted is not None:
-                yield from want_kill(task, *wanted)
+                yield from request_kill(task, *wanted)
 
 
 def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Iterator[Effect]:
-    """A task that its agent does not have: it never arrived, or it is gone.
+    """Decide about a task that its agent does not list.
 
-    An agent keeps what it took in until we have forgotten it. So what it has never said a word
-    of has not arrived, unless it has lost records, or the ledger has: then it `may_have_run`.
+    An agent keeps the record of a task until the master has forgotten the task. So a task without
+    any update has not arrived, unless the agent or the ledger lost records: then it
+    `may_have_run`.
     """
     restarted = Reason.AGENT_RESTARTED
     if task.state.is_terminal:
@@ -85,7 +86,9 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
     else:
         if task.state is TaskState.UNREACHABLE:
             message = "its agent is back, and is to start it"
-            yield from tell(state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message)
+            yield from set_status(
+                state, task, TaskState.STARTING, Reason.AGENT_REREGISTERED, message
+            )
         if not task.is_active:
             state.charge_tasks(task.agent_id, (task,))
         yield from order_launch(state, task)
@@ -103,7 +106,7 @@ def _on_listed(
     running: list[Task],
     now: float,
 ) -> Iterator[Effect]:
-    """One task of the list; added to `running` if it is to be charged."""
+    """Apply one task of the list; add it to `running` if it is to be charged."""
     framework = state.frameworks.get(report.framework_id)
     if framework is None:
         framework = adopt(state, report.framework_id, report.role, now)
@@ -111,13 +114,13 @@ def _on_listed(
             yield Save(framework.record())
     task = framework.tasks.get(report.task.task_id)
     if task is None:
-        # A framework that is a stranger is older than the ledger.
+        # An unrecorded framework may have tasks that the ledger never had.
         is_complete = event.claim is Claim.KNOWN and not framework.is_unrecorded
         task = _found(state, agent, framework, report, is_complete, now)
         if task is not None:
             yield Save(task.record())
     if task is not None:
-        _know_acknowledged(task, agent, report)
+        _note_acknowledged(task, agent, report)
         if not report.latest.state.is_terminal:
             yield from _on_running(state, agent, framework, task, report, running)
     for status in report.unacknowledged:
@@ -125,8 +128,8 @@ def _on_listed(
     forget_removed(state, report.framework_id)
 
 
-def _know_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
-    """What the agent need not say again has arrived, if with an earlier master."""
+def _note_acknowledged(task: Task, agent: Agent, report: AgentTask) -> None:
+    """Note the updates that an earlier master acknowledged."""
     if task.agent_id == agent.agent_id and not task.is_orphan:
         waiting = report.unacknowledged
         arrived = waiting[0].sequence - 1 if waiting else report.latest.sequence
@@ -142,11 +145,11 @@ def _found(
     is_complete: bool,
     now: float,
 ) -> Task | None:
-    """A task that the ledger does not know; None if it has ended and was forgotten for that.
+    """Add a task that is not in the ledger; None if it has ended and was acknowledged.
 
-    If its agent proves that the ledger is as new as what it has heard, then the ledger
-    `is_complete`: it has known the task, and the end was acknowledged. Else it may have lost the
-    task, and the end is told: rather once more than never.
+    If the agent has seen no later master than this ledger's, the ledger `is_complete`: it had the
+    task, and the end was acknowledged. Otherwise the terminal update may be new, and is sent:
+    twice rather than never.
     """
     latest = report.latest
     task_id = report.task.task_id
@@ -156,7 +159,7 @@ def _found(
     role = report.role or framework.roles[0]
     task = Task(report.task, framework.framework_id, agent.agent_id, role, latest, now)
     if used:
-        # It was given up and forgotten, and runs all the same: not for long.
+        # It was given up and forgotten, and still runs: kill it.
         framework.used_ids.pop(task_id, None)
         task.request_kill(None, Reason.AGENT_REREGISTERED)
     state.add_task(task)
@@ -171,9 +174,9 @@ def _on_running(
     report: AgentTask,
     running: list[Task],
 ) -> Iterator[Effect]:
-    """A task that its agent says has not ended."""
+    """Decide about a task that runs on its agent."""
     if task.state.is_terminal or task.agent_id != agent.agent_id:
-        # It was given up for good, or is another agent's: it must not run.
+        # It has a terminal status, or is another agent's: it must not run.
         assert agent.session is not None
         yield Send(
             agent.session,
@@ -185,7 +188,7 @@ def _on_running(
         task.request_kill(None, Reason.FRAMEWORK_REMOVED)
     new = report.latest.state
     if task.state is TaskState.UNREACHABLE:
-        yield from tell(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")
+        yield from set_status(state, task, new, Reason.AGENT_REREGISTERED, "its agent is back")
     if task.state is TaskState.STAGING and not report.unacknowledged:
-        # An earlier master has passed on what it is.
+        # An earlier master has forwarded its status.
         task.move(report.latest)

@@ -1,4 +1,4 @@
-"""What becomes of tasks."""
+"""Statuses of tasks: updates from agents, statuses of the master's own, kills, acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,47 +17,47 @@ from croupier.model.agent_orders import AcknowledgeUpdate, KillTask
 from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import MASTER_SEQUENCE, TRANSITIONS, Reason, TaskState, TaskStatus
 
-# A message of so many is about 100 KB; a framework is cut off that leaves too many unread.
+# About 100 KB. A framework that leaves too much unread is disconnected.
 UPDATES_AT_ONCE = 500
 
 
 def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
-    """Take in an update that an agent sent, once or again, and pass it on."""
+    """Apply an update that an agent sent for the first time or again, and forward it."""
     framework = state.frameworks.get(status.framework_id)
     task = framework.tasks.get(status.task_id) if framework else None
     if framework is None or task is None or task.agent_id != status.agent_id:
-        # Everything a returning agent holds is taken in when it registers. What is not
-        # known after that was acknowledged before, and the word did not reach the agent.
+        # Registration adds all tasks of an agent. One that is unknown after it was acknowledged
+        # before, and the acknowledgement did not reach the agent.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
         return
     if task.is_orphan:
-        # How it ended was said in its agent's place, and that stands.
+        # The terminal status that the master recorded is final.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("stale"))
         return
     if status.sequence > task.sequence:
-        yield from _take(state, task, status)
+        yield from _apply(state, task, status)
     elif status.sequence <= task.acknowledged:
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("stale"))
         return
-    yield from _pass_on(state, framework, task, status)
+    yield from _receive(state, framework, task, status)
 
 
-def tell(
+def set_status(
     state: State, task: Task, new: TaskState, reason: Reason, message: str
 ) -> Iterator[Effect]:
-    """Pass a verdict of the master's own on a task that has not ended, and tell it.
+    """Set a live status of the master's own, and send it.
 
-    That it was unreachable is never taken back in the ledger: nobody acknowledges that it has
-    returned, so the next master says that once more.
+    The ledger never withdraws UNREACHABLE. The status that follows it is not acknowledged, so the
+    next master has to send one again.
     """
     assert not new.is_terminal
     status = TaskStatus(
         task.framework_id, task.task_id, task.agent_id, new, reason=reason, message=message
     )
-    yield from _take(state, task, status)
+    yield from _apply(state, task, status)
     if new is TaskState.UNREACHABLE:
         task.master_status = status
         yield Save(task.record())
@@ -70,7 +70,7 @@ def tell(
 def end(
     state: State, task: Task, new: TaskState, reason: Reason, message: str, now: float
 ) -> Iterator[Effect]:
-    """Say how a task ended, for want of an agent that could."""
+    """Record a terminal status on behalf of a lost agent."""
     assert new.is_terminal
     status = TaskStatus(
         task.framework_id,
@@ -81,7 +81,7 @@ def end(
         message=message,
         sequence=MASTER_SEQUENCE,
     )
-    yield from _take(state, task, status)
+    yield from _apply(state, task, status)
     task.delivery = None
     yield from orphan(state, task, now)
 
@@ -89,13 +89,13 @@ def end(
 def kill(
     state: State, task: Task, grace_ms: int | None, reason: Reason, now: float
 ) -> Iterator[Effect]:
-    """Want a task ended, until it has: now if its agent is there, else when it returns."""
-    yield from want_kill(task, grace_ms, reason)
+    """Kill a task: now if its agent is connected, else when it returns."""
+    yield from request_kill(task, grace_ms, reason)
     yield from order_kill(state, task, now)
 
 
-def want_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
-    """Have it in the ledger that a task is to end."""
+def request_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effect]:
+    """Record in the ledger that a task is to be killed."""
     before = task.kill
     task.request_kill(grace_ms, reason)
     # The removal of the framework is saved with the framework.
@@ -104,7 +104,7 @@ def want_kill(task: Task, grace_ms: int | None, reason: Reason) -> Iterator[Effe
 
 
 def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
-    """Order the kill that is wanted, if the task's agent is there."""
+    """Order the requested kill, if the task's agent is connected."""
     kill = task.kill
     assert kill is not None
     agent = state.agents.get(task.agent_id)
@@ -120,7 +120,7 @@ def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
 
 
 def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
-    """Tell the agent that an update need not be sent again."""
+    """Acknowledge an update to its agent."""
     agent = state.agents.get(status.agent_id)
     if agent is not None and agent.session is not None and status.sequence:
         message = AcknowledgeUpdate(status.framework_id, status.task_id, status.sequence)
@@ -128,10 +128,7 @@ def acknowledge(state: State, status: TaskStatus) -> Iterator[Effect]:
 
 
 def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
-    """Keep an ended task that its agent has no more until its framework acknowledges the end.
-
-    Nobody else would send its last update again, so we do.
-    """
+    """Send the terminal update of a task that its agent has no record of, until acknowledged."""
     assert task.state.is_terminal
     if task.is_orphan:
         return
@@ -149,27 +146,24 @@ def orphan(state: State, task: Task, now: float) -> Iterator[Effect]:
     if framework.session is not None:
         if task.delivery is None or task.delivery.session != framework.session:
             task.delivery = Delivery(framework.session)
-            yield Send(framework.session, Updated((final(task.status),)))
-        watch_orphans(state, framework, now)
+            yield Send(framework.session, Updated((as_master_update(task.status),)))
+        schedule_resend(state, framework, now)
 
 
 def send_updates(session: SessionId, statuses: Sequence[TaskStatus]) -> Iterator[Effect]:
-    """Tell a framework of many at once, in messages of a size that it can take."""
+    """Send many updates in messages of bounded size."""
     for start in range(0, len(statuses), UPDATES_AT_ONCE):
         yield Send(session, Updated(tuple(statuses[start : start + UPDATES_AT_ONCE])))
 
 
-def final(status: TaskStatus) -> TaskStatus:
-    """An end, as we tell it: it waits for nothing that its agent might have told before."""
+def as_master_update(status: TaskStatus) -> TaskStatus:
+    """Return a terminal update as the master sends it: it follows no updates of the agent."""
     return replace(status, sequence=MASTER_SEQUENCE)
 
 
 def reconciled(task: Task, session: SessionId) -> TaskStatus:
-    """The latest status of a task, in answer to RECONCILE on this session.
-
-    It counts as told: to acknowledge it acknowledges the update itself.
-    """
-    status = final(task.status) if task.is_orphan else task.status
+    """Return the latest status, in answer to RECONCILE; it counts as sent on this session."""
+    status = as_master_update(task.status) if task.is_orphan else task.status
     if status.needs_acknowledgement:
         sent = task.sent_on(session)
         has_end = sent.has_end or status.state.is_terminal
@@ -177,33 +171,33 @@ def reconciled(task: Task, session: SessionId) -> TaskStatus:
     return replace(status, is_reconciled=True)
 
 
-def watch_orphans(state: State, framework: Framework, now: float) -> None:
-    """Have ends that we tell sent again, if they are not acknowledged for a while."""
+def schedule_resend(state: State, framework: Framework, now: float) -> None:
+    """Schedule a resend of the terminal updates that are not acknowledged by then."""
     resend = ResendTerminalUpdates(framework.framework_id)
     state.deadlines.set_at_most(resend, now + state.settings.resend_s)
 
 
-def tell_orphans(state: State, framework: Framework, now: float) -> Iterator[Effect]:
-    """Tell a framework of all ends that only we can tell. O(its tasks)."""
+def resend_terminal_updates(state: State, framework: Framework, now: float) -> Iterator[Effect]:
+    """Send the terminal updates of all orphans. O(the framework's tasks)."""
     assert framework.session is not None
     orphans = [task for task in framework.tasks.values() if task.is_orphan]
     for task in orphans:
         task.delivery = Delivery(framework.session)
-    yield from send_updates(framework.session, [final(task.status) for task in orphans])
+    yield from send_updates(framework.session, [as_master_update(task.status) for task in orphans])
     if orphans:
-        watch_orphans(state, framework, now)
+        schedule_resend(state, framework, now)
 
 
 def drop(state: State, task: Task) -> Iterator[Effect]:
-    """Forget a task whose end has arrived where it had to.
+    """Forget a task whose terminal update was acknowledged.
 
-    The ledger forgets it before its agent does: a task that the ledger holds and its agent
-    does not was never there.
+    The ledger forgets it before its agent does: a task in the ledger that its agent does not list
+    never arrived there.
     """
-    was_left = not task.state.is_terminal
+    was_live = not task.state.is_terminal
     state.drop_task(task)
-    if was_left:
-        yield from _left(state, task)
+    if was_live:
+        yield from _check_drain(state, task)
     framework = state.frameworks[task.framework_id]
     if framework.may_repeat_accept(task):
         framework.retained.setdefault(task.seq, []).append(task.task_id)
@@ -213,7 +207,7 @@ def drop(state: State, task: Task) -> Iterator[Effect]:
 
 
 def forget_all(framework: Framework, task_ids: list[TaskId]) -> Iterator[Effect]:
-    """Strike tasks from the ledger that were dropped before."""
+    """Delete the records of tasks that were dropped before."""
     for task_id in task_ids:
         yield Save(ForgetTask(framework.framework_id, task_id))
 
@@ -226,44 +220,47 @@ def forget_removed(state: State, framework_id: FrameworkId) -> None:
         del state.frameworks[framework_id]
 
 
-def _take(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
+def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     if status.state != task.state and status.state not in TRANSITIONS[task.state]:
-        # A late word on a task that has ended: its number counts, its state does not.
+        # A late update of an ended task: its number counts, its state does not.
         task.sequence = max(task.sequence, status.sequence)
         return
-    changed = status.state != task.state
+    is_new = status.state != task.state
     task.move(status)
     if status.state.is_terminal:
-        killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
-        if not killed and state.preemptor.is_going((task.framework_id, task.task_id)):
+        was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
+        if not was_killed and state.preemptor.is_going((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
         state.slim_task(task)
-        if changed:
+        if is_new:
             state.frameworks[task.framework_id].ended += 1
-            yield from _left(state, task)
-    if changed:
-        yield Happened(
-            TaskMoved(
-                task.framework_id,
-                task.task_id,
-                task.agent_id,
-                status.state,
-                status.source,
-                status.reason,
-                status.message,
-            )
-        )
+            yield from _check_drain(state, task)
+    if is_new:
+        yield Happened(moved_fact(status))
 
 
-def _left(state: State, task: Task) -> Iterator[Effect]:
-    """A task has ended: maybe the last that a drain waited for."""
+def moved_fact(status: TaskStatus) -> TaskMoved:
+    """Return the fact that a task has this status now."""
+    return TaskMoved(
+        status.framework_id,
+        status.task_id,
+        status.agent_id,
+        status.state,
+        status.source,
+        status.reason,
+        status.message,
+    )
+
+
+def _check_drain(state: State, task: Task) -> Iterator[Effect]:
+    """Report that a drain is done, if this was its last task."""
     agent = state.agents.get(task.agent_id)
     if agent is not None and agent.drain is not None and agent.is_empty:
         yield Happened(AgentDrained(agent.agent_id, agent.hostname))
 
 
-def _pass_on(
+def _receive(
     state: State, framework: Framework, task: Task, status: TaskStatus
 ) -> Iterator[Effect]:
     if framework.is_removed:

@@ -19,7 +19,7 @@ from croupier.master.core.deadlines import (
 )
 from croupier.master.core.effects import Close, Effect, SessionId
 from croupier.master.core.on_allocation import rescind
-from croupier.master.core.on_task import tell_orphans
+from croupier.master.core.on_task import resend_terminal_updates
 from croupier.master.core.state import State
 from croupier.model.errors import Unavailable
 
@@ -49,7 +49,7 @@ def _on_due(state: State, deadline: Deadline, now: float) -> Iterator[Effect]:
         case ResendTerminalUpdates(framework_id):
             framework = state.frameworks.get(framework_id)
             if framework is not None and framework.session is not None:
-                yield from tell_orphans(state, framework, now)
+                yield from resend_terminal_updates(state, framework, now)
         case StarvationCheck():
             yield from on_preemption.on_preemption_due(state, now)
         case PreemptionGrace(framework_id, task_id):
