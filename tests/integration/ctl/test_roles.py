@@ -193,7 +193,7 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     assert done.out.splitlines()[0] == "framework tr\\x1bain (f1): connected"
     assert done.out.splitlines()[-2:] == [
         "  suppressed: in role *",
-        "    -> the framework asked for no offers: it has to revive",
+        "    -> the framework suppressed its offers: it has to revive",
     ]
     done = await croupier("why", "f2", "--json", CROUPIER_MASTER=operator.address)
     assert operator.asked[-1] == pb.ExplainRequest(framework_id="f2")
