@@ -181,7 +181,7 @@ class Agent:
         if unknown := unknown_runs(work_dir.runs, loaded.records):
             if not is_lenient:
                 # Noted now: those tasks may have ended by the next start.
-                checkpoint.note_lost()
+                checkpoint.mark_incomplete()
                 raise InvalidRequest(f"{checkpoint.path} is not whole: {unknown}. {WHAT_TO_DO}")
             lost = [*lost, unknown]
             # Durable before the agent ends these runs, which are the only proof.

@@ -27,7 +27,7 @@ from croupier.agent.core.records import Place, PositionRecord, Record, place_of
 from croupier.agent.core.recovery import incomplete
 from croupier.agent.disk_reserve import FULL, Reserve
 from croupier.agent.disk_reserve import NAME as RESERVE_NAME
-from croupier.agent.record_index import KeptRecords, Span
+from croupier.agent.record_index import CurrentRecords, Span
 from croupier.agent.record_lines import (
     Damaged,
     OtherFormat,
@@ -78,7 +78,7 @@ class Checkpoint:
         """Use `open` instead."""
         self.path, self._fd, self._mark = path, fd, mark
         self._reserve = Reserve(path.with_name(RESERVE_NAME))
-        self._kept = KeptRecords()
+        self._current = CurrentRecords()
         self._size = self._lines = 0
         self._rewrite_at = SLACK_BYTES
         self._lazy: list[Record] = []
@@ -113,7 +113,7 @@ class Checkpoint:
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
         try:
             loaded = self._load(["the whole log is lost"] if is_lost else [], lenient=lenient)
-            self._reserve.keep(self._fd)
+            self._reserve.take(self._fd)
         except OSError as error:
             self._abandon()
             raise Unavailable(f"cannot use {path}: {error.strerror}") from error
@@ -127,7 +127,7 @@ class Checkpoint:
         """Return whether the disk has space for new tasks."""
         return self._reserve.has_room
 
-    def put_off(self, records: Iterable[Record]) -> None:
+    def defer(self, records: Iterable[Record]) -> None:
         """Have these records written before those of the next `commit`."""
         self._lazy.extend(records)
 
@@ -148,12 +148,12 @@ class Checkpoint:
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._thread, self._commit, batch)
 
-    async def look(self) -> list[Problem]:
+    async def check(self) -> list[Problem]:
         """Check that the log is still at its path, and that the disk has space."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._thread, self._look)
+        return await loop.run_in_executor(self._thread, self._check)
 
-    def note_lost(self) -> None:
+    def mark_incomplete(self) -> None:
         """Mark the log as incomplete for the next start."""
         self._mark.write(LastLine(self._lines + 1, LOST))
 
@@ -179,7 +179,7 @@ class Checkpoint:
         except OtherFormat as error:
             raise InvalidRequest(f"{self.path} is {error}") from None
         for found in reading.found:
-            self._kept.add(found.record, Span(found.begin, found.end))
+            self._current.add(found.record, Span(found.begin, found.end))
         self._size = len(data)
         self._lines = len(reading.found) + 1
         lost = lost + [str(each) for each in reading.damaged]
@@ -230,14 +230,14 @@ class Checkpoint:
             ) from error
         begin = self._size
         for record, text in zip(batch, lines, strict=True):
-            self._kept.add(record, Span(begin, begin + len(text) - 1))
+            self._current.add(record, Span(begin, begin + len(text) - 1))
             begin += len(text)
         self._size = begin
         self._lines += len(batch)
         self._mark.write(LastLine.of(self._lines, lines[-1]))
         if self.has_room or self._is_in_place():
-            self._reserve.find_room(self._fd)
-        if self._size >= self._rewrite_at + 2 * self._kept.size:
+            self._reserve.update(self._fd)
+        if self._size >= self._rewrite_at + 2 * self._current.size:
             self._try_to_rewrite()
         return len(data)
 
@@ -248,7 +248,7 @@ class Checkpoint:
             if error.errno not in FULL:
                 raise
             if self._is_in_place():
-                self._reserve.give_up()
+                self._reserve.release()
             os.ftruncate(self._fd, self._size)
             write_all(self._fd, data)
 
@@ -259,10 +259,10 @@ class Checkpoint:
         except OSError:
             return False
 
-    def _look(self) -> list[Problem]:
+    def _check(self) -> list[Problem]:
         if not self._is_in_place():
             return [Problem(CHECKPOINT, f"{self.path} was removed or replaced. {RESTART}")]
-        self._reserve.find_room(self._fd)
+        self._reserve.update(self._fd)
         return [] if self.has_room else [Problem(DISK, DISK_FULL)]
 
     def _try_to_rewrite(self) -> None:
@@ -294,18 +294,18 @@ class Checkpoint:
             raise
         # The old log has no name any more: nothing may be written to it.
         os.close(self._fd)
-        self._fd, self._kept, self._lines, self._size = fd, kept, lines, size
+        self._fd, self._current, self._lines, self._size = fd, kept, lines, size
         try:
             sync_directory(self.path.parent)
         except OSError as error:
             raise Unavailable(f"cannot rewrite {self.path}: {error.strerror}") from error
         self._mark.write(LastLine.of(lines, last))
 
-    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[KeptRecords, int, int, bytes]:
+    def _copy(self, fd: int, more: Sequence[Record]) -> tuple[CurrentRecords, int, int, bytes]:
         """Copy current records in order; return index, lines, size, and the last line."""
-        kept, lines, text = KeptRecords(), 1, heading()
+        kept, lines, text = CurrentRecords(), 1, heading()
         size, pending = len(text), [text]
-        for (subject, part), body in self._current(more):
+        for (subject, part), body in self._current_lines(more):
             lines += 1
             text = line(lines, body)
             kept.put(subject, part, Span(size, size + len(text) - 1))
@@ -317,8 +317,8 @@ class Checkpoint:
         write_all(fd, b"".join(pending))
         return kept, lines, size, text
 
-    def _current(self, more: Sequence[Record]) -> Iterator[tuple[Place, bytes]]:
-        for subject, part, (begin, end) in self._kept.in_order():
+    def _current_lines(self, more: Sequence[Record]) -> Iterator[tuple[Place, bytes]]:
+        for subject, part, (begin, end) in self._current.in_order():
             yield (subject, part), body_in(os.pread(self._fd, end - begin, begin))
         for record in more:
             yield place_of(record), body_of(record)

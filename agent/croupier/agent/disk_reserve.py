@@ -29,20 +29,20 @@ class Reserve:
     """
 
     def __init__(self, path: Path) -> None:
-        """Take nothing before `keep`."""
+        """Take nothing before `take`."""
         self._path = path
         self.has_room = True
 
-    def keep(self, fd: int) -> None:
+    def take(self, fd: int) -> None:
         """Take the reserve, if there is space, on the disk of the open file `fd`.
 
         Raises:
             OSError: if it fails for another reason than a full disk.
         """
-        self._take()
+        self._allocate()
         self.has_room = self.has_room and not is_short(fd)
 
-    def give_up(self) -> None:
+    def release(self) -> None:
         """Release the reserve, so that its space can be used.
 
         Raises:
@@ -51,17 +51,17 @@ class Reserve:
         self.has_room = False
         self._path.unlink(missing_ok=True)
 
-    def find_room(self, fd: int) -> None:
+    def update(self, fd: int) -> None:
         """Update `has_room` for the disk of `fd`; take the reserve again if there is space."""
         was_short = not self.has_room
         if was_short:
             # The agent runs on without a reserve.
             with suppress(OSError):
-                self._take()
+                self._allocate()
         if is_short(fd, was_short=was_short):
             self.has_room = False
 
-    def _take(self) -> None:
+    def _allocate(self) -> None:
         try:
             fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
             try:

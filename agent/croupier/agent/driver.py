@@ -63,7 +63,7 @@ class Driver:
     async def _commit(self, batch: Batch) -> None:
         """Make the batch durable, or defer its records."""
         if not batch.is_urgent:
-            self._checkpoint.put_off(batch.records)
+            self._checkpoint.defer(batch.records)
             return
         began = self._clock.now()
         loop = asyncio.get_running_loop()

@@ -89,7 +89,7 @@ class HealthCheck:
     async def _answer(self, is_thorough: bool) -> None:
         loop = asyncio.get_running_loop()
         checks = [
-            asyncio.ensure_future(self._checkpoint.look()),
+            asyncio.ensure_future(self._checkpoint.check()),
             loop.run_in_executor(self._thread, self._check, is_thorough),
         ]
         _, late = await asyncio.wait(checks, timeout=ANSWER_S)

@@ -16,7 +16,7 @@ class Span(NamedTuple):
 
 
 @dataclass(slots=True)
-class KeptRecords:
+class CurrentRecords:
     """The spans of current records by subject and part, and their total size in bytes."""
 
     spans: dict[str, dict[str, Span]] = field(default_factory=dict)

@@ -98,13 +98,13 @@ async def test_committed_records_are_read_in_order(tmp_path: Path) -> None:
 
 async def test_lazy_records_are_written_before_the_next_commit(tmp_path: Path) -> None:
     checkpoint, _ = Checkpoint.open(tmp_path)
-    checkpoint.put_off(EVERYTHING[:2])
+    checkpoint.defer(EVERYTHING[:2])
     assert not checkpoint.is_urgent
     assert opened(tmp_path)[0] == []
     assert await checkpoint.commit(EVERYTHING[2:3]) > 0
     assert not checkpoint.is_urgent
     assert await checkpoint.commit() == 0
-    checkpoint.put_off(EVERYTHING[3:])
+    checkpoint.defer(EVERYTHING[3:])
     await checkpoint.close()
     assert opened(tmp_path)[0] == EVERYTHING
 
@@ -377,9 +377,9 @@ class TestARemovedDirectory:
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         checkpoint, _ = Checkpoint.open(_made(tmp_path))
-        assert await checkpoint.look() == []
+        assert await checkpoint.check() == []
         shutil.rmtree(tmp_path / "work")
-        (problem,) = await checkpoint.look()
+        (problem,) = await checkpoint.check()
         assert problem.part == "checkpoint"
         assert "was removed or replaced" in problem.message
         monkeypatch.setattr(module, "SLACK_BYTES", 0)
@@ -400,7 +400,7 @@ class TestARemovedDirectory:
         await second.commit(EVERYTHING[:2])
         before = {path: path.stat().st_ino for path in (tmp_path / "work").iterdir()}
         await first.commit(EVERYTHING)
-        assert (await first.look())[0].part == "checkpoint"
+        assert (await first.check())[0].part == "checkpoint"
         assert {path: path.stat().st_ino for path in (tmp_path / "work").iterdir()} == before
         await first.close()
         await second.close()
@@ -424,7 +424,7 @@ async def test_a_disk_short_of_space_stops_new_tasks_before_the_reserve_is_neede
     # It has space again with twice the minimum.
     for now in (2 * least, least, least - 4096, least, 2 * least - 4096, 2 * least):
         free = now
-        rooms.append(not await checkpoint.look())
+        rooms.append(not await checkpoint.check())
         assert (tmp_path / disk_reserve.NAME).exists()
     assert rooms == [True, True, False, False, False, True]
     free = least - 4096

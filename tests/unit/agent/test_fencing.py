@@ -125,7 +125,7 @@ async def test_the_newest_position_of_a_batch_is_written_first(tmp_path: Path) -
     log, _ = Log.open(tmp_path)
     positions = [PositionRecord(StorePosition(0, 3, "t", commit, "ab")) for commit in (1, 2, 3)]
     agent = AgentRecord(AgentId("A1"), "boot", 3, cluster="c")
-    log.put_off([positions[0]])
+    log.defer([positions[0]])
     await log.commit([positions[1], agent, positions[2]])
     await log.close()
     log, loaded = Log.open(tmp_path)
