@@ -168,12 +168,7 @@ class Agent:
         await self._opened.aclose()
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
-        """Read the records of an earlier life, and make the state from them.
-
-        Raises:
-            InvalidRequest: if they are damaged, or do not fit the agent's present resources.
-            Unavailable: if they cannot be read.
-        """
+        """Read the records of an earlier life, and make the state from them."""
         is_lenient = self._config.recover == "best-effort"
         checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
         self._opened.push_async_callback(checkpoint.close)

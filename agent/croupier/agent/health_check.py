@@ -146,9 +146,6 @@ def _write_trial(directory: Path) -> None:
     """Create, write and remove a file of the size of a run file, under a random name.
 
     If the agent is killed meanwhile, the file counts neither as a run nor as a sandbox.
-
-    Raises:
-        OSError: if that fails, as on a full or read-only disk.
     """
     path = directory / f"{TRIAL}-{secrets.token_hex(8)}"
     fd = open_beneath(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL)

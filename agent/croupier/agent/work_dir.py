@@ -91,11 +91,7 @@ def _prepare(path: Path) -> tuple[Path, int]:
 
 
 def _refuse_links(path: Path) -> None:
-    """Check that no part of the work dir is a link: the agent would remove files elsewhere.
-
-    Raises:
-        Unavailable: if one is.
-    """
+    """Refuse a work dir with a link in it: the agent would remove files elsewhere."""
     for part in PARTS:
         if (path / part).is_symlink():
             raise Unavailable(

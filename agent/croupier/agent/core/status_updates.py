@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from croupier.agent.core.effects import Checkpoint, Effect, ForgetRun, Moved, SendUpdates
+from croupier.agent.core import effects as fx
+from croupier.agent.core.effects import Checkpoint, Effect
 from croupier.agent.core.events import Now
 from croupier.agent.core.pending_updates import FIRST_RESEND_S
 from croupier.agent.core.records import TaskRecord, UpdateRecord
@@ -20,7 +21,7 @@ from croupier.agent.core.tasks import (
     Starting,
     Task,
 )
-from croupier.model.ids import FrameworkId, Role, TaskId
+from croupier.model.ids import FrameworkId, Role
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
 # Of an update. What a program prints goes to its stderr.
@@ -52,24 +53,46 @@ def add_task(
     cause: Cause = NO_CAUSE,
 ) -> Iterator[Effect]:
     """Add a task with its first update. A task that has ended already never held resources."""
-    key = (framework_id, info.task_id)
-    status = _status(state, *key, new, now, cause, 1, 0)
-    task = state.tasks[key] = Task(framework_id, info, role, phase, status)
+    staged = TaskStatus(framework_id, info.task_id, state.agent_id, TaskState.STAGING, Source.AGENT)
+    task = Task(framework_id, info, role, phase, staged)
+    state.tasks[task.key] = task
     if task.is_live:
         state.free -= info.resources
         state.live += 1
-    yield from _publish(state, task, TaskRecord(info, role, task.run, status), now)
+    yield from change_state(state, task, phase, new, now, cause)
 
 
 def change_state(
     state: AgentState, task: Task, phase: Phase, new: TaskState, now: Now, cause: Cause = NO_CAUSE
 ) -> Iterator[Effect]:
-    """Move a task to another phase and state."""
-    pid = phase.pid if isinstance(phase, Running | Killing) else task.pid
-    new = moved(task.info.task_id, task.state, new)
+    """Move a task to another phase and state, and record and send an update."""
+    status = TaskStatus(
+        *task.key,
+        state.agent_id,
+        moved(task.info.task_id, task.state, new),
+        cause.source,
+        cause.reason,
+        cause.message[:MAX_MESSAGE],
+        task.updates.sequence + 1,
+        now.wall_ms,
+        cause.exit_code,
+        cause.signal,
+        phase.pid if isinstance(phase, Running | Killing) else task.pid,
+    )
     state.set_phase(task, phase)
-    task.status = _status(state, *task.key, new, now, cause, task.updates.sequence + 1, pid)
-    yield from _publish(state, task, UpdateRecord(task.status), now)
+    task.status = status
+    if not task.updates.waiting:
+        task.updates.restart_resending()
+        if state.session is not None:
+            state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
+    is_first = not task.updates.sequence
+    task.updates.add(status)
+    yield Checkpoint(
+        TaskRecord(task.info, task.role, task.run, status) if is_first else UpdateRecord(status)
+    )
+    yield fx.Moved(status)
+    if state.session is not None:
+        yield fx.SendUpdates(state.session, (status,))
 
 
 def end_task(
@@ -81,45 +104,4 @@ def end_task(
     state.live -= 1
     state.deadlines.cancel(KillDeadline(task.key))
     yield from change_state(state, task, Ended(), new, now, cause)
-    yield ForgetRun(task.key, run)
-
-
-def _status(
-    state: AgentState,
-    framework_id: FrameworkId,
-    task_id: TaskId,
-    new: TaskState,
-    now: Now,
-    cause: Cause,
-    sequence: int,
-    pid: int,
-) -> TaskStatus:
-    return TaskStatus(
-        framework_id,
-        task_id,
-        state.agent_id,
-        new,
-        cause.source,
-        cause.reason,
-        cause.message[:MAX_MESSAGE],
-        sequence,
-        now.wall_ms,
-        cause.exit_code,
-        cause.signal,
-        pid,
-    )
-
-
-def _publish(
-    state: AgentState, task: Task, record: TaskRecord | UpdateRecord, now: Now
-) -> Iterator[Effect]:
-    """Record and send the task's latest status."""
-    if not task.updates.waiting:
-        task.updates.restart_resending()
-        if state.session is not None:
-            state.deadlines.set(ResendDeadline(task.key), now.at + FIRST_RESEND_S)
-    task.updates.add(task.status)
-    yield Checkpoint(record)
-    yield Moved(task.status)
-    if state.session is not None:
-        yield SendUpdates(state.session, (task.status,))
+    yield fx.ForgetRun(task.key, run)
