@@ -302,4 +302,4 @@ class Tossing(Books):
         assert not tree.root.direction_sum
         assert not any(tree.askers.values())
         assert self.allocator.queries.filter_count() == 0
-        assert not self.agents.earmarked
+        assert not self.agents.earmarks()

@@ -65,7 +65,7 @@ class Cluster:
         self.allocator.charges.release(
             *key[:1], victim.leaf.role, victim.agent_id, victim.resources
         )
-        self.preemptor.gone(key)
+        self.preemptor.ended(key)
 
     def lack(self) -> Fraction:
         """The sum over frameworks of what each lacks of its tolerated share."""
@@ -193,6 +193,6 @@ def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     """With every victim legal, somebody is taken below an entitlement."""
     from croupier.master.allocator import preemption
 
-    monkeypatch.setattr(preemption._Search, "_is_legal", lambda self, victim: True)
+    monkeypatch.setattr(preemption._ShapeSearch, "_is_legal", lambda self, victim: True)
     with pytest.raises(AssertionError):
         run_many(100)

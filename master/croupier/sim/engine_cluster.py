@@ -130,7 +130,7 @@ class EngineCluster:
             task = next(t for t in self.tasks if str(t.started) == victim.key)
             self.end(task)
             self.killed.append(task)
-            preemptor.gone((victim.leaf.framework_id, victim.key))
+            preemptor.ended((victim.leaf.framework_id, victim.key))
             if task.client.backlog is not None:
                 task.client.backlog += 1
                 self.declare_demand(task.client)

@@ -16,12 +16,18 @@ from croupier.master.allocator.node import Leaf, Taker
 from croupier.master.allocator.pending_demand import MANY, PendingDemand
 from croupier.master.allocator.precedence import is_ahead
 from croupier.master.allocator.reasons import Cause
+from croupier.master.allocator.rejections import Text
 from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.model.resources import NOTHING, Resources
 
 # Steps of matching patterns that are as much work as a deal.
 STEPS_PER_WORK = 5_000
+
+_TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
+_FULL = "it is offered {} units of it, the most that it takes at once"
+_FREED = "{} was freed for {}, which starved"
+_SCARCE = "has {}, which is kept for those who ask for it"
 
 
 class Fit(NamedTuple):
@@ -77,25 +83,6 @@ class Eligibility:
         work: how much was done; see `agent_allocation.WORK_IN_A_VISIT`.
     """
 
-    __slots__ = (
-        "_agent",
-        "_agent_count",
-        "_demanded",
-        "_now",
-        "_rules",
-        "_tree",
-        "blocked",
-        "dealt",
-        "is_contended",
-        "is_withheld",
-        "last_taker",
-        "left",
-        "starved",
-        "waits_for_round",
-        "wake_at",
-        "work",
-    )
-
     def __init__(
         self, agent: PooledAgent, tree: Tree, rules: Rules, agent_count: int, now: float
     ) -> None:
@@ -124,7 +111,7 @@ class Eligibility:
             owner = self._reserved_for(leaf, found)
             if owner is not None:
                 self.is_contended = True
-                return Rejection(Cause.KEPT, rejections.Reserved.now(owner))
+                return Rejection(Cause.KEPT, rejections.reserved(owner))
         return found
 
     def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
@@ -136,7 +123,7 @@ class Eligibility:
             self._wake_by(until)
         else:
             self.waits_for_round = True
-        return Rejection(Cause.FILTERED, rejections.Filtered(until - self._now))
+        return Rejection(Cause.FILTERED, rejections.filtered(until - self._now))
 
     def _check_demand(self, leaf: Leaf, pending: list[PendingDemand]) -> Fit | Rejection:
         """Return the first demand that fits, or the first rejection that says more than none."""
@@ -163,7 +150,7 @@ class Eligibility:
             if room is not whole:
                 self.blocked[leaf] = True
         if not self._rules.useful.holds(room):
-            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, rejections.TooSmall(room)))
+            return self._misfit(leaf, Rejection(Cause.NOT_USEFUL, rejections.free_text(room)))
         if self._agent.filters:
             refused = self.refused(leaf, room)
             if refused is not None:
@@ -183,7 +170,7 @@ class Eligibility:
         if demand.max_per_offer is not None:
             most = demand.max_per_offer - has
             if most <= 0:
-                return Rejection(Cause.OFFER_FULL, rejections.FullOffer(demand.max_per_offer))
+                return Rejection(Cause.OFFER_FULL, Text(_FULL, demand.max_per_offer))
         least = 1 if has else pending.least
         room = self._room_for(leaf)
         units = unit.units_within(room, min(pending.left, most))
@@ -207,7 +194,7 @@ class Eligibility:
                 return refused
         return self._scarce_for_others(unit) or Fit(pending, least, room)
 
-    def _unmet(self, pending: PendingDemand) -> rejections.Unmet | None:
+    def _unmet(self, pending: PendingDemand) -> Text | None:
         """Return the first constraint of the shape that the agent does not pass."""
         constraints, agent_id = pending.demand.constraints, self._agent.agent_id
         if not constraints:
@@ -218,7 +205,7 @@ class Eligibility:
             pending.unmet[agent_id] = found
             self.work += sum(each.steps(facts) for each in constraints) // STEPS_PER_WORK
         unmet = pending.unmet[agent_id]
-        return None if unmet is None else rejections.Unmet(unmet)
+        return None if unmet is None else Text("does not pass {}", unmet)
 
     def _does_not_fit(
         self, leaf: Leaf, pending: PendingDemand, units: int, least: int, room: Resources
@@ -227,7 +214,7 @@ class Eligibility:
         fits_empty = unit.units_within(total, least) >= least
         cause = Cause.IN_USE if fits_empty else Cause.DOES_NOT_FIT
         if least > 1 and units:
-            too_few = rejections.TooFew(unit, units, least)
+            too_few = Text(_TOO_FEW, least, unit, units)
             return self._misfit(leaf, Rejection(cause, too_few), unit)
         if self._rules.hold_s > 0 and fits_empty and self._could_use_empty(leaf, unit, least):
             self.starved.append((leaf, unit))
@@ -261,7 +248,8 @@ class Eligibility:
 
         if mark is not None and mark.leaf is not leaf and suffices(self.left):
             self.is_contended = True
-            return Rejection(Cause.EARMARKED, rejections.Earmarked(mark.leaf, mark.amount))
+            text = Text(_FREED, mark.amount, mark.leaf.framework_id, role=mark.leaf.role)
+            return Rejection(Cause.EARMARKED, text)
         if taker is not None and taker[0] is not leaf and suffices(self._agent.free):
             taken = taken_by(taker, leaf, self._tree.policy.name, self._tree.totals)
             return Rejection(Cause.GUARANTEE if taken.needs else Cause.OUTRANKED, taken)
@@ -284,7 +272,7 @@ class Eligibility:
         if not names:
             return None
         self.is_withheld = self.is_contended = True
-        return Rejection(Cause.SCARCE, rejections.Scarce(names))
+        return Rejection(Cause.SCARCE, Text(_SCARCE, ", ".join(names)))
 
     def _scarce_names(self, unit: Resources) -> tuple[str, ...]:
         if self._rules.scarce.isdisjoint(self.left.scalars):

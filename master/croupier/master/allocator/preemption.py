@@ -1,27 +1,26 @@
-"""What to take back for a framework that starves, and from whom: never below an entitlement.
+"""The plan of a preemption: what to take back for a starving framework, and from which others.
 
-Victims are found by a tournament from the root: the child of the largest share over
-entitlement, so long as that is more than 1, down to a framework, and of it what it has had
-for the shortest time; offers before tasks. A victim is legal if its framework and every role
-above it, up to where the paths part, would still have what they are entitled to and what they
-are guaranteed, and if where the paths part the starving side would end no higher than the
-other side was. A guarantee is an entitlement too: to meet one, the others are left what it
-leaves them, in proportion to what they would be entitled to without it. What it leaves depends
-on what the role's tasks use: a guarantee of half the cpus may take all of the memory.
+Victims are found by a tournament from the root. Each round takes the child of the largest share
+over entitlement, as long as that is more than 1, down to a framework; of its holdings the newest
+goes first, offers before tasks. A victim is legal if its framework and every role above it, up to
+where the paths part, keep their entitlements and guarantees, and if the starving side would end
+no higher there than the other side was. A guarantee is an entitlement too: to meet one, the
+others keep what it leaves them, in proportion to their entitlements without it. What it leaves
+depends on what the role's tasks use: a guarantee of half the cpus may take all of the memory.
 
-The first legal victim decides the agent: room for one unit is made on one agent, and what was
-not needed for it is put back.
+The first legal victim decides the agent. Room for one unit is made on one agent; victims that
+turn out not to be needed are dropped from the plan.
 
-Each preemption lowers what is missing of guarantees; or leaves that as it is and lowers the
-sum of what frameworks lack, by at least a unit's share, as victims lack nothing before and
-after. So preemptions between changes from outside are finite, and no two frameworks take
-from each other in turns.
+Each preemption lowers what is missing of guarantees; or leaves that as it is and lowers the sum
+of what frameworks lack, by at least a unit's share, as victims lack nothing before and after. So
+preemptions between external changes are finite, and no two frameworks take from each other in
+turns.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from croupier.master.allocator import limits
 from croupier.master.allocator.agent_pool import PooledAgent
@@ -33,17 +32,15 @@ from croupier.master.allocator.tree import Tree
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
-_WHOLE = (1, 1)
-
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """What a framework has of an agent and could be asked to give back.
+    """A task or an offer that a framework could give up.
 
     Attributes:
         key: the id of the task or the offer.
         since: when it was launched or offered.
-        is_offer: whether it is an offer, which nobody uses yet.
+        is_offer: whether it is an offer, which no task uses yet.
     """
 
     leaf: Leaf
@@ -54,47 +51,13 @@ class Holding:
     is_offer: bool = False
 
 
-class Holdings:
-    """What frameworks have, by framework and agent; asked for once for each framework."""
-
-    def __init__(self, ask: Callable[[Leaf], Iterable[Holding]]) -> None:
-        """`ask` tells all that a framework could give up, in any order."""
-        self._ask = ask
-        self._known: dict[Leaf, dict[AgentId, list[Holding]]] = {}
-
-    def of(self, leaf: Leaf) -> dict[AgentId, list[Holding]]:
-        """What the framework has, by agent."""
-        known = self._known.get(leaf)
-        if known is None:
-            known = self._known[leaf] = {}
-            for each in self._ask(leaf):
-                known.setdefault(each.agent_id, []).append(each)
-        return known
-
-    def forget(self, leaf: Leaf) -> None:
-        """Ask anew: it is to give something up."""
-        self._known.pop(leaf, None)
-
-
-@dataclass(slots=True)
-class Effort:
-    """How many comparisons of shares a look may make yet, so that it ends in time."""
-
-    left: int
-
-    def spend(self) -> bool:
-        """Make one; whether it may be made."""
-        self.left -= 1
-        return self.left >= 0
-
-
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Room for one unit of a starving framework, on one agent.
 
     Attributes:
         room: what is to be kept for the framework there.
-        victims: what is to be taken back for it; none that is not needed.
+        victims: what is to be taken back; all of it is needed.
     """
 
     starving: Starving
@@ -103,64 +66,82 @@ class Plan:
     victims: tuple[Holding, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Means:
-    """What a plan is made from.
+@dataclass(slots=True)
+class Search:
+    """What plans are made from, and how much searching is left.
 
     Attributes:
-        holdings: what frameworks have, without what they give up already.
-        room: what is free on an agent or will be, and is kept for nobody else; None if the
-            agent is out of the question for this framework.
-        is_on: whether there is preemption where no role says otherwise.
-        effort: what the search may cost yet.
+        ask: returns the holdings of a framework in any order, without those it gives up already.
+        room: returns what is or will be free on an agent and is kept for no other framework;
+            None if the agent is out of the question for this framework.
+        is_on: whether there is preemption where no role's setting decides.
+        effort: how many comparisons of shares may still be made, so that a search ends in time.
     """
 
     tree: Tree
     projection: ShareProjection
-    holdings: Holdings
+    ask: Callable[[Leaf], Iterable[Holding]]
     room: Callable[[Leaf, AgentId], Resources | None]
     agents: Mapping[AgentId, PooledAgent]
     is_on: bool
-    effort: Effort
+    effort: int
+    _holdings: dict[Leaf, dict[AgentId, list[Holding]]] = field(default_factory=dict)
+
+    def spend(self) -> bool:
+        """Use up one comparison; return whether it may be made."""
+        self.effort -= 1
+        return self.effort >= 0
+
+    def holdings(self, leaf: Leaf) -> dict[AgentId, list[Holding]]:
+        """Return what the framework could give up, by agent; it is asked once."""
+        known = self._holdings.get(leaf)
+        if known is None:
+            known = self._holdings[leaf] = {}
+            for each in self.ask(leaf):
+                known.setdefault(each.agent_id, []).append(each)
+        return known
+
+    def forget(self, leaf: Leaf) -> None:
+        """Ask the framework's holdings again: it is to give some up."""
+        self._holdings.pop(leaf, None)
 
 
-def plan(means: Means, starving: Starving) -> Plan | None:
-    """How to make room for one more unit of what the framework wants; None if there is no way.
+def plan(search: Search, starving: Starving) -> Plan | None:
+    """Return how to make room for one more unit of the framework's demand; None if there is no way.
 
-    Offers alone are taken back if that is enough. O(frameworks + what they hold), within the
-    effort of `means`: beyond it there is no way either, for now.
+    Only offers are taken back if that is enough. O(frameworks + their holdings), within the
+    effort of `search`; beyond it there is no way either, for now.
     """
-    for want in starving.leaf.pending or ():
-        if not want.left:
+    for pending in starving.leaf.pending or ():
+        if not pending.left:
             continue
         for with_tasks in (False, True):
-            found = _Search(means, starving, want, with_tasks).run()
+            found = _ShapeSearch(search, starving, pending, with_tasks).run()
             if found is not None:
                 return found
     return None
 
 
-class _Search:
+class _ShapeSearch:
     """The search for one unit of one shape."""
 
     def __init__(
-        self, means: Means, starving: Starving, want: PendingDemand, with_tasks: bool
+        self, search: Search, starving: Starving, pending: PendingDemand, with_tasks: bool
     ) -> None:
-        self._means, self._starving, self._want = means, starving, want
-        self._leaf = starving.leaf
-        self._with_tasks = with_tasks
-        self._unit, self._least = want.demand.unit, want.least
-        self._needed = {name: m * self._least for name, m in self._unit.scalars.items()}
+        self._search, self._starving, self._pending = search, starving, pending
+        self._leaf, self._with_tasks = starving.leaf, with_tasks
+        self._unit, self._least = pending.demand.unit, pending.least
+        self._needed = pending.needed
         self._on_path = set(self._leaf.path)
-        self._projection = means.projection
+        self._projection = search.projection
 
     def run(self) -> Plan | None:
         room = limits.headroom(self._leaf)
         if limits.units_within(self._unit.scalars, room, self._least) < self._least:
             return None
         tried: set[AgentId] = set()
-        for first in self._firsts():
-            if self._means.effort.left <= 0:
+        for first in self._first_victims():
+            if self._search.effort <= 0:
                 return None
             if first.agent_id in tried or not self._is_legal(first):
                 continue
@@ -172,7 +153,7 @@ class _Search:
         return None
 
     def _on_agent(self, agent_id: AgentId) -> Plan | None:
-        free = self._means.room(self._leaf, agent_id)
+        free = self._search.room(self._leaf, agent_id)
         assert free is not None
         chosen: list[Holding] = []
         for victim in self._victims(agent_id):
@@ -188,31 +169,31 @@ class _Search:
         if not self._fits(free) or not chosen:
             return None
         needed = []
-        for place, victim in enumerate(chosen):
+        for victim in chosen:
             rest = free - victim.resources
             if self._fits(rest):
                 free = rest
             else:
-                needed.append(chosen[place])
-        # What agents hold as ranges is not kept: which numbers come free is not known.
-        total = self._means.agents[agent_id].total
+                needed.append(victim)
+        # Ranges are not kept: which numbers come free is not known.
+        total = self._search.agents[agent_id].total
         room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
         return Plan(self._starving, agent_id, room, tuple(needed))
 
     def _can_use(self, agent_id: AgentId) -> bool:
-        agent = self._means.agents[agent_id]
+        agent = self._search.agents[agent_id]
         return (
             agent.is_active
-            and self._unit.units_within(agent.total, self._least) >= self._least
-            and all(each.holds(agent.facts) for each in self._want.demand.constraints)
-            and self._means.room(self._leaf, agent_id) is not None
+            and self._fits(agent.total)
+            and all(each.holds(agent.facts) for each in self._pending.demand.constraints)
+            and self._search.room(self._leaf, agent_id) is not None
         )
 
     def _fits(self, free: Resources) -> bool:
         return self._unit.units_within(free, self._least) >= self._least
 
     def _helps(self, victim: Holding, free: Resources) -> bool:
-        """Whether the victim has of what is short."""
+        """Return whether the victim has a resource that is short."""
         for name, milli in self._needed.items():
             ranges = name in victim.resources.ranges
             if (victim.resources[name] or ranges) and (ranges or free[name] < milli):
@@ -220,17 +201,16 @@ class _Search:
         return False
 
     def _is_legal(self, victim: Holding) -> bool:
-        """See the docstring of this module."""
-        if not self._means.effort.spend():
+        """Return whether the victim may be taken back; see the docstring of this module."""
+        if not self._search.spend():
             return False
         projection, taken = self._projection, victim.resources.scalars
         top, mine = diverging(victim.leaf, self._leaf)
-        path = victim.leaf.path[: victim.leaf.path.index(top) + 1]
-        floor = _WHOLE
+        floor = (1, 1)
         if self._starving.by_guarantee:
             assert mine.parent is not None
             floor = projection.left_by_guarantees(mine.parent)
-        for node in path:
+        for node in victim.leaf.path[: victim.leaf.path.index(top) + 1]:
             if is_below(projection.satisfaction(node, taken, -1), floor):
                 return False
             if projection.is_needy(node, taken, -1):
@@ -240,17 +220,17 @@ class _Search:
         after = projection.satisfaction(mine, self._needed)
         return not is_below(projection.satisfaction(top), after)
 
-    def _firsts(self) -> Iterator[Holding]:
-        """What could be taken first, in the order of the tournament."""
-        for leaf in self._in_order(self._means.tree.root, None):
-            yield from reversed(self._of(leaf, None))
+    def _first_victims(self) -> Iterator[Holding]:
+        """Yield the holdings that could be taken first, in the order of the tournament."""
+        for leaf in self._in_order(self._search.tree.root, None):
+            yield from reversed(self._holdings(leaf, None))
 
     def _victims(self, agent_id: AgentId) -> Iterator[Holding]:
-        """Holdings on one agent in the order of the tournament, by what is imagined so far."""
-        root = self._means.tree.root
-        waiting = {leaf: self._of(leaf, agent_id) for leaf in self._in_order(root, None)}
+        """Yield holdings on one agent in the order of the tournament, as projected so far."""
+        root = self._search.tree.root
+        waiting = {leaf: self._holdings(leaf, agent_id) for leaf in self._in_order(root, None)}
         waiting = {leaf: holdings for leaf, holdings in waiting.items() if holdings}
-        while waiting and self._means.effort.left > 0:
+        while waiting and self._search.effort > 0:
             here = {node for leaf in waiting for node in leaf.path}
             leaf = next(self._in_order(root, here), None)
             if leaf is None:
@@ -259,17 +239,14 @@ class _Search:
             if not waiting[leaf]:
                 del waiting[leaf]
 
-    def _in_order(self, pool: RoleNode, among: set[Node] | None) -> Iterator[Leaf]:
-        """Frameworks that may give something up, the most satisfied first; those `among` only."""
+    def _in_order(self, role: RoleNode, among: set[Node] | None) -> Iterator[Leaf]:
+        """Yield frameworks that may give something up, the most satisfied first."""
         ranked: list[tuple[float, int, Node]] = []
-        for node in pool.below():
-            if (
-                node is self._leaf
-                or node.weighted_direction is None
-                or (among is not None and node not in among)
-            ):
+        for node in role.below():
+            is_out = among is not None and node not in among
+            if node is self._leaf or node.weighted_direction is None or is_out:
                 continue
-            if not self._means.effort.spend():
+            if not self._search.spend():
                 break
             share, whole = self._projection.satisfaction(node)
             is_over = share > whole or (share and self._starving.by_guarantee)
@@ -281,11 +258,11 @@ class _Search:
             elif isinstance(node, RoleNode):
                 yield from self._in_order(node, among)
 
-    def _of(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:
-        """What the leaf could give up, the first to go last."""
-        if not may_preempt(leaf, self._means.is_on):
+    def _holdings(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:
+        """Return what the leaf could give up, on one agent or on all; the first to go last."""
+        if not may_preempt(leaf, self._search.is_on):
             return []
-        by_agent = self._means.holdings.of(leaf)
+        by_agent = self._search.holdings(leaf)
         if agent_id is None:
             known = [each for holdings in by_agent.values() for each in holdings]
         else:

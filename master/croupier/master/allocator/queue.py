@@ -1,15 +1,15 @@
-"""In which order agents are dealt.
+"""Queues of agents that wait for a visit, each agent once.
 
-`arrival`: as they came to have something free; the cheapest. `random`: by lot, so that no
-agent is always first. `pack`: the one with the least free first, so that large rooms stay
-whole for large tasks. `spread`: the one with the most free first, a unit at a time. Agents
-with scarce resources come after all others, whatever the order.
+Orders: `arrival` is first come, first served, and the cheapest. `random` draws, so that no agent
+is always first. `pack` takes the agent with the least free first, so that large rooms stay whole
+for large tasks. `spread` takes the agent with the most free first, and deals a unit at a time.
+Agents with scarce resources come after all others, whatever the order.
 """
 
 from __future__ import annotations
 
 import heapq
-from typing import Final, Protocol
+from typing import Final
 
 from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
@@ -19,27 +19,8 @@ from croupier.model.resources import Resources
 ORDERS: Final = ("arrival", "random", "pack", "spread")
 
 
-class AgentQueue(Protocol):
-    """Agents that wait to be looked at, each once."""
-
-    def __len__(self) -> int:
-        """How many wait."""
-
-    def put(self, agent_id: AgentId, free: Resources) -> None:
-        """Have the agent wait, by what it has free now."""
-
-    def take(self) -> AgentId | None:
-        """Take out the first; None if none waits."""
-
-    def discard(self, agent_id: AgentId) -> None:
-        """Have the agent wait no more."""
-
-    def clear(self) -> None:
-        """Have none wait."""
-
-
-def make_queue(order: str, seed: int, scarce: frozenset[str]) -> AgentQueue:
-    """A queue in one of `ORDERS`.
+def make_queue(order: str, seed: int, scarce: frozenset[str]) -> ArrivalQueue | RankedQueue:
+    """Return an empty queue in one of `ORDERS`.
 
     Raises:
         InvalidRequest: if there is no such order.
@@ -50,10 +31,10 @@ def make_queue(order: str, seed: int, scarce: frozenset[str]) -> AgentQueue:
 
 
 class ArrivalQueue:
-    """First come, first out. O(1)."""
+    """First in, first out. O(1)."""
 
     def __init__(self, scarce: frozenset[str]) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._scarce = scarce
         # Insertion-ordered.
         self._plain: dict[AgentId, None] = {}
@@ -63,7 +44,7 @@ class ArrivalQueue:
         return len(self._plain) + len(self._last)
 
     def put(self, agent_id: AgentId, free: Resources) -> None:
-        """See `AgentQueue`. One that waits keeps its place."""
+        """Add an agent by what it has free; one that waits keeps its place."""
         if self._scarce.isdisjoint(free.scalars):
             self._last.pop(agent_id, None)
             self._plain[agent_id] = None
@@ -72,7 +53,7 @@ class ArrivalQueue:
             self._last[agent_id] = None
 
     def take(self) -> AgentId | None:
-        """See `AgentQueue`."""
+        """Take the first; None if none waits."""
         for waiting in (self._plain, self._last):
             for agent_id in waiting:
                 del waiting[agent_id]
@@ -80,25 +61,25 @@ class ArrivalQueue:
         return None
 
     def discard(self, agent_id: AgentId) -> None:
-        """See `AgentQueue`."""
+        """Remove an agent, if it waits."""
         self._plain.pop(agent_id, None)
         self._last.pop(agent_id, None)
 
     def clear(self) -> None:
-        """See `AgentQueue`."""
+        """Remove all."""
         self._plain.clear()
         self._last.clear()
 
 
 class RankedQueue:
-    """By rank: by lot, or by how much is free. O(log n)."""
+    """Ordered by a random number or by how much is free. O(log n)."""
 
     def __init__(self, order: str, seed: int, scarce: frozenset[str]) -> None:
-        """Begin with none."""
+        """Start empty."""
         self._order = order
         self._prng = SplitMix64(seed)
         self._scarce = scarce
-        # Of each resource, the most that any agent was seen to have free.
+        # The most of each resource that any agent had free.
         self._largest: dict[str, int] = {}
         self._is_stale = False
         self._heap: list[tuple[bool, float, int, AgentId]] = []
@@ -109,7 +90,7 @@ class RankedQueue:
         return len(self._live)
 
     def put(self, agent_id: AgentId, free: Resources) -> None:
-        """See `AgentQueue`. One that waits is ranked anew."""
+        """Add an agent by what it has free; one that waits is ranked anew."""
         self._count += 1
         self._live[agent_id] = self._count, free
         if self._order == "random":
@@ -122,7 +103,7 @@ class RankedQueue:
             heapq.heapify(self._heap)
 
     def take(self) -> AgentId | None:
-        """See `AgentQueue`. O(n log n) after larger agents came than were ever seen."""
+        """Take the first; None if none waits. O(n log n) after an agent larger than all before."""
         if self._is_stale:
             self._is_stale = False
             self._heap = [
@@ -137,11 +118,11 @@ class RankedQueue:
         return None
 
     def discard(self, agent_id: AgentId) -> None:
-        """See `AgentQueue`."""
+        """Remove an agent, if it waits."""
         self._live.pop(agent_id, None)
 
     def clear(self) -> None:
-        """See `AgentQueue`."""
+        """Remove all."""
         self._live.clear()
         self._heap.clear()
 

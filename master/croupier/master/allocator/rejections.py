@@ -1,6 +1,6 @@
 """Details of rejections: why one framework cannot be dealt one agent.
 
-A detail is cheap to make in a pass; it is put into words only when an operator asks.
+A detail is cheap to make in a pass; `str` puts it into words only when an operator asks.
 """
 
 from __future__ import annotations
@@ -9,10 +9,26 @@ from dataclasses import dataclass
 
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.master.allocator.policies.level import needy
-from croupier.model.attributes import Constraint
 from croupier.model.resources import Resources
 from croupier.model.roles import format_amounts
 from croupier.model.scalar import format_scalar
+
+
+class Text:
+    """A template and its values.
+
+    Attributes:
+        role: the role that it is about; empty if it is about none.
+    """
+
+    __slots__ = ("_template", "_values", "role")
+
+    def __init__(self, template: str, *values: object, role: str = "") -> None:
+        """Format `template` with `values` when asked to."""
+        self._template, self._values, self.role = template, values, role
+
+    def __str__(self) -> str:
+        return self._template.format(*self._values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +47,7 @@ class Shortage:
             return f"needs {units}, but the agent has only {', '.join(whole)} in all"
         free = self._short(self.left)
         if not free:
-            return f"needs {units}, but {_free_text(self.left)}"
+            return f"needs {units}, but {free_text(self.left)}"
         return f"needs {units}, but only {', '.join(free)} is free"
 
     def _short(self, room: Resources) -> list[str]:
@@ -54,52 +70,26 @@ def _only(name: str, resources: Resources) -> Resources:
     )
 
 
-def _free_text(left: Resources) -> str:
-    return f"only {left} is free" if left else "nothing is free"
+def free_text(left: Resources) -> Text:
+    """Return how much is free."""
+    return Text("only {} is free", left) if left else Text("nothing is free")
 
 
-@dataclass(frozen=True, slots=True)
-class TooFew:
-    """Fewer units fit than an offer must have."""
-
-    unit: Resources
-    units: int
-    least: int
-
-    def __str__(self) -> str:
-        return f"an offer needs {self.least} units of <{self.unit}>, but only {self.units} fit"
+def filtered(seconds: float) -> Text:
+    """Return that the framework refused it for so much longer, or for this round only."""
+    if seconds <= 0:
+        return Text("the framework refused it, and others are asked first")
+    return Text("the framework refused it for another {:.1f} s", seconds)
 
 
-@dataclass(frozen=True, slots=True)
-class TooSmall:
-    """Less is left than is worth an offer."""
-
-    left: Resources
-
-    def __str__(self) -> str:
-        return _free_text(self.left)
-
-
-@dataclass(frozen=True, slots=True)
-class Filtered:
-    """The framework refused it."""
-
-    seconds: float
-
-    def __str__(self) -> str:
-        if self.seconds <= 0:
-            return "the framework refused it, and others are asked first"
-        return f"the framework refused it for another {self.seconds:.1f} s"
-
-
-@dataclass(frozen=True, slots=True)
-class Unmet:
-    """The agent does not pass a constraint."""
-
-    constraint: Constraint
-
-    def __str__(self) -> str:
-        return f"does not pass {self.constraint}"
+def reserved(leaf: Leaf) -> Text:
+    """Return that the agent is reserved for `leaf`, whose unit does not fit yet."""
+    for node in leaf.path:
+        if isinstance(node, RoleNode) and needy(node):
+            promised = format_amounts(node.settings.guarantee)
+            text = "kept for {}, below the guarantee of {} ({})"
+            return Text(text, leaf.framework_id, node.role, promised, role=leaf.role)
+    return Text("kept for {}, which holds less", leaf.framework_id, role=leaf.role)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,71 +109,3 @@ class AtLimit:
     def __str__(self) -> str:
         held, limit = (format_scalar(self.resource, each) for each in (self.held, self.limit))
         return f"role {self.role} holds {self.resource}:{held} of its limit of {limit}"
-
-
-@dataclass(frozen=True, slots=True)
-class _ForAnother:
-    """Another framework comes first here."""
-
-    leaf: Leaf
-
-    @property
-    def role(self) -> str:
-        """The role of the other framework."""
-        return self.leaf.role
-
-
-@dataclass(frozen=True, slots=True)
-class Reserved(_ForAnother):
-    """The agent is reserved for another framework whose unit does not fit yet.
-
-    Attributes:
-        below: the role at or above it that is below its guarantee; None if none is.
-    """
-
-    below: RoleNode | None = None
-
-    @classmethod
-    def now(cls, leaf: Leaf) -> Reserved:
-        """Return why it is reserved for `leaf` now."""
-        below = (node for node in leaf.path if isinstance(node, RoleNode) and needy(node))
-        return cls(leaf, next(below, None))
-
-    def __str__(self) -> str:
-        if self.below is None:
-            return f"kept for {self.leaf.framework_id}, which holds less"
-        promised = format_amounts(self.below.settings.guarantee)
-        return (
-            f"kept for {self.leaf.framework_id},"
-            f" below the guarantee of {self.below.role} ({promised})"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Earmarked(_ForAnother):
-    """Room was made on the agent for another framework."""
-
-    amount: Resources
-
-    def __str__(self) -> str:
-        return f"{self.amount} was freed for {self.leaf.framework_id}, which starved"
-
-
-@dataclass(frozen=True, slots=True)
-class Scarce:
-    """The agent has resources that other frameworks demand and this one does not."""
-
-    names: tuple[str, ...]
-
-    def __str__(self) -> str:
-        return f"has {', '.join(self.names)}, which is kept for those who ask for it"
-
-
-@dataclass(frozen=True, slots=True)
-class FullOffer:
-    """The framework's offer has the most units that it may have."""
-
-    most: int
-
-    def __str__(self) -> str:
-        return f"it is offered {self.most} units of it, the most that it takes at once"

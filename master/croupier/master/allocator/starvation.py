@@ -110,7 +110,7 @@ class Starvation:
         starving.sort(key=lambda each: (not each.by_guarantee, _order(each), each.leaf.arrival))
         return starving
 
-    def tell(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
+    def describe(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
         """Whether and when room is made for the leaf, in words."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"

@@ -52,15 +52,15 @@ def on_grace_over(
 ) -> Iterator[Effect]:
     """A task that was asked for still runs: kill it, if the room is still wanted."""
     key = (framework_id, task_id)
-    if not state.preemptor.is_going(key):
+    if not state.preemptor.is_ending(key):
         return
     framework = state.frameworks.get(framework_id)
     task = framework.tasks.get(task_id) if framework is not None else None
     if task is None or task.state.is_terminal:
-        state.preemptor.gone(key)
+        state.preemptor.ended(key)
         return
     if not state.preemptor.is_needed(key):
-        state.preemptor.gone(key)
+        state.preemptor.ended(key)
         yield Happened(PreemptionEnded(framework_id, task_id, "spared"))
         return
     yield from kill(state, task, None, Reason.PREEMPTED, now)

@@ -229,7 +229,7 @@ def _apply(state: State, task: Task, status: TaskStatus) -> Iterator[Effect]:
     task.move(status)
     if status.state.is_terminal:
         was_killed = task.kill is not None and task.kill.reason is Reason.PREEMPTED
-        if not was_killed and state.preemptor.is_going((task.framework_id, task.task_id)):
+        if not was_killed and state.preemptor.is_ending((task.framework_id, task.task_id)):
             yield Happened(PreemptionEnded(task.framework_id, task.task_id, "yielded"))
         state.release_task(task)
         state.slim_task(task)

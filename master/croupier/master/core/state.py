@@ -183,7 +183,7 @@ class State:
 
     def _on_released(self, task: Task) -> None:
         task.hold_as(TaskHold.RELEASED)
-        self.preemptor.gone((task.framework_id, task.task_id))
+        self.preemptor.ended((task.framework_id, task.task_id))
 
     def slim_task(self, task: Task) -> None:
         """Drop the command and labels of a large task that has ended."""

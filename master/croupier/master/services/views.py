@@ -148,7 +148,7 @@ def _preemption(
     """Yield when the master preempts for the framework, for each of its waiting roles."""
     waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
     for role in framework.roles:
-        text = state.preemptor.tell(framework.framework_id, role, now)
+        text = state.preemptor.describe(framework.framework_id, role, now)
         if text is not None and role in waiting:
             yield PassedOver(Cause.PREEMPTION, 0, text, role)
 

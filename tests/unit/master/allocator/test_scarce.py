@@ -158,7 +158,7 @@ class TestEarmarks:
         dealing = self.make()
         dealing.fill()
         assert dealing.free("m") == ""
-        assert dealing.agents.earmarked == {}
+        assert dealing.agents.earmarks() == []
 
     @pytest.mark.parametrize("how", ["suppressed", "gone", "met", "removed", "declined"])
     def test_nothing_is_kept_for_who_does_not_want_it(self, how: str) -> None:
