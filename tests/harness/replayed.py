@@ -83,7 +83,7 @@ def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: flo
         cluster.run(seconds)
 
 
-def told(path: Path, change: Change | None = None) -> tuple[str, str]:
+def printed(path: Path, change: Change | None = None) -> tuple[str, str]:
     found = look(path, change)
     text, document = io.StringIO(), io.StringIO()
     print_found(found, text)

@@ -1,6 +1,6 @@
-"""Preemption: late comers are helped as far as that is legal, and it ends.
+"""Preemption helps late clients as far as that is legal, and it terminates.
 
-The engine's plans are held against a definition that shares no code with it, kill by kill.
+The engine's plans are compared with a definition that shares no code with it, task by task.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Machine = tuple[Fraction, ...]
 
 
 def late_comers(number: int) -> tuple[Forest, list[Machine], list[str]]:
-    """A tree, machines, and who comes when the others have taken everything."""
+    """Return a tree, machines, and the clients that come after the others took everything."""
     chance = random.Random(f"late {number}")
     width = chance.randint(1, 3)
     machine = tuple(Fraction(chance.randint(8, 24)) for _ in range(width))
@@ -41,7 +41,7 @@ def late_comers(number: int) -> tuple[Forest, list[Machine], list[str]]:
 
 
 def begun(number: int) -> Preemption:
-    """The others have taken what they could; the late comers are there."""
+    """Return the run after the others took everything and the late clients came."""
     forest, machines, late = late_comers(number)
     run = Preemption(forest, Machines(machines), TOLERANCE)
     for path in late:
@@ -54,7 +54,7 @@ def begun(number: int) -> Preemption:
 
 
 def copied(run: Preemption, number: int) -> EngineCluster:
-    """The engine with the same tasks on the same machines."""
+    """Return the engine with the same tasks on the same machines."""
     forest, machines, _ = late_comers(number)
     rules = Rules(hold_s=0.0, scarce=frozenset())
     cluster = EngineCluster(forest, machines, Unrotated(), rules)
@@ -74,8 +74,8 @@ def test_each_round_leaves_less_missing() -> None:
     assert_guarded("less is missing after each preemption", checks(), 100)
 
 
-def test_the_engine_kills_whom_the_definition_does() -> None:
-    """From the same tasks on the same machines: for the first who can be helped, and on which."""
+def test_the_engine_preempts_the_same_tasks_as_the_definition() -> None:
+    """From the same tasks on the same machines, for the first client that can be helped."""
 
     def checks() -> Iterator[Checked]:
         for number in range(100):
@@ -108,7 +108,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
 
 
 def night(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
-    """The first client has everything; now all the others come."""
+    """Return both sides when the first client has everything and all others come."""
     chance = random.Random(f"night {number}")
     count, size = chance.randint(1, 5), chance.randint(6, 20)
     weights = [chance.choice((1, 2, 3, 5)) for _ in range(chance.randint(2, 4))]

@@ -1,4 +1,4 @@
-"""Trees of roles: the engine's choice against a definition that looks at everything, and promises.
+"""Trees of roles: the engine's choices against a definition, and entitlements.
 
 The definition shares no code with the engine, and recomputes every share for every choice.
 """
@@ -35,7 +35,7 @@ PAIRS: list[tuple[Callable[[], Policy], Callable[[], Rule]]] = [
 
 
 class Tossed:
-    """A random tree whose clients start, end, pause and are re-weighed at random."""
+    """A random tree whose clients start, end, pause and change weights at random."""
 
     def __init__(self, number: int) -> None:
         self.chance = chance = random.Random(f"tree {number}")
@@ -67,7 +67,7 @@ class Tossed:
                 )
 
     def toss(self) -> None:
-        """Something happens that is not the policy's doing."""
+        """Apply a random change that is not a choice of the policy."""
         client = self.chance.choice(self.clients)
         what = self.chance.random()
         if what < 0.5 and client.tasks:
@@ -84,7 +84,7 @@ class Tossed:
             self._grow()
 
     def choices(self) -> Iterator[Checked]:
-        """A few choices among some of the clients, by the engine and by definition."""
+        """Yield a few choices among some clients, by the engine and by definition."""
         some = {client for client in self.clients if self.chance.random() < 0.8}
         for _ in range(4):
             mine = self.engine.pick(self.forest, lambda client: client in some and client.wants)
@@ -124,7 +124,7 @@ def test_the_engine_chooses_as_the_definition_does() -> None:
 
 
 class Dealt:
-    """A random tree of frameworks on one agent, dealt and churned by the allocator."""
+    """A random tree of frameworks on one agent, under the allocator, with churn."""
 
     def __init__(self, plan: Plan, chance: random.Random) -> None:
         self.plan, self.chance = plan, chance
@@ -139,7 +139,7 @@ class Dealt:
         self.allocator.add_agent(AgentId("a"), self._resources(plan.capacity))
 
     def fill(self) -> None:
-        """Deal until nobody fits; every unit becomes a task at once."""
+        """Allocate until no task fits; every unit becomes a task at once."""
         while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(0.0, budget=1):
                 task = self._resources(self.plan.demands[grant.role])
@@ -152,7 +152,7 @@ class Dealt:
                 self.allocator.settle_offers(*grant.place, grant.units, tasks)
 
     def end(self, path: str) -> None:
-        """A task of the client ends, and its room is dealt."""
+        """End a task of the client, and allocate its resources."""
         self.running.remove(path)
         framework_id = FrameworkId(path.replace("/", "-"))
         task = self._resources(self.plan.demands[path])
@@ -160,7 +160,7 @@ class Dealt:
         self.fill()
 
     def forest(self) -> Forest:
-        """What was dealt, as a forest."""
+        """Return the running tasks as a forest."""
         forest = self.plan.grow().forest
         for path in self.running:
             forest.start(forest.by_path[path])
@@ -172,7 +172,7 @@ class Dealt:
 
 
 def entitled(forest: Forest) -> dict[Pool, Fraction]:
-    """By what clients need, in exact fractions."""
+    """Return exact entitlements by the demands of clients."""
     return MinSatisfactionByUse(resolution=None, trusts_declared=True).entitlements(forest)
 
 

@@ -46,7 +46,7 @@ def _serve(machines: Machines, user: User, placement: str) -> int:
 
 
 def _least_used(machines: Machines, sizes: Sequence[Amounts], demand: Amounts) -> int | None:
-    """The machine with room whose most used resource is used least."""
+    """Return the machine with room whose most used resource is used least."""
     used = {
         index: max(
             (1 - f / size for f, size in zip(free, sizes[index], strict=True) if size),

@@ -1,8 +1,8 @@
-"""Offers that are declined: who is asked next, with filters that end by time or by round.
+"""The order of offers that are declined, with filters that end by time or by round.
 
-One offer per agent and cycle, of all that the agent has left. A client that declines is not
-asked again about that agent for a while; with rounds, not before every other client was asked
-(Apache Mesos has no rounds: MESOS-6111).
+Each cycle offers all free resources of each agent once. A declining client is not offered the agent
+again for a while; with rounds, not before every other client was offered it (Apache Mesos has no
+rounds: MESOS-6111).
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ class _Refusal:
 
 
 class OfferLoop:
-    """Agents offered to clients that decline, but one.
+    """Agents offered to clients that decline, all but one.
 
     Attributes:
-        first_offer: the cycle, from 0, in which each client was first asked.
+        first_offer: the cycle, from 0, of the first offer to each client.
     """
 
     def __init__(
         self, forest: Forest, machines: Machines, *, is_fair: bool, refuse: Fraction
     ) -> None:
-        """With `is_fair`: rounds, and ties to the client asked longest ago.
+        """With `is_fair`, use rounds, and break ties by the oldest offer.
 
-        Otherwise filters end `refuse` cycles after they were set and ties go by rank.
+        Otherwise filters end `refuse` cycles after they were set, and ties go by rank.
         """
         self._forest = forest
         self._machines = machines
@@ -47,7 +47,7 @@ class OfferLoop:
         self.first_offer: dict[Pool, int] = {}
 
     def run(self, willing: Pool, cycles: int) -> None:
-        """Go on until `willing` was asked, or for so many cycles."""
+        """Run until `willing` gets an offer, or for so many cycles."""
         for cycle in range(cycles):
             for agent in range(len(self._machines.free)):
                 self._offer(agent, cycle)

@@ -1,14 +1,14 @@
-"""Who is killed for whom: preemption that ends, from its definition.
+"""Preemption that terminates, from its definition.
 
-A client starves when it wants more and its share is under the tolerance times what it is
-entitled to. Room for one task of it is made on one machine, by killing tasks of clients over
+A client starves when it wants more and its share is under the tolerance times its
+entitlement. Room for one task of it is made on one machine, by killing tasks of clients over
 their entitlement: the most over it first, of one client the youngest first. A kill is legal if
 neither the victim nor a pool between it and what both have in common falls under its
 entitlement, and the starving side does not end higher than the victim's side was before.
-Tasks whose death turns out not to be needed are put back.
+Victims that turn out not to be needed are spared.
 
-Why it ends: each round brings somebody under its entitlement nearer to it and nobody else
-under it, so the sum of what is missing falls each time.
+It terminates: each round brings a client under its entitlement nearer to it, and no other client
+under it, so the sum of missing shares falls each time.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_ROUNDS = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A task that runs; the youngest started last."""
+    """A running task; the youngest has the largest `started`."""
 
     client: Pool
     machine: int
@@ -35,17 +35,17 @@ class Running:
 
 
 class Preemption:
-    """A cluster in which the starving are helped.
+    """A cluster that preempts for starving clients.
 
     Attributes:
         forest: the clients, and what they hold.
-        tasks: what runs, in order of start.
-        killed: whom, in order.
-        missing: before each round and after the last one, the sum of what the starving lack.
+        tasks: the running tasks, in order of start.
+        killed: the preempted tasks, in order.
+        missing: the sum of missing shares before each round and after the last one.
     """
 
     def __init__(self, forest: Forest, machines: Machines, tolerance: Fraction) -> None:
-        """Begin with nothing running; starving is under `tolerance` of the entitlement."""
+        """Begin without tasks; starving is under `tolerance` of the entitlement."""
         self._filling = Filling(forest, machines)
         self.forest = forest
         self._machines = machines
@@ -70,7 +70,7 @@ class Preemption:
             self._start_on(client, machine)
 
     def settle(self) -> None:
-        """Serve whoever fits, and kill for the starving, until nobody can be helped."""
+        """Start tasks that fit, and preempt for starving clients, until none can be helped."""
         self.serve()
         for _ in range(_MAX_ROUNDS):
             if not self.help_one():
@@ -79,13 +79,13 @@ class Preemption:
         raise AssertionError("preemption goes on for ever")
 
     def help_one(self) -> bool:
-        """Kill for, and start, one task of one who starves; whether anybody could be helped."""
+        """Preempt for one task of a starving client; return whether one could be helped."""
         self._entitled = self._rule.entitlements(self.forest)
         self.missing.append(self._sum_missing())
         return any(self._help(client) for client in self._starving())
 
     def serve(self) -> None:
-        """Serve whoever fits, by least satisfaction."""
+        """Start tasks that fit, by least satisfaction."""
 
         def noted(client: Pool) -> None:
             self.tasks.append(Running(client, self._filling.placed[client][-1], self._clock))
@@ -106,7 +106,7 @@ class Preemption:
         return sum((lack for lack in lacks if lack > 0), Fraction(0))
 
     def _starving(self) -> list[Pool]:
-        """Those who starve, the most first."""
+        """Return the starving clients, the neediest first."""
         satisfied = {
             client: self.forest.dominant(client) / self._entitled[client]
             for client in self.forest.root.clients()
@@ -116,7 +116,7 @@ class Preemption:
         return sorted(starving, key=lambda c: (satisfied[c], self.forest.rank[c]))
 
     def _help(self, client: Pool) -> bool:
-        """Kill for `client` and start a task of it there; False if that is not legal anywhere."""
+        """Preempt for `client` and start its task; False if that is not legal anywhere."""
         tried: set[int] = set()
         for task in self._in_order(client, None):
             if task.machine in tried or not self._is_legal(task, client):
@@ -131,7 +131,7 @@ class Preemption:
         return False
 
     def _victims_on(self, machine: int, client: Pool) -> list[Running] | None:
-        """Whom to kill on `machine` so that a task of `client` fits; None if that is not legal."""
+        """Return the victims on `machine` for a task of `client`; None if that is not legal."""
         need = demand_of(client)
         free = list(self._machines.free[machine])
         victims: list[Running] = []
@@ -154,7 +154,7 @@ class Preemption:
         return _without_superfluous(victims, [f - n for n, f in zip(need, free, strict=True)])
 
     def _in_order(self, client: Pool, machine: int | None) -> Iterator[Running]:
-        """Tasks in the order in which they would be killed for `client`, as uses change."""
+        """Yield tasks in the order in which they would be preempted for `client`."""
         seen: set[int] = set()
         while True:
             task = self._first_of(self.forest.root, set(client.path_up()), client, machine, seen)
@@ -215,7 +215,7 @@ class Preemption:
 
 
 def _without_superfluous(victims: list[Running], spare: list[Fraction]) -> list[Running]:
-    """`victims` without those who fit into what is freed beyond need."""
+    """Return `victims` without those that fit into the resources freed beyond need."""
     kept = []
     for task in victims:
         taken = demand_of(task.client)

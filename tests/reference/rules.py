@@ -18,19 +18,19 @@ _RESOLUTION = 1 << 16
 
 
 def dominant_share(forest: Forest, node: Pool) -> Fraction:
-    """The measure of dominant resource fairness."""
+    """Measure by dominant resource fairness."""
     return forest.dominant(node)
 
 
 def sum_of_shares(forest: Forest, node: Pool) -> Fraction:
-    """The measure of asset fairness."""
+    """Measure by asset fairness."""
     factors = node.factors or [Fraction(1)] * len(forest.totals)
     parts = zip(forest.shares(node.used), factors, strict=True)
     return sum((share / factor for share, factor in parts), Fraction(0))
 
 
 def share_of(resource: int) -> Measure:
-    """The measure of fairness in one resource, by its index."""
+    """Return the measure of fairness in one resource, by its index."""
 
     def measure(forest: Forest, node: Pool) -> Fraction:
         factor = node.factors[resource] if node.factors else 1
@@ -40,10 +40,10 @@ def share_of(resource: int) -> Measure:
 
 
 class Naive:
-    """Each pool is judged by its own share over its weight, whoever of it can be served.
+    """Each pool is judged by its own share over its weight.
 
-    On a flat tree this is the paper's algorithm; on a deep one, a pool with one rich child
-    starves the others.
+    On a flat tree this is the paper's algorithm. On a deep one, a pool with one rich child starves
+    its other children.
     """
 
     def __init__(self, measure: Measure = dominant_share) -> None:
@@ -55,13 +55,13 @@ class Naive:
         return descend(forest, lambda node: self.key(forest, node, is_eligible))
 
     def key(self, forest: Forest, node: Pool, is_eligible: Eligible) -> Key | None:
-        """Where a node stands among its siblings; None if nobody below it is eligible."""
+        """Return the key of a node among its siblings; None if no client below it is eligible."""
         if not any(is_eligible(client) for client in node.clients()):
             return None
         return weighed(self.own(forest, node), node)
 
     def own(self, forest: Forest, node: Pool) -> Key:
-        """The need of a node by its own use: under its guarantee first, then by its share."""
+        """Return the need of a node by its own use: first its guarantee, then its share."""
         reached = met_guarantee(node)
         return (1, self._measure(forest, node)) if reached is None else (0, reached)
 
@@ -92,11 +92,11 @@ class MinSatisfaction(Naive):
         return min(self.own(forest, node), lifted)
 
     def scale(self, forest: Forest, node: Pool) -> Fraction:
-        """S: here the sum of the weights of live children, as if all used the same resource."""
+        """Return S: the sum of the weights of live children, as if all used the same resource."""
         return sum((child.weight for child in node.children if child.is_alive), Fraction(0))
 
     def entitlements(self, forest: Forest) -> dict[Pool, Fraction]:
-        """What share each live node is promised: its part of its parent's."""
+        """Return the entitlement of each live node: its part of its parent's."""
         found = {forest.root: Fraction(1)}
         for node in forest.root.nodes():
             scale = self.scale(forest, node) if node in found else 0
@@ -108,7 +108,7 @@ class MinSatisfaction(Naive):
 
 
 class MinSatisfactionByUse(MinSatisfaction):
-    """Min-satisfaction with S from what the children really use.
+    """Min-satisfaction with S from the use of the children.
 
     The direction of a node is what it uses of each resource, scaled so that its share is 1.
     Children of different directions fit beside each other, so S is the largest component of
@@ -124,13 +124,13 @@ class MinSatisfactionByUse(MinSatisfaction):
         self._trusts_declared = trusts_declared
 
     def scale(self, forest: Forest, node: Pool) -> Fraction:
-        """S: how fast the node's own share grows with its children's keys."""
+        """Return S: how fast the node's own share grows with its children's keys."""
         factors = node.factors or [Fraction(1)] * len(forest.totals)
         sums = zip(self._sum_of_directions(forest, node), factors, strict=True)
         return max((amount / factor for amount, factor in sums), default=Fraction(0))
 
     def direction(self, forest: Forest, node: Pool) -> list[Fraction]:
-        """What a node uses of each resource when its share is 1."""
+        """Return the node's use of each resource when its share is 1."""
         shares = (
             forest.shares(self._typical(node))
             if node.is_client
@@ -162,7 +162,7 @@ class MinSatisfactionByUse(MinSatisfaction):
 
 
 class Collapsed:
-    """The tree made flat: a client's weight is the product of its path's parts of their pools."""
+    """The flattened tree: a client's weight is the product of the relative weights on its path."""
 
     def pick(self, forest: Forest, is_eligible: Eligible) -> Pool | None:
         """See `Rule`."""
@@ -175,7 +175,7 @@ class Collapsed:
         return min(keys, key=keys.__getitem__, default=None)
 
     def weights(self, forest: Forest) -> dict[Pool, Fraction]:
-        """The part of the whole that weights alone give each node."""
+        """Return each node's part of the whole by weights alone."""
         parts = {forest.root: Fraction(1)}
         for node in forest.root.nodes():
             total = sum((child.weight for child in node.children), Fraction(0))
@@ -184,15 +184,15 @@ class Collapsed:
 
 
 def weighed(need: Key, node: Pool) -> Key:
-    """A need as siblings compare it: shares over weights, guarantees as they are."""
+    """Return a need as siblings compare it: shares over weights, guarantees unchanged."""
     tier, amount = need
     return (tier, amount) if tier == 0 else (tier, amount / node.weight)
 
 
 def met_guarantee(node: Pool) -> Fraction | None:
-    """How much of its guarantee a node has; None if it has none, reached it, or does not use it.
+    """Return the reached part of a node's guarantee; None if there is none, or it is reached.
 
-    The last is who holds something, but nothing of what it was guaranteed.
+    None, too, for a node that holds something, but nothing of its guaranteed resources.
     """
     parts = [u / g for u, g in zip(node.used, node.guarantee or (), strict=False) if g > 0]
     reached = max(parts, default=Fraction(1))

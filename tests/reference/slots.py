@@ -1,6 +1,6 @@
-"""Slots: a machine is so many slots, and a task takes one, whatever it needs.
+"""Slots: a machine has a number of slots, and a task takes one, whatever it needs.
 
-What machines really have is not looked at; that is what is wrong with slots.
+The real resources of machines are ignored, which is the flaw of slots.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from croupier.sim.solvers.pools import Forest, Pool
 
 
 def fill_slots(forest: Forest, slots: int) -> list[Pool]:
-    """Give each slot to the client that has fewest for its weight; whose they became."""
+    """Give each slot to the client with the fewest for its weight; return the clients in order."""
     given: list[Pool] = []
     clients = list(forest.root.clients())
     for _ in range(slots):

@@ -212,14 +212,14 @@ class Judge:
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
                     same = (old.error is None) == (new.error is None) or self.is_store_old
                     self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
-                for told in verdict.tasks:
-                    history = self.histories[TaskId(told.task_id)]
-                    if told.error is not None:
+                for each in verdict.tasks:
+                    history = self.histories[TaskId(each.task_id)]
+                    if each.error is not None:
                         history.refused = not self.is_store_old
                         never_ran = history.run is None or self.is_store_old
-                        self.must(never_ran, f"{told.task_id} ran and is refused")
+                        self.must(never_ran, f"{each.task_id} ran and is refused")
                         continue
-                    self.must(history.recorded, f"{told.task_id} is taken and not durable")
+                    self.must(history.recorded, f"{each.task_id} is accepted and not durable")
                     history.accepted = True
             case calls.Kill(task_id):
                 history = self.histories[task_id]
@@ -237,7 +237,7 @@ class Judge:
             return
         ended = any(status.sequence <= sequence for _, status in history.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
-        # An end that the master tells in its agent's place is durable: the agent need not keep it.
+        # A terminal update of the master's own is durable: the agent need not keep the task.
         kept = record is not None and not record.is_acknowledged and record.master_status is None
         self.must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
 
@@ -266,8 +266,8 @@ class Judge:
         """Check that the agent knows each process, or that it knows of lost records."""
         known = agent.known_runs()
         for run in agent.machine.live:
-            told = run.run in known or agent.state.incomplete
-            self.must(told, f"{agent.name} starts, and {run.key} lives that no record names")
+            is_known = run.run in known or agent.state.incomplete
+            self.must(is_known, f"{agent.name} starts, and {run.key} lives without a record")
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
         """Check that records are lost if the agent refuses to start."""
@@ -292,7 +292,7 @@ class Judge:
         self.must(not history.refused, f"{task_id} was refused and is started")
         # A task on an agent that was declared gone may still run.
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
-        self.must(not ended, f"{task_id} is started after its end was told")
+        self.must(not ended, f"{task_id} is started after its terminal update")
         history.run, history.machine = run, machine
         held = total_of(each.resources for each in machine.live)
         self.must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")

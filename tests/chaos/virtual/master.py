@@ -321,8 +321,8 @@ class MasterProcess(Process):
             self._beat(term, session)
         if isinstance(message, Introduced):
             judgement = term.lineage.judge(message.cluster, message.epoch, message.position)
-            told = message.register(session)
-            return replace(told, claim=judgement.claim, objection=judgement.objection)
+            register = message.register(session)
+            return replace(register, claim=judgement.claim, objection=judgement.objection)
         assert callable(message)
         event: Event = message(session)
         return event

@@ -258,36 +258,36 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         _one(SharedRegistry, "forgets_last", True),
     ),
     "store: no fence": (
-        "the registry takes what deposed leaders commit",
+        "the registry accepts commits of deposed leaders",
         _one(SharedRegistry, "is_fencing", False),
     ),
     "store: no commit number": (
-        "all commits have one number, so that an older copy is taken for the newest",
+        "all commits have one number, so that an older copy passes for the newest",
         _one(SharedRegistry, "is_numbering", False),
     ),
     "store: forgets nothing": (
         "records of ended tasks stay for ever",
         _one(Registry, "apply", _forgets_nothing),
     ),
-    "master: told before durable": (
+    "master: performs before durable": (
         "a batch is performed before its records are committed",
         _one(MasterProcess, "commits_first", False),
     ),
     "master: acks before durable": (
-        "agents are told of acknowledgements before the ledger has forgotten",
+        "acknowledgements are sent before the ledger has forgotten the task",
         _one(MasterProcess, "acknowledges_first", True),
     ),
     "master: drops acks": (
-        "acknowledgements are not passed on to agents",
+        "acknowledgements are not forwarded to agents",
         ((on_call, "acknowledge", _nothing), (on_task, "acknowledge", _nothing)),
     ),
-    "master: an id twice": ("ids are given again", _one(State, "next_id", _same_id)),
+    "master: an id twice": ("ids are reused", _one(State, "next_id", _same_id)),
     "master: frees twice": (
-        "what an ended task held is freed twice",
+        "the resources of an ended task are released twice",
         _one(State, "release_task", _releases_twice),
     ),
     "master: undecided not charged": (
-        "tasks whose agents have not returned count for nobody",
+        "tasks whose agents have not returned are not charged",
         (
             (state_recovery, "charge_absent", _charges_none),
             (invariants, "check_absent", _charges_none),
@@ -296,66 +296,66 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         ),
     ),
     "master: kill lost in failover": (
-        "a successor does not know which tasks are to end",
+        "a successor does not know requested kills",
         _one(state_recovery, "recover_task", _recalls_no_kill),
     ),
     "master: answers lost in failover": (
-        "a successor does not know which ACCEPTs were taken",
+        "a successor does not know accepted ACCEPTs",
         _one(state_recovery, "recover_task", _recalls_no_answers),
     ),
     "master: ends lost in failover": (
-        "a successor does not know which ends it has to tell",
+        "a successor does not know the terminal updates that it must send",
         _one(state_recovery, "recover_task", _recalls_no_ends),
     ),
     "master: forgets verdicts": (
-        "answers that may not have arrived are forgotten",
+        "verdicts that may not have arrived are forgotten",
         _one(Framework, "mark_verdicts_seen", _forgets_verdicts),
     ),
-    "master: tells ends once": (
-        "ends that only the master can tell are not sent again",
+    "master: sends ends once": (
+        "terminal updates of the master's own are not sent again",
         (
             (on_task, "resend_terminal_updates", _nothing),
             (on_time, "resend_terminal_updates", _nothing),
         ),
     ),
     "master: kill not repeated": (
-        "an agent that returns is not told which tasks are to end",
+        "requested kills are not sent to a returning agent",
         _one(on_sync, "order_kill", _nothing),
     ),
     "master: silent is gone": (
-        "tasks of an agent that is silent are said to have ended",
+        "tasks of a silent agent are reported as ended",
         _one(on_agent, "set_status", _gone_when_silent),
     ),
     "master: never launches again": (
-        "what an agent does not list is given up",
+        "tasks that a returning agent does not list are given up",
         _one(on_sync, "_on_missing", _ends_what_is_missing),
     ),
     "master: ignores what is listed": (
-        "what an agent lists is not looked at",
+        "the tasks that a returning agent lists are ignored",
         _one(on_agent, "sync", _launches_all),
     ),
     "master: gone lost in failover": (
-        "a successor does not know which agents were declared gone",
+        "a successor does not know agents that were declared gone",
         _one(master, "recover_state", _recovers_gone),
     ),
     "master: drain lost in failover": (
-        "a successor does not know which agents are withheld",
+        "a successor does not know withheld agents",
         _one(master, "recover_state", _recovers_withheld),
     ),
-    "master: tells out of order": (
-        "an update is passed on though earlier ones were not",
+    "master: sends out of order": (
+        "an update is forwarded before earlier ones",
         _one(on_task, "_is_early", _never),
     ),
     "master: ends wait for others": (
-        "an end told in an agent's place has the number that the agent gave it",
+        "a terminal update on behalf of a lost agent keeps the agent's sequence number",
         _one(on_task, "as_master_update", _as_it_is),
     ),
     "agent: has no name of its own": (
-        "an agent is named by the master, whose word may be lost",
+        "the master assigns the agent's id in a message that may be lost",
         _one(on_life, "choose_agent_id", _nothing),
     ),
     "agent: a number twice": (
-        "after lost records the numbers of updates that were lost are given again",
+        "after lost records, sequence numbers of lost updates are reused",
         _one(on_life, "_skip_lost_numbers", _nothing),
     ),
     "master: an old run comes back": (
@@ -363,7 +363,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         _one(frameworks, "MAX_EARLIER_CLIENTS", -1),
     ),
     "agent: does not see reboots": (
-        "the machine's start is not noticed",
+        "a reboot of the machine is not noticed",
         _one(AgentState, "was_rebooted", False),
     ),
     "agent: no fsync": (
@@ -375,41 +375,41 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         _one(AgentProcess, "syncs_first", False),
     ),
     "agent: ignores epochs": (
-        "deposed masters are obeyed",
+        "orders of deposed masters are performed",
         _one(AgentProcess, "heeds_epochs", False),
     ),
     "agent: forgets before ack": (
-        "an ended task is forgotten before its end is acknowledged",
+        "an ended task is forgotten before its terminal update is acknowledged",
         _one(agent_on_task, "on_exited", _forgets_unacknowledged),
     ),
     "agent: an id twice": (
-        "a task that is known is launched again",
+        "a known task is launched again",
         (
             (agent_on_task, "on_launch", _launches_again),
             (Reactor, "_launch", _spawns_always),
         ),
     ),
     "agent: adopts nothing": (
-        "processes of an earlier life are taken to be gone",
+        "processes of an earlier run of the agent are believed gone",
         _one(AgentProcess, "adopt", _adopts_nothing),
     ),
     "agent: strays ignored": (
-        "processes that no record names do not keep an agent from starting",
+        "processes without a record do not keep an agent from starting",
         _one(AgentProcess, "finds_orphans", False),
     ),
     "agent: refuses silently": (
-        "launches that an unhealthy agent refuses are not told",
+        "launches that an unhealthy agent refuses are not reported",
         (
             (AgentProcess, "send_refusals", _sends_nothing),
             (AgentProcess, "send_health", _sends_nothing),
         ),
     ),
     "agent: starts anew": (
-        "processes of an earlier life are started again",
+        "tasks of an earlier run of the agent are started again",
         _one(AgentProcess, "adopt", _starts_anew),
     ),
     "agent: invents exits": (
-        "an end that came while no agent watched is taken for a good one",
+        "an exit while no agent watched is believed successful",
         _one(AgentProcess, "adopt", _invents_exit),
     ),
     "agent: ack covers too much": (
@@ -417,11 +417,11 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         _one(PendingUpdates, "acknowledge", _acknowledges_all),
     ),
     "agent: updates out of order": (
-        "updates that are sent again are sent the newest first",
+        "updates that are sent again are sent newest first",
         _one(AgentProcess, "is_orderly", False),
     ),
     "sdk: end shown twice": (
-        "an update that was handled is shown again",
+        "a handled update is passed to the handler again",
         _one(UpdateBook, "decide", _shows_again),
     ),
     "sdk: calls not sent again": (
@@ -437,11 +437,11 @@ _KINDS = {
     "master: kill lost in failover": ("lost_kill",),
     "master: undecided not charged": ("limited",),
     "master: forgets verdicts": ("snap",),
-    "master: tells ends once": ("gone", "stop", "snap", "framework_deaf"),
+    "master: sends ends once": ("gone", "stop", "snap", "framework_deaf"),
     "master: answers lost in failover": ("snap", "worst_moment", "master_crash"),
     "master: gone lost in failover": ("gone", "agent_pause", "master_crash"),
     "master: drain lost in failover": ("drain", "deactivate", "master_crash"),
-    "master: tells out of order": ("operator_kill", "stop", "reset"),
+    "master: sends out of order": ("operator_kill", "stop", "reset"),
     "master: kill not repeated": ("lost_kill",),
     "agent: does not see reboots": ("reboot",),
     "master: ends wait for others": ("stop", "gone"),

@@ -36,7 +36,7 @@ OK, FAILS, ENDLESS = _first("ok"), _first("fails"), _first("kill")
 CODE = work_of(SEED, "w", int(FAILS.rpartition("-")[2])).code
 
 
-def told(
+def update(
     task_id: str, state: str, sequence: int, code: int | None = None, reason: str = "NONE",
     handled: bool = True,
 ) -> Update:  # fmt: skip
@@ -48,8 +48,8 @@ def launched(task_id: str) -> list[Entry]:
 
 
 def whole(task_id: str = OK) -> list[Entry]:
-    """A task's life without a fault."""
-    return [*launched(task_id), told(task_id, "RUNNING", 1), told(task_id, "FINISHED", 2, 0)]
+    """Return a task's entries without a fault."""
+    return [*launched(task_id), update(task_id, "RUNNING", 1), update(task_id, "FINISHED", 2, 0)]
 
 
 def found(entries: list[Entry], ran: str, excuses: dict[str, Excuse] | None = None) -> list[str]:
@@ -64,7 +64,7 @@ def log(text: str) -> Ledger:
     return parse_ledger(text.replace(";", "\n"))
 
 
-def test_a_life_without_fault_is_clean() -> None:
+def test_a_task_without_faults_is_clean() -> None:
     assert found(whole(), f"start {OK} 9;end {OK}") == []
 
 
@@ -84,22 +84,22 @@ def test_a_refused_task_is_clean_and_settled() -> None:
         ([Begun(1), Asked((OK,)), Answered(OK, "no", 0.0)], f"start {OK} 9", "ran_unasked"),
         ([Begun(1), Asked((OK,)), Void(OK)], f"start {OK} 9", "ran_unasked"),
         ([], f"start {OK} 9", "ran_unasked"),
-        ([Begun(1), Asked((OK,)), Void(OK), told(OK, "RUNNING", 1)], "", "told_of_refused"),
+        ([Begun(1), Asked((OK,)), Void(OK), update(OK, "RUNNING", 1)], "", "told_of_refused"),
         ([*whole(), Void(OK)], f"start {OK} 9;end {OK}", "two_verdicts"),
-        ([*whole(), told(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "told_twice"),
+        ([*whole(), update(OK, "FINISHED", 2, 0)], f"start {OK} 9;end {OK}", "told_twice"),
         (
-            [*whole(), told(OK, "FINISHED", 2, 0, handled=False)],
+            [*whole(), update(OK, "FINISHED", 2, 0, handled=False)],
             f"start {OK} 9;end {OK}",
             "told_twice",
         ),
-        ([*whole(), told(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "told_after_end"),
+        ([*whole(), update(OK, "RUNNING", 3)], f"start {OK} 9;end {OK}", "told_after_end"),
         (
-            [*launched(OK), told(OK, "FINISHED", 2, 0)],
+            [*launched(OK), update(OK, "FINISHED", 2, 0)],
             f"start {OK} 9;end {OK}",
             "skipped",
         ),
         (
-            [*launched(OK), told(OK, "RUNNING", 2), told(OK, "RUNNING", 1)],
+            [*launched(OK), update(OK, "RUNNING", 2), update(OK, "RUNNING", 1)],
             f"start {OK} 9",
             "out_of_order",
         ),
@@ -110,32 +110,32 @@ def test_a_refused_task_is_clean_and_settled() -> None:
         ),
     ],
 )
-def test_each_kind_is_found(entries: list[Entry], ran: str, kind: str) -> None:
+def test_each_kind_of_violation_is_found(entries: list[Entry], ran: str, kind: str) -> None:
     assert kind in found(entries, ran)
 
 
 @pytest.mark.parametrize(
     ("task_id", "end", "ran"),
     [
-        (OK, told(OK, "FINISHED", 1, 0), f"start {OK} 9"),
-        (OK, told(OK, "FAILED", 1, 7), f"start {OK} 9;end {OK}"),
-        (FAILS, told(FAILS, "FINISHED", 1, 0), f"start {FAILS} 9;end {FAILS}"),
-        (FAILS, told(FAILS, "FINISHED", 1, CODE), f"start {FAILS} 9;end {FAILS}"),
-        (OK, told(OK, "KILLED", 1), f"start {OK} 9"),
-        (OK, told(OK, "GONE", MASTER_SEQUENCE), f"start {OK} 9"),
-        (OK, told(OK, "DROPPED", MASTER_SEQUENCE), ""),
-        (OK, told(OK, "LOST", 1), f"start {OK} 9;end {OK}"),
-        (OK, told(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED"), f"start {OK} 9"),
+        (OK, update(OK, "FINISHED", 1, 0), f"start {OK} 9"),
+        (OK, update(OK, "FAILED", 1, 7), f"start {OK} 9;end {OK}"),
+        (FAILS, update(FAILS, "FINISHED", 1, 0), f"start {FAILS} 9;end {FAILS}"),
+        (FAILS, update(FAILS, "FINISHED", 1, CODE), f"start {FAILS} 9;end {FAILS}"),
+        (OK, update(OK, "KILLED", 1), f"start {OK} 9"),
+        (OK, update(OK, "GONE", MASTER_SEQUENCE), f"start {OK} 9"),
+        (OK, update(OK, "DROPPED", MASTER_SEQUENCE), ""),
+        (OK, update(OK, "LOST", 1), f"start {OK} 9;end {OK}"),
+        (OK, update(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED"), f"start {OK} 9"),
     ],
 )
-def test_an_end_that_is_not_true_is_found(task_id: str, end: Update, ran: str) -> None:
+def test_a_false_terminal_update_is_found(task_id: str, end: Update, ran: str) -> None:
     assert found([*launched(task_id), end], ran) == ["wrong_end"]
 
 
 def test_a_task_that_was_killed_on_request_is_clean() -> None:
     entries: list[Entry] = [
-        *launched(ENDLESS), told(ENDLESS, "RUNNING", 1), KillAsked(ENDLESS),
-        KillAnswered(ENDLESS, ""), told(ENDLESS, "KILLED", 2),
+        *launched(ENDLESS), update(ENDLESS, "RUNNING", 1), KillAsked(ENDLESS),
+        KillAnswered(ENDLESS, ""), update(ENDLESS, "KILLED", 2),
     ]  # fmt: skip
     assert found(entries, f"start {ENDLESS} 9") == []
 
@@ -145,24 +145,24 @@ def test_a_kill_that_came_too_late_is_clean() -> None:
     assert found(entries, f"start {OK} 9;end {OK}") == []
 
 
-def test_what_a_fault_explains_is_clean_and_nothing_more() -> None:
+def test_only_explained_losses_are_clean() -> None:
     shim = {OK: Excuse.SHIM_KILLED}
-    ended: list[Entry] = [*launched(OK), told(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED")]
+    ended: list[Entry] = [*launched(OK), update(OK, "FAILED", 1, reason="EXECUTOR_TERMINATED")]
     assert found(ended, f"start {OK} 9", shim) == []
-    assert found([*launched(OK), told(OK, "GONE", 1)], f"start {OK} 9", shim) == ["wrong_end"]
+    assert found([*launched(OK), update(OK, "GONE", 1)], f"start {OK} 9", shim) == ["wrong_end"]
     full = {OK: Excuse.DISK_FULL}
-    dropped: list[Entry] = [*launched(OK), told(OK, "DROPPED", MASTER_SEQUENCE)]
+    dropped: list[Entry] = [*launched(OK), update(OK, "DROPPED", MASTER_SEQUENCE)]
     assert found(dropped, "", full) == []
     assert found(dropped, f"start {OK} 9", full) == ["wrong_end"]
 
 
-def test_what_a_crash_repeats_is_clean() -> None:
+def test_updates_repeated_after_a_crash_are_clean() -> None:
     """The program died between handling an update and acknowledging it."""
-    entries: list[Entry] = [*whole(), Begun(2), told(OK, "FINISHED", 2, 0, handled=False)]
+    entries: list[Entry] = [*whole(), Begun(2), update(OK, "FINISHED", 2, 0, handled=False)]
     assert found(entries, f"start {OK} 9;end {OK}") == []
 
 
-def test_an_accept_that_only_updates_tell_of_is_an_accepted_one() -> None:
-    entries: list[Entry] = [Begun(1), Asked((OK,)), Begun(2), told(OK, "RUNNING", 1)]
+def test_an_accept_known_by_updates_alone_counts() -> None:
+    entries: list[Entry] = [Begun(1), Asked((OK,)), Begun(2), update(OK, "RUNNING", 1)]
     assert found(entries, f"start {OK} 9") == ["lost"]
     assert unsettled(entries) == [OK]

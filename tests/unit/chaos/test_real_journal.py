@@ -11,7 +11,7 @@ from tests.chaos.real.ledger import parse_ledger
 from tests.chaos.real.work import work_named, work_of
 
 
-def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
+def test_entries_are_read_back_unchanged(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     journal = Journal(path)
     written: list[Entry] = [Begun(7), Asked(("w-1", "w-2")), Answered("w-1", "", 1.5)]
@@ -21,7 +21,7 @@ def test_entries_come_back_as_they_were(tmp_path: Path) -> None:
     assert read_entries(path) == written
 
 
-def test_half_a_last_line_counts_as_not_written(tmp_path: Path) -> None:
+def test_an_incomplete_last_line_is_ignored(tmp_path: Path) -> None:
     path = tmp_path / "journal"
     path.write_bytes(b'{"kind": "begun", "pid": 1}\n{"kind": "ask')
     journal = Journal(path)
@@ -30,11 +30,11 @@ def test_half_a_last_line_counts_as_not_written(tmp_path: Path) -> None:
     assert read_entries(path) == [Begun(1), Begun(2)]
 
 
-def test_a_journal_that_is_not_there_is_empty(tmp_path: Path) -> None:
+def test_a_missing_journal_is_empty(tmp_path: Path) -> None:
     assert read_entries(tmp_path / "none") == []
 
 
-def test_the_ledger_tells_what_runs() -> None:
+def test_the_ledger_lists_running_tasks() -> None:
     ran = parse_ledger("start w-1 11\nstart w-2 12\nend w-1\n")
     assert ran.running() == {"w-2": 12}
     with pytest.raises(ValueError, match="no line"):

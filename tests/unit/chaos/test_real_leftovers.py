@@ -13,7 +13,7 @@ croupier_agent_sandboxes_kept 17.0
 """
 
 
-def test_an_agent_that_keeps_nothing_is_clean(tmp_path: Path) -> None:
+def test_an_agent_without_leftovers_is_clean(tmp_path: Path) -> None:
     assert check_agent("a1", tmp_path, CLEAN) == []
     (tmp_path / "runs").mkdir()
     assert check_agent("a1", tmp_path, CLEAN) == []
@@ -27,5 +27,5 @@ def test_tasks_updates_and_run_files_are_found(tmp_path: Path) -> None:
     assert [violation.kind for violation in found] == ["kept"] * 3
 
 
-def test_an_agent_that_does_not_tell_is_found(tmp_path: Path) -> None:
+def test_an_agent_without_metrics_is_found(tmp_path: Path) -> None:
     assert [violation.kind for violation in check_agent("a1", tmp_path, "")] == ["kept"] * 2

@@ -35,12 +35,12 @@ def kinds(accounts: MasterAccounts) -> set[str]:
     return {violation.kind for violation in check_accounts(accounts)}
 
 
-def test_books_that_add_up_are_clean() -> None:
+def test_consistent_accounts_are_clean() -> None:
     assert kinds(BUSY) == set()
     assert check_idle(IDLE, ALL) == []
 
 
-def test_what_is_used_twice_or_not_at_all_is_found() -> None:
+def test_resources_used_twice_or_not_at_all_are_found() -> None:
     (agent,) = BUSY.agents
     twice = replace(BUSY, agents=(replace(agent, used=UNIT + UNIT),))
     assert kinds(twice) == {"counted_twice"}
@@ -48,7 +48,7 @@ def test_what_is_used_twice_or_not_at_all_is_found() -> None:
     assert kinds(replace(BUSY, agents=(replace(agent, tasks=2),))) == {"miscounted"}
 
 
-def test_what_is_offered_twice_is_found() -> None:
+def test_resources_offered_twice_are_found() -> None:
     (agent,) = BUSY.agents
     more = replace(agent, offered=ALL)
     assert "counted_twice" in kinds(replace(BUSY, agents=(more,)))
@@ -56,13 +56,13 @@ def test_what_is_offered_twice_is_found() -> None:
     assert "counted_twice" in kinds(replace(BUSY, frameworks=(replace(framework, offered=ALL),)))
 
 
-def test_a_share_that_is_not_what_is_held_is_found() -> None:
+def test_a_wrong_share_is_found() -> None:
     (framework,) = BUSY.frameworks
     assert kinds(replace(BUSY, frameworks=(replace(framework, share_ppm=250_000),))) == {"share"}
     (role,) = BUSY.roles
     assert kinds(replace(BUSY, roles=(replace(role, share_ppm=1_000_000),))) == {"share"}
 
 
-def test_what_is_left_when_nobody_has_anything_to_run_is_found() -> None:
+def test_leftovers_of_an_idle_cluster_are_found() -> None:
     assert {violation.kind for violation in check_idle(BUSY, ALL)} == {"leak"}
     assert [violation.about for violation in check_idle(IDLE, ALL + ALL)] == ["cluster"]

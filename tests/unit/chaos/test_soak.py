@@ -1,4 +1,4 @@
-"""The soak tells memory that fills a history from memory that leaks."""
+"""The soak distinguishes memory that fills a history from memory that leaks."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def series(noise: Noise, bytes_a_task: float, minutes: float, ended: int = 0) ->
         (300, 30, ENDED_TASKS.most, Verdict.FILLS),
     ],
 )
-def test_what_histories_take_is_no_leak(
+def test_memory_of_histories_is_no_leak(
     bytes_a_task: float, minutes: float, ended: int, verdict: Verdict
 ) -> None:
     assert series(MASTER_RSS, bytes_a_task, minutes, ended).verdict() is verdict
 
 
-def test_what_has_no_history_may_not_grow() -> None:
+def test_memory_without_history_may_not_grow() -> None:
     assert series(RSS, 2_000, 3).verdict() is Verdict.GROWS

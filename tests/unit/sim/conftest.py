@@ -1,4 +1,4 @@
-"""A log that many look at."""
+"""A recorded log that many tests share."""
 
 from __future__ import annotations
 

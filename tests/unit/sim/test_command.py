@@ -52,7 +52,7 @@ def test_every_experiment_loads_and_says_what_it_expects(name: str) -> None:
 
 
 @pytest.mark.usefixtures("pretend")
-def test_what_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_prints_tables_notes_and_checks(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["simulate", "properties", "--seed", "7"]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "properties, seed 7",
@@ -81,7 +81,7 @@ def test_a_failed_check_is_exit_code_1(
 
 
 @pytest.mark.usefixtures("pretend")
-def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_out_writes_csv_files_and_plots(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
     out = tmp_path / "deep" / "out"
     assert main(["simulate", "properties", "--out", str(out)]) == 0
@@ -96,7 +96,7 @@ def test_files(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.usefixtures("pretend")
-def test_an_out_that_cannot_be_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unwritable_out_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "file").touch()
     assert main(["simulate", "properties", "--out", str(tmp_path / "file")]) == 2
     assert "--out" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Since when launched tasks were wanted, of demands that differ in constraints alone."""
+"""Demand history for demands that differ in constraints alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def in_zone(zone: str, count: int | None) -> Demand:
     return Demand(UNIT, count, (equals("zone", zone),))
 
 
-def test_a_task_was_wanted_where_its_agent_passes() -> None:
+def test_a_task_counts_for_the_demand_whose_constraints_its_agent_passes() -> None:
     history = DemandHistory(0.0)
     history.declare([in_zone("a", 2)], ADS, 1.0)
     both = [in_zone("a", 2), in_zone("b", 1)]
@@ -26,7 +26,7 @@ def test_a_task_was_wanted_where_its_agent_passes() -> None:
     assert [tracked.units for tracked in history] == [1, 0]
 
 
-def test_what_is_launched_beyond_the_demand_was_wanted_at_no_time() -> None:
+def test_tasks_beyond_the_demand_have_no_time_of_demand() -> None:
     history = DemandHistory(0.0)
     wanted = in_zone("a", 1)
     history.declare([wanted], ADS, 1.0)
@@ -35,7 +35,7 @@ def test_what_is_launched_beyond_the_demand_was_wanted_at_no_time() -> None:
     assert history.launch(Role("web"), UNIT, {}) == DemandedUnit(None)
 
 
-def test_without_end_is_without_end_in_its_own_zone_only() -> None:
+def test_endless_demand_is_endless_in_its_own_zone_only() -> None:
     history = DemandHistory(0.0)
     finite, endless = in_zone("a", 1), in_zone("b", None)
     history.declare([finite, endless], ADS, 1.0)

@@ -29,14 +29,14 @@ def work() -> Work:
 
 
 class TestNode:
-    def test_a_part_goes_where_the_least_is_left_over(self) -> None:
+    def test_a_gpu_part_goes_to_the_fullest_gpu_that_fits(self) -> None:
         node = GpuNode(3, SIZE)
         node.free = [1000, 600, 500]
         assert node.find(HALF) == [2]
         assert node.find(GpuNeed(1, 550, USE)) == [1]
         assert node.find(ONE) == [0]
 
-    def test_enough_in_sum_may_be_no_room(self) -> None:
+    def test_enough_gpus_in_sum_may_not_fit(self) -> None:
         node = GpuNode(2, SIZE)
         node.free = [900, 900]
         assert node.find(ONE) is None
@@ -44,13 +44,13 @@ class TestNode:
         assert node.useless_for(ONE) == 1800
         assert node.useless_for(HALF) == 0
 
-    def test_free_gpus_without_cpus_are_of_no_use(self) -> None:
+    def test_free_gpus_without_cpus_are_fragmented(self) -> None:
         node = GpuNode(2, Size.of(0.5, 64))
         assert node.useless_for(HALF) == 2000
 
 
 class TestPlaces:
-    def test_takes_as_many_as_go_and_gives_back(self) -> None:
+    def test_as_many_tasks_as_fit_are_placed_and_given_back(self) -> None:
         works = [work() for _ in range(3)]
         places, node = make_places(*((each, ONE) for each in works))
         assert places.take(NODE, works) == 2
@@ -59,7 +59,7 @@ class TestPlaces:
         assert (places.taken, sum(node.free), node.left) == (1000, 1000, Size.of(7, 63))
         assert places.take(NODE, works[2:]) == 1
 
-    def test_fragmentation_is_weighted_by_what_is_common(self) -> None:
+    def test_fragmentation_is_weighted_by_frequency(self) -> None:
         works = [work() for _ in range(4)]
         places, _ = make_places(*zip(works, (HALF, ONE, ONE, TWO), strict=True))
         assert places.useless == 0

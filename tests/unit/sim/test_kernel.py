@@ -1,4 +1,4 @@
-"""Virtual time: what happens when, that it can be repeated, and that nothing is lost."""
+"""Virtual time: the order of events, determinism, and that no task is lost."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def make_kernel() -> Kernel:
 
 
 class TestKernel:
-    def test_does_things_in_order_of_time_then_of_arrival(self) -> None:
+    def test_actions_run_in_order_of_time_then_of_arrival(self) -> None:
         kernel = make_kernel()
         done: list[tuple[str, float]] = []
         for name, at in (("late", 5.0), ("first", 1.0), ("second", 1.0), ("past", -3.0)):
@@ -61,7 +61,7 @@ class TestKernel:
         assert done == [("past", 0.0), ("first", 1.0), ("second", 1.0), ("late", 5.0)]
         assert kernel.now == 10.0
 
-    def test_what_is_due_after_the_end_is_left_for_the_next_run(self) -> None:
+    def test_later_actions_are_left_for_the_next_run(self) -> None:
         kernel = make_kernel()
         done: list[float] = []
         every(kernel, 4.0, lambda: done.append(kernel.now))
@@ -70,7 +70,7 @@ class TestKernel:
         kernel.run(12.0)
         assert done == [0.0, 4.0, 8.0, 12.0]
 
-    def test_who_watches_sees_each_instant_at_rest_and_changes_nothing(self) -> None:
+    def test_samples_are_taken_at_rest(self) -> None:
         cluster = make_cluster(1)
         series = Series(cluster.kernel, 1.0)
         framework = cluster.framework("f", works=[Work(SHAPE, 2.5)])
@@ -83,7 +83,7 @@ class TestKernel:
         assert series.mean("running", 100.0) == 0.0
         assert not any(value for _, value in series.curves["waiting"])
 
-    def test_a_run_that_is_over_stops(self) -> None:
+    def test_a_run_stops_when_it_is_over(self) -> None:
         kernel = make_kernel()
         done: list[float] = []
         every(kernel, 1.0, lambda: done.append(kernel.now))
@@ -111,13 +111,13 @@ class TestKernel:
         with pytest.raises(RuntimeError, match=r"at 0\.0 s the master and its peers never come"):
             kernel.run(1.0)
 
-    def test_progress_is_told(self) -> None:
+    def test_progress_is_reported(self) -> None:
         kernel = make_kernel()
         every(kernel, 0.01, lambda: None)
-        told: list[float] = []
-        kernel.run(10.0, told.append)
-        assert told == sorted(told)
-        assert told
+        reported: list[float] = []
+        kernel.run(10.0, reported.append)
+        assert reported == sorted(reported)
+        assert reported
 
     def test_a_broken_invariant_fails_at_the_next_step(self) -> None:
         cluster = make_cluster(1)
@@ -153,7 +153,7 @@ class TestCluster:
         ]
         assert [float(share) for share in shares] == [0.5, 0.5]
 
-    def test_a_framework_that_declares_nothing_is_offered_remainders(self) -> None:
+    def test_a_framework_without_demand_is_offered_remainders(self) -> None:
         cluster = make_cluster(2)
         ended: list[float] = []
         framework = moody_framework(
@@ -165,7 +165,7 @@ class TestCluster:
             on_end=lambda _: ended.append(cluster.now),
         )
         cluster.run(4.0)
-        # The rest of each agent went back: nothing is held, and nothing more is asked for.
+        # The rest of each agent was returned, and the framework suppresses offers.
         assert cluster.kernel.state.allocator.queries.is_suppressed(framework.framework_id)
         cluster.run(60.0)
         assert len(ended) == 2
@@ -174,7 +174,7 @@ class TestCluster:
         cluster.run(80.0)
         assert len(ended) == 3
 
-    def test_declines_at_whim_only_put_work_off(self) -> None:
+    def test_random_declines_only_delay_work(self) -> None:
         cluster = make_cluster(1, seed=5)
         ended: list[float] = []
         framework = moody_framework(
@@ -190,7 +190,7 @@ class TestCluster:
         assert framework.declined > 0
         assert framework.refused == 0
 
-    def test_failed_tasks_are_tried_again_as_often_as_is_wanted(self) -> None:
+    def test_failed_tasks_are_launched_again(self) -> None:
         cluster = make_cluster(1)
         ended: list[float] = []
         cluster.framework(
@@ -231,7 +231,7 @@ class TestCluster:
 
 
 class TestFaults:
-    def test_tasks_of_a_machine_that_crashes_run_again_elsewhere_or_when_it_is_back(self) -> None:
+    def test_tasks_of_a_crashed_machine_are_launched_again(self) -> None:
         cluster = make_cluster(2)
         ended: list[float] = []
         cluster.framework(
@@ -255,19 +255,19 @@ class TestFaults:
         cluster.run(100.0)
         assert ended == [7.0, 10.0]
 
-    def test_an_agent_that_is_silent_is_given_up_and_comes_back(self) -> None:
+    def test_a_silent_agent_is_given_up_and_returns(self) -> None:
         cluster = make_cluster(1, settings=Settings())
         framework = cluster.framework("f", works=[Work(SHAPE, 500.0)])
         every(cluster.kernel, 30.0, partial(beat, framework))
         cluster.run(80.0)
-        # It never said that it was there; it registered anew, with its task.
+        # It sent no heartbeat; it registered again, with its task.
         assert "nothing was heard" in str(cluster.agents[0].error)
         assert framework.running == 1
         every(cluster.kernel, 30.0, partial(beat, cluster.agents[0]))
         cluster.run(1000.0)
         assert framework.running == 0
 
-    def test_a_framework_that_fails_over_goes_on(self) -> None:
+    def test_a_framework_continues_after_failover(self) -> None:
         cluster = make_cluster(1)
         ended: list[float] = []
         framework = cluster.framework(
@@ -282,7 +282,7 @@ class TestFaults:
 
 
 def run_and_digest(seed: int) -> str:
-    """All that happens in a busy cluster with faults, as one number."""
+    """Return a digest of everything that happens in a busy cluster with faults."""
     cluster = make_cluster(6, seed=seed)
     digest = hashlib.sha256()
     cluster.kernel.on_fact = lambda fact: digest.update(f"{cluster.now} {fact}\n".encode())
@@ -300,6 +300,6 @@ def run_and_digest(seed: int) -> str:
 
 
 class TestDeterminism:
-    def test_the_same_seed_gives_the_same_history_and_another_another(self) -> None:
+    def test_the_seed_alone_determines_the_history(self) -> None:
         assert run_and_digest(1) == run_and_digest(1)
         assert run_and_digest(1) != run_and_digest(2)

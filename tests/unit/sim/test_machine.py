@@ -64,7 +64,7 @@ class TestMachine:
         assert machine.busy.cpus == pytest.approx(cpus * 1000, abs=1)
         assert machine.busy.mem == NODE.mem
 
-    def test_what_should_end_together_does(self) -> None:
+    def test_tasks_that_should_end_together_do(self) -> None:
         machine: Machine[int] = Machine(NODE)
         for i in range(10):
             machine.start(i, Size.of(0.1, 0.1), 0.1 * (10 - i), now=0.1 * i)

@@ -74,7 +74,7 @@ class TestFigures9To12:
             assert drf.small_s < other.small_s, other
             assert drf.large_s < other.large_s, other
 
-    def test_figure_9_stands_beside_the_papers(self) -> None:
+    def test_figure_9_is_compared_with_the_paper(self) -> None:
         outcomes = [
             fig9_12.Outcome(scheme.name, 1.0, float(large), 1.0, 1.0, 0.7, 0.7, Simulated(1, 1))
             for scheme, large in zip(fig9_12.schemes(), (30, 24, 15, 9, 5, 13), strict=True)
@@ -116,7 +116,7 @@ class TestFacebook:
         assert drf.finished_at < slots.finished_at
 
     def test_light_work_is_not_judged(self, capsys: pytest.CaptureFixture[str]) -> None:
-        """No task waits, so there is nothing that DRF could do better."""
+        """No task waits, so DRF cannot do better."""
         assert main(["simulate", "facebook", "--data", str(DATA), "--scale", "0.01"]) == 0
         out = capsys.readouterr().out
         assert "nothing was contended: no task waited for room" in out
@@ -124,7 +124,7 @@ class TestFacebook:
         assert "1 checks passed, 0 failed, 5 not judged" in out
         assert "FAIL" not in out
 
-    def test_the_window_is_the_busy_hour_or_what_there_is(self) -> None:
+    def test_the_window_is_the_busy_hour_or_the_whole_trace(self) -> None:
         window = facebook.EXPERIMENT.window(Options(data=DATA, scale=0.1))
         assert window
         assert all(job.submit_s < 360 for job in window)
@@ -133,13 +133,13 @@ class TestFacebook:
         with pytest.raises(InvalidRequest, match="no job of the trace is submitted"):
             facebook.EXPERIMENT.window(Options(data=DATA, scale=1e-6))
 
-    def test_without_data_it_says_where_to_get_them(self) -> None:
+    def test_without_data_the_error_names_the_source(self) -> None:
         with pytest.raises(InvalidRequest, match=r"--data is missing.*SWIM"):
             facebook.EXPERIMENT.run(Options(), ignore)
 
 
 def write_openb(folder: Path) -> None:
-    """A made-up cluster and pods in the manner of the trace."""
+    """Write a synthetic cluster and pods in the format of the trace."""
     rng = random.Random(4)
     nodes = [("cpu", 32000, 131072, 0, "")] * 8 + [("gpu", 96000, 393216, 8, "G2")] * 24
     with (folder / "openb_nodes.csv").open("w", newline="") as file:
@@ -168,7 +168,7 @@ class TestOpenb:
         assert placed["pack"] > placed["spread"]
         assert runs["pack"].useless < runs["spread"].useless
 
-    def test_pods_that_end_make_room_for_those_that_wait(self, tmp_path: Path) -> None:
+    def test_ended_pods_make_room_for_waiting_ones(self, tmp_path: Path) -> None:
         write_openb(tmp_path)
         nodes, pods = read_nodes(tmp_path), read_pods(tmp_path)
         arrivals = openb.churn(pods, 8 * 3, seed=1)
@@ -182,11 +182,13 @@ class TestOpenb:
 
 class TestCommand:
     @pytest.mark.parametrize("scale", ["0", "-1", "nan", "1e9"])
-    def test_a_scale_that_is_none(self, scale: str, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_an_unusable_scale_is_refused(
+        self, scale: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
         assert main(["simulate", "facebook", "--data", str(DATA), "--scale", scale]) == 2
         assert "must be above 0" in capsys.readouterr().err
 
-    def test_a_malformed_trace_is_one_line_with_its_number(
+    def test_a_malformed_trace_is_one_line_of_error(
         self, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
         path = tmp_path / "t.tsv"

@@ -34,7 +34,7 @@ from croupier.sim.replay.reader import BadLog, Reader
 from croupier.sim.replay.report import print_found
 from croupier.sim.replay.verifier import Diverged
 from tests.harness.recorded import RecordedWorld, as_format_1, make_head, simulation_recorded
-from tests.harness.replayed import PATIENT, Endless, look, nodes, record, told
+from tests.harness.replayed import PATIENT, Endless, look, nodes, printed, record
 from tests.harness.role_statuses import role_statuses
 from tests.harness.sim_faults import crash
 from tests.harness.world import make_task
@@ -44,13 +44,13 @@ Spy = Callable[[State, float], None]
 
 def test_the_same_log_gives_the_same_bytes(log: Path) -> None:
     change = Change.parse(["ads=3"], [], None)
-    once, twice = told(log, change), told(log, change)
+    once, twice = printed(log, change), printed(log, change)
     assert once == twice
     assert "the same, byte for byte" in once[0]
     assert json.loads(once[1])["digest"] == look(log, verify=True).verification.digest
 
 
-def test_what_was_recorded_is_told(log: Path) -> None:
+def test_recorded_figures_are_printed(log: Path) -> None:
     recorded = look(log).recorded
     assert recorded is not None
     for role in ("ads", "web"):
@@ -70,7 +70,7 @@ def test_the_same_run_gives_the_same_log(tmp_path: Path, log: Path) -> None:
 
 
 def nosy(rng: Random) -> Spy:
-    """Somebody who asks all that can be asked, at any time."""
+    """Return a spy that asks every query at random times."""
 
     def ask(state: State, now: float) -> None:
         if rng.random() < 0.7:
@@ -89,7 +89,7 @@ def nosy(rng: Random) -> Spy:
 
 
 def churn(path: Path, policy: str, order: str, preemption: bool) -> None:
-    """Frameworks that decline, think, and leave; machines that crash; operators who ask."""
+    """Record frameworks that decline and delay, machines that crash, and operators' queries."""
     rules = PreemptionRules(is_on=preemption, fair_timeout_s=3, guarantee_timeout_s=2, grace_s=1)
     head = make_head(replace(PATIENT, preemption=rules), policy, Rules(order=order))
     rng = Random(order)
@@ -120,7 +120,7 @@ def churn(path: Path, policy: str, order: str, preemption: bool) -> None:
         ("fifo", "spread", True),
     ],
 )
-def test_who_asks_changes_no_decision(
+def test_queries_change_no_decision(
     tmp_path: Path, policy: str, order: str, preemption: bool
 ) -> None:
     path = tmp_path / "log"
@@ -131,7 +131,7 @@ def test_who_asks_changes_no_decision(
     assert len(found.reader.paths) > 1
 
 
-def test_a_decision_that_is_another_is_named(tmp_path: Path, log: Path) -> None:
+def test_a_diverging_decision_is_named(tmp_path: Path, log: Path) -> None:
     lines = as_format_1(log.read_text()).splitlines(keepends=True)
     at = next(n for n, line in enumerate(lines) if n > 50 and '["offer"' in line)
     entry = json.loads(lines[at])
@@ -146,7 +146,7 @@ def test_a_decision_that_is_another_is_named(tmp_path: Path, log: Path) -> None:
         look(copy, verify=True)
 
 
-def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -> None:
+def test_a_recovered_master_is_replayed_from_its_registry(tmp_path: Path) -> None:
     before = RecordedWorld(tmp_path / "before")
     agent = before.agent("cpus:4;mem:4GB")
     framework = before.framework(role="ads", demand="cpus:1;mem:1GB")
@@ -183,7 +183,7 @@ def test_a_master_that_recovered_is_replayed_from_what_it_knew(tmp_path: Path) -
 
 @pytest.mark.parametrize("length", [1_000, 2_000, 200_000])
 @pytest.mark.parametrize("end", ["gone", "acknowledged"])
-def test_a_record_of_an_ended_task_is_slimmed_as_it_was(
+def test_records_of_ended_tasks_are_slimmed_as_recorded(
     tmp_path: Path, length: int, end: str
 ) -> None:
     path = tmp_path / "log"
@@ -199,7 +199,7 @@ def test_a_record_of_an_ended_task_is_slimmed_as_it_was(
     assert look(path, verify=True).verification.digest is not None
 
 
-def test_a_budget_for_descriptions_is_full_when_it_was(tmp_path: Path) -> None:
+def test_a_full_budget_for_descriptions_is_replayed(tmp_path: Path) -> None:
     path = tmp_path / "log"
     settings = Settings(description_bytes=1_500)
     world = RecordedWorld(path, make_head(settings))
@@ -242,7 +242,7 @@ def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
 
 
 def make_sized(task_id: str, length: int) -> TaskInfo:
-    """A task that has `length` characters of shell line and environment, and a label."""
+    """Return a task with `length` characters of shell line and environment, and a label."""
     command = Command(shell="x" * (length // 2), environment={"A": "y" * (length // 2 - 1)})
     return replace(make_task(task_id), command=command, labels=(("a", "b"),))
 
@@ -260,7 +260,7 @@ def beheaded(tmp_path: Path) -> Path:
     return path
 
 
-def test_a_log_without_beginning_is_good_for_figures(beheaded: Path, log: Path) -> None:
+def test_a_log_without_beginning_gives_figures(beheaded: Path, log: Path) -> None:
     found = look(beheaded, Change.parse(["ads=3"], [], None))
     assert found.verification.digest is None
     assert found.recorded is not None

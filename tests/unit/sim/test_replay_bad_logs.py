@@ -13,11 +13,11 @@ from croupier.master.eventlog import codec
 from croupier.model.errors import CroupierError
 from croupier.sim.replay.change import Change
 from croupier.sim.replay.reader import BadLog
-from tests.harness.replayed import look, told
+from tests.harness.replayed import look, printed
 
 
 def sealed(line: bytes) -> bytes:
-    """A changed line with the checksum that fits."""
+    """Return a changed line with the correct checksum."""
     body = re.sub(rb',"crc":"[0-9a-f]{8}"', b"", line.rstrip())
     return codec._sealed(body, b"}}" if body.startswith(b'{"head"') else b"}")
 
@@ -98,7 +98,7 @@ def test_a_head_with_unusable_settings_is_refused(
 def test_a_log_without_events_is_replayed(tmp_path: Path, log: Path) -> None:
     path = tmp_path / "log"
     path.write_bytes(log.read_bytes().splitlines(keepends=True)[0])
-    text, _ = told(path, Change.parse(["ads=2"], [], None))
+    text, _ = printed(path, Change.parse(["ads=2"], [], None))
     assert "0 events in 0.0 s" in text
 
 
@@ -107,6 +107,6 @@ def test_control_characters_are_escaped(tmp_path: Path, log: Path) -> None:
     first, *rest = log.read_bytes().splitlines(keepends=True)
     changed = sealed(first.replace(b'"version":"test"', b'"version":"\\u001b[31m"'))
     path.write_bytes(b"".join([changed, *rest]))
-    text, _ = told(path)
+    text, _ = printed(path)
     assert "\x1b" not in text
     assert "version \\x1b[31m" in text

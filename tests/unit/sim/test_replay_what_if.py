@@ -42,7 +42,7 @@ def test_quotas_bind(log: Path) -> None:
     assert after <= before
 
 
-def test_another_policy_deals_otherwise(log: Path) -> None:
+def test_another_policy_allocates_differently(log: Path) -> None:
     found = look(log, Change.parse([], [], "fifo"))
     assert found.after is not None
     assert found.after.shares["role", "ads"] > 0.95
@@ -50,7 +50,7 @@ def test_another_policy_deals_otherwise(log: Path) -> None:
     assert found.after.waits["role", "jobs"].waiting == 8
 
 
-def test_agents_and_frameworks_come_and_go_as_they_did(tmp_path: Path) -> None:
+def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
     path = tmp_path / "log"
     world = RecordedWorld(path)
     first = world.agent("cpus:4;mem:4GB", "first")
@@ -105,7 +105,7 @@ def test_agents_and_frameworks_come_and_go_as_they_did(tmp_path: Path) -> None:
         ([], [], "luck", "not a policy"),
     ],
 )
-def test_a_change_that_cannot_be_is_refused(
+def test_a_contradictory_change_is_refused(
     log: Path, weights: list[str], quotas: list[str], policy: str | None, why: str
 ) -> None:
     with pytest.raises(InvalidRequest, match=why):

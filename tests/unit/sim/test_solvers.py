@@ -1,4 +1,4 @@
-"""The solvers, by certificates: what must be true of a right answer, and of no other."""
+"""The solvers, by certificates that only a correct answer has."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def used(users: Sequence[User], tasks: Sequence[Fraction], resource: int) -> Fra
 
 @pytest.mark.parametrize("policy", ["drf", "asset"])
 def test_filling_is_max_min(policy: str) -> None:
-    """Whoever has not all he wants shares a full resource with nobody of a larger share."""
+    """A user that wants more shares a full resource with no user of a larger share."""
     for number in range(300):
         capacity, users = problem(number)
         tasks = (continuous.drf if policy == "drf" else continuous.asset)(capacity, users)
@@ -76,7 +76,7 @@ def test_one_resource_is_shared_evenly_whatever_it_costs_in_others() -> None:
     assert tasks == [Fraction(4, 3), 4]
 
 
-def test_what_is_undefined_is_said() -> None:
+def test_undefined_problems_are_refused() -> None:
     one = (Fraction(1),)
     with pytest.raises(Undefined, match="nothing bounds"):
         continuous.drf((Fraction(5),), [User((Fraction(0),), one)])
@@ -134,8 +134,8 @@ def test_the_market_is_exact_where_fractions_are_short() -> None:
     ]
 
 
-def test_the_market_takes_resources_that_say_the_same_twice() -> None:
-    """Prices are not unique then; what is bought is."""
+def test_the_market_accepts_redundant_resources() -> None:
+    """Prices are not unique then, but tasks are."""
     twice = ceei((Fraction(12), Fraction(12), Fraction(100)), [user(1, 1, 2), user(3, 3, 2)])
     assert twice == [6, 2]
 

@@ -49,13 +49,13 @@ class TestSwim:
             ("\t1\t1\t1\t1\t1\n", r"line 1: the job has no id"),
         ],
     )
-    def test_what_is_malformed_is_named(self, tmp_path: Path, text: str, message: str) -> None:
+    def test_malformed_lines_are_named(self, tmp_path: Path, text: str, message: str) -> None:
         path = tmp_path / "t.tsv"
         path.write_text(text, encoding="utf-8")
         with pytest.raises(InvalidRequest, match=message):
             read_swim(path)
 
-    def test_what_cannot_be_read(self, tmp_path: Path) -> None:
+    def test_unreadable_files_are_refused(self, tmp_path: Path) -> None:
         with pytest.raises(InvalidRequest, match=r"there is no FB-2010.* is public"):
             read_swim(tmp_path)
         broken = tmp_path / "swim_fb2010.tsv.gz"
@@ -94,7 +94,7 @@ class TestOpenb:
             ("", "openb_pods.csv holds no pods"),
         ],
     )
-    def test_what_is_malformed_is_named(self, tmp_path: Path, line: str, message: str) -> None:
+    def test_malformed_lines_are_named(self, tmp_path: Path, line: str, message: str) -> None:
         (tmp_path / "openb_pods.csv").write_text(POD_TITLES + line)
         with pytest.raises(InvalidRequest, match=message):
             read_pods(tmp_path)
@@ -126,7 +126,7 @@ class TestMapReduce:
     def test_task_counts(self, job: SwimJob, counts: tuple[int, int]) -> None:
         assert task_counts(job) == counts
 
-    def test_every_scheduler_is_given_the_same_tasks(self) -> None:
+    def test_every_scheduler_gets_the_same_tasks(self) -> None:
         swim = SwimJob("j", 0, 20 * MAP_BYTES, 5 * REDUCE_BYTES, 0)
         first, second = (make_job(swim, 3, _shapes()) for _ in range(2))
         other = make_job(swim, 4, _shapes())

@@ -1,4 +1,4 @@
-"""Golden vectors: all of ours pass, a wrong number is told, and no file makes a traceback."""
+"""Golden vectors: all of ours pass, wrong numbers fail, and no file causes a traceback."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_all_pass(name: str, capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Where numbers stand within `expected`."""
+    """Return the paths of all numbers within `expected`."""
     if isinstance(value, dict):
         return [p for key, item in value.items() for p in numbers_of(item, (*path, key))]
     if isinstance(value, list):
@@ -89,7 +89,7 @@ def test_no_expected_number_goes_unchecked(name: str) -> None:
 
 
 def is_refuted(wrong: dict[str, Any], others: list[dict[str, Any]]) -> bool:
-    """Whether the first vector of a file fails; the others only stand there."""
+    """Return whether the first vector of a file fails; the others are context."""
     return not next(check_text(json.dumps({"vectors": [wrong, *others]}))).passed
 
 
@@ -109,7 +109,9 @@ def test_definitions_import_nothing_of_the_engine() -> None:
     assert done.returncode == 0
 
 
-def test_a_failure_is_failures_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_shows_expected_and_got(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wrong = vector("drf-4.1-continuous")
     wrong["expected"]["tasks"]["B"] = "9/4"
     path = tmp_path / "wrong.json"
@@ -123,7 +125,7 @@ def test_a_failure_is_failures_of(tmp_path: Path, capsys: pytest.CaptureFixture[
     ]
 
 
-def test_tolerance_is_honoured() -> None:
+def test_tolerance_applies_to_numbers() -> None:
     near = vector("drf-4.1-continuous")
     near["expected"]["tasks"]["B"] = 2.009
     assert "tasks.B expected 2009/1000 got 2" in failures_of(near)
@@ -131,7 +133,7 @@ def test_tolerance_is_honoured() -> None:
     assert failures_of(near) == ""
 
 
-def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
+def test_a_tolerance_in_tasks_is_converted_for_shares() -> None:
     found = vector("yandex-naive-hdrf-counterexample-h-drf")
     found["expected"] = {"dominant_share": {"A": "1/2", "B/B1": "1/2"}}
     assert failures_of(found) == ""
@@ -182,7 +184,7 @@ def test_a_tolerance_in_tasks_is_not_one_in_shares() -> None:
         ({"demands": {"P/A": [1, 4], "B": [3, 1]}}, "pools"),
     ],
 )
-def test_what_is_not_understood_is_a_failure(change: dict[str, Any], what: str) -> None:
+def test_unknown_or_malformed_fields_are_failures(change: dict[str, Any], what: str) -> None:
     assert what in failures_of({**vector("drf-4.1-continuous"), **change})
 
 
@@ -209,11 +211,13 @@ def test_what_is_not_understood_is_a_failure(change: dict[str, Any], what: str) 
         ("hint-lie-complementary", {"policy": "naive-hdrf"}, "does not look at what is declared"),
     ],
 )  # fmt: skip
-def test_what_a_mode_cannot_use_is_a_failure(name: str, change: dict[str, Any], what: str) -> None:
+def test_fields_that_a_mode_cannot_use_are_failures(
+    name: str, change: dict[str, Any], what: str
+) -> None:
     assert what in failures_of({**vector(name), **change})
 
 
-def test_two_vectors_of_one_name() -> None:
+def test_a_duplicate_name_is_a_failure() -> None:
     found = vector("drf-4.1-continuous")
     assert "another vector has this name" in failures_of(found, found)
 
@@ -248,7 +252,7 @@ def test_malformed_files(text: str, tmp_path: Path, capsys: pytest.CaptureFixtur
 
 
 @pytest.mark.parametrize("entry", [None, 1, "x", [], {}, {"name": None}, {"expected": 1}])
-def test_entries_that_are_no_vectors(entry: object) -> None:
+def test_entries_that_are_not_vectors_are_failures(entry: object) -> None:
     assert "vector 1" in failures_of(entry)
 
 
@@ -274,7 +278,7 @@ ODD += [[], [1], [[]], {}, {"a": 1}]
 
 
 def mangled(value: Any, chance: random.Random) -> Any:
-    """`value` with something in it replaced, removed or doubled."""
+    """Return `value` with a part replaced, removed or renamed."""
     if isinstance(value, dict) and value and chance.random() < 0.9:
         key = chance.choice(list(value))
         found = dict(value)
@@ -297,7 +301,7 @@ def mangled(value: Any, chance: random.Random) -> Any:
 
 
 def test_mangled_vectors_never_raise() -> None:
-    """Whatever is done to a vector, the answer is a verdict."""
+    """Any change of a vector gives a result, never an exception."""
     chance = random.Random(7)
     small = [
         v
@@ -324,7 +328,7 @@ def test_the_live_policy_runs_every_fifo_vector() -> None:
         assert {line.split()[1] for line in failures_of(found).splitlines()} == {"allocator:"}
 
 
-def test_a_live_policy_that_serves_the_last_first_is_noticed(
+def test_a_live_policy_in_reverse_order_fails(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Fifo, "turn", lambda _, leaf: -leaf.arrival)
