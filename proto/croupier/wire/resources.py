@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from croupier.model.attributes import (
     MAX_ATTRIBUTES,
@@ -19,6 +20,8 @@ from croupier.model.resources import FIRST, MAX_ITEMS, MAX_NAMES, Resources
 from croupier.model.scalar import check_milli
 from croupier.v1 import resources_pb2 as pb
 from croupier.wire.limits import check_count
+
+T = TypeVar("T")
 
 _OPERATORS = {
     pb.Constraint.OPERATOR_EXISTS: Operator.EXISTS,
@@ -68,20 +71,9 @@ def resources_from_wire(wire: pb.Resources) -> Resources:
         "disk": wire.disk_milli,
         "gpus": wire.gpus_milli,
     }
-    for scalar in wire.scalars:
-        _once(scalar.name, scalars)
-        scalars[scalar.name] = scalar.milli
-    ranges: dict[str, Ranges] = {}
-    for named in wire.ranges:
-        _once(named.name, ranges)
-        ranges[named.name] = _ranges_from_wire(named)
-    sets: dict[str, frozenset[str]] = {}
-    for group in wire.sets:
-        _once(group.name, sets)
-        check_count(len(group.items), MAX_ITEMS, "items")
-        sets[group.name] = frozenset(group.items)
-        if len(sets[group.name]) < len(group.items):
-            raise InvalidRequest(f"{group.name}: an item is given twice")
+    by_name(((scalar.name, scalar.milli) for scalar in wire.scalars), scalars)
+    ranges = by_name((named.name, _ranges_from_wire(named)) for named in wire.ranges)
+    sets = by_name((named.name, _items_from_wire(named)) for named in wire.sets)
     return Resources(scalars, ranges, sets)
 
 
@@ -98,11 +90,7 @@ def attributes_from_wire(wire: Sequence[pb.Attribute]) -> dict[str, AttributeVal
             too many.
     """
     check_count(len(wire), MAX_ATTRIBUTES, "attributes")
-    attributes: dict[str, AttributeValue] = {}
-    for attribute in wire:
-        _once(check_attribute_name(attribute.name), attributes)
-        attributes[attribute.name] = _attribute_from_wire(attribute)
-    return attributes
+    return by_name((check_attribute_name(each.name), _attribute_from_wire(each)) for each in wire)
 
 
 def constraint_to_wire(constraint: Constraint) -> pb.Constraint:
@@ -159,6 +147,23 @@ def _ranges_from_wire(wire: pb.NamedRanges) -> Ranges:
     return make_ranges((r.begin, r.end) for r in wire.ranges)
 
 
-def _once(name: str, seen: Mapping[str, object]) -> None:
-    if name in seen:
-        raise InvalidRequest(f"{name} is given twice")
+def _items_from_wire(wire: pb.NamedSet) -> frozenset[str]:
+    check_count(len(wire.items), MAX_ITEMS, "items")
+    items = frozenset(wire.items)
+    if len(items) < len(wire.items):
+        raise InvalidRequest(f"{wire.name}: an item is given twice")
+    return items
+
+
+def by_name(pairs: Iterable[tuple[str, T]], named: dict[str, T] | None = None) -> dict[str, T]:
+    """Add `pairs` to `named`, an empty dictionary if None, and return it.
+
+    Raises:
+        InvalidRequest: if a name is given twice.
+    """
+    named = {} if named is None else named
+    for name, value in pairs:
+        if name in named:
+            raise InvalidRequest(f"{name[:80]} is given twice")
+        named[name] = value
+    return named

@@ -10,6 +10,7 @@ from croupier.model.resources import MAX_NAMES
 from croupier.model.roles import RoleSettings
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.resources_pb2 import NamedScalar
+from croupier.wire.resources import by_name
 
 _PREEMPTION = {
     pb.PREEMPTION_UNSPECIFIED: None,
@@ -54,9 +55,4 @@ def _to_wire(amounts: Mapping[str, int]) -> list[NamedScalar]:
 
 
 def _from_wire(wire: Iterable[NamedScalar]) -> dict[str, int]:
-    amounts: dict[str, int] = {}
-    for scalar in islice(wire, MAX_NAMES + 1):
-        if scalar.name in amounts:
-            raise InvalidRequest(f"{scalar.name[:80]} is given twice")
-        amounts[scalar.name] = scalar.milli
-    return amounts
+    return by_name((scalar.name, scalar.milli) for scalar in islice(wire, MAX_NAMES + 1))

@@ -137,7 +137,7 @@ def test_every_call_is_done_once_and_answered_once(steps: list[tuple[str | int, 
     while wire.down:
         wire.answer(0, False)
     wire.ledger.check()
-    everything = list(range(1, wire.ledger.next_seq))
+    everything = list(range(1, wire.ledger._next))
     assert wire.done == everything
     assert sorted(wire.answered) == everything
     assert wire.ledger.seen == len(everything)

@@ -42,11 +42,6 @@ class CallLedger(Generic[CallT]):
         return len(self._open)
 
     @property
-    def next_seq(self) -> int:
-        """The number of the next call."""
-        return self._next
-
-    @property
     def seen(self) -> int:
         """The highest number such that all verdicts up to it have arrived."""
         return next(iter(self._open), self._next) - 1
