@@ -1,6 +1,4 @@
-"""The master's decisions: pure. `step(state, event, now)` says what must happen.
+"""The master's decisions, pure: `step(state, event, now)` returns the effects.
 
-An event is something that happened outside; an effect is something that the shell must
-do. What is between is here: agents, frameworks, offers, tasks, and their rules. Nothing in
-this package waits, reads a clock, draws a random number, logs or knows the wire.
+Nothing in this package waits, reads a clock, draws a random number, logs or knows the wire.
 """

@@ -47,7 +47,7 @@ def offer(state: State, grant: Grant, lease_s: float, now: float) -> Iterator[Ef
 def end_offer(
     state: State, offer: Offer, outcome: OfferOutcome, message: str, now: float
 ) -> Effect:
-    """Strike an offer from the books; what it promised is still charged."""
+    """End an offer without releasing its resources."""
     del state.offers[offer.offer_id]
     del state.frameworks[offer.framework_id].offers[offer.offer_id]
     del state.agents[offer.agent_id].offers[offer.offer_id]
@@ -65,10 +65,10 @@ def return_offer(
     now: float,
     refuse_s: float | None = None,
 ) -> Iterator[Effect]:
-    """End an offer of which nothing was used; all of it is free again.
+    """End an offer that was not used, and release its resources.
 
-    With `refuse_s` the framework is not offered the same again for so long; with 0 not before
-    everybody else was asked.
+    With `refuse_s` the framework is not offered the same for so many seconds; with 0, not before
+    all others were.
     """
     yield end_offer(state, offer, outcome, message, now)
     if refuse_s is not None:
@@ -86,7 +86,7 @@ def return_offer(
 def rescind(
     state: State, offer: Offer, message: str, now: float, refuse_s: float | None = None
 ) -> Iterator[Effect]:
-    """Take an offer back and tell its framework, if that is there."""
+    """Rescind an offer and report it to its framework, if that is connected."""
     session = state.frameworks[offer.framework_id].session
     outcome: OfferOutcome = "rescinded" if refuse_s is None else "expired"
     yield from return_offer(state, offer, outcome, message, now, refuse_s)

@@ -1,12 +1,12 @@
 """A framework's calls, and their verdicts.
 
-Every call is decided in one step and answered by one verdict. A number that was decided
-before is answered from memory: a call that is sent again is not done again.
+Every call is decided in one step and answered by one verdict. A repeated call is answered from
+memory and has no further effect.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Generator, Iterator
+from collections.abc import Container, Generator, Iterator, Sequence
 from dataclasses import replace
 from typing import assert_never
 
@@ -14,7 +14,7 @@ from croupier.master.core import calls, on_framework
 from croupier.master.core.deadlines import AgentTimeout
 from croupier.master.core.effects import PAUSE, Close, Effect, Happened, Send, SessionId, Step
 from croupier.master.core.events import FrameworkCalled
-from croupier.master.core.facts import CallAnswered, UpdateAcknowledged
+from croupier.master.core.facts import CallAnswered, Outcome, UpdateAcknowledged
 from croupier.master.core.frameworks import Framework
 from croupier.master.core.on_accept import accept, checked_refusal, own_offers
 from croupier.master.core.on_allocation import return_offer
@@ -44,7 +44,7 @@ from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
 from croupier.model.verdict import TaskVerdict, Verdict
 
-# More answers than this unseen, and the framework does not read.
+# With more unseen verdicts a framework is disconnected: it does not read.
 MAX_VERDICTS = 4096
 MAX_NAMED = 10_000
 
@@ -53,7 +53,7 @@ Handling = Generator[Step, None, tuple[TaskVerdict, ...]]
 
 
 def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
-    """Decide a call, or answer it again."""
+    """Decide a call, or repeat its verdict."""
     framework = state.peers.get(event.session)
     if not isinstance(framework, Framework):
         yield Close(event.session, ProtocolViolation("the first call must be SUBSCRIBE"))
@@ -79,7 +79,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     try:
         before = framework.accepted.get(event.seq)
         if before is not None and isinstance(event.call, calls.Accept):
-            tasks = _remembered(event.call, before)
+            tasks = _repeated(event.call, before)
         else:
             tasks = yield from _decide(state, framework, event, now)
     except CroupierError as refusal:
@@ -90,20 +90,15 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     yield Send(event.session, verdict)
     if isinstance(event.call, calls.Teardown):
         yield Close(event.session, None)
-    yield Happened(
-        CallAnswered(
-            framework.framework_id,
-            calls.call_name(event.call),
-            "invalid" if error else "ok",
-            str(error or ""),
-        )
-    )
+    outcome: Outcome = "invalid" if error else "ok"
+    name = calls.call_name(event.call)
+    yield Happened(CallAnswered(framework.framework_id, name, outcome, str(error or "")))
     while state.verdicts.is_over:
         yield from _forget_verdicts(state, state.frameworks[state.verdicts.largest()], now)
 
 
 def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator[Effect]:
-    """Cut a framework off that keeps too much memory busy; its calls can be sent again no more."""
+    """Disconnect a framework and forget its verdicts: its calls cannot be repeated."""
     if framework.session is not None:
         message = f"{len(framework.verdicts)} large verdicts were not marked as seen"
         yield Close(framework.session, TooSlow(message))
@@ -111,8 +106,8 @@ def _forget_verdicts(state: State, framework: Framework, now: float) -> Iterator
     yield from forget_all(framework, state.mark_verdicts_seen(framework, framework.last_seq))
 
 
-def _remembered(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:
-    """What an earlier master has answered, as far as the ledger tells."""
+def _repeated(call: calls.Accept, launched: Container[TaskId]) -> tuple[TaskVerdict, ...]:
+    """Return the verdicts of an earlier master, from the ledger."""
     refused = Conflict("an earlier master has refused it")
     return tuple(
         TaskVerdict(task.task_id, None if task.task_id in launched else refused)
@@ -159,13 +154,11 @@ def _check_number(number: int) -> None:
 
 
 def _refused_tasks(call: calls.Call, error: CroupierError) -> tuple[TaskVerdict, ...]:
-    match call:
-        case calls.Accept():
-            ids = [task.task_id for task in call.all_tasks]
-        case calls.Malformed():
-            ids = list(call.task_ids)
-        case _:
-            return ()
+    ids: Sequence[TaskId] = ()
+    if isinstance(call, calls.Accept):
+        ids = [task.task_id for task in call.all_tasks]
+    elif isinstance(call, calls.Malformed):
+        ids = call.task_ids
     return tuple(TaskVerdict(task_id, error) for task_id in ids[:MAX_TASKS_PER_ACCEPT])
 
 
@@ -176,7 +169,7 @@ def _decline(
     if len(call.reason) > MAX_REASON:
         raise InvalidRequest(f"the reason is longer than {MAX_REASON} characters")
     offers, error = own_offers(state, framework, call.offer_ids)
-    # Offers that have ended meanwhile are no error: there is nothing left to decline.
+    # To decline offers that have ended is no error.
     if error is not None and not isinstance(error, Conflict):
         raise error
     for offer in offers:
@@ -201,7 +194,7 @@ def _on_acknowledged(
     state: State, framework: Framework, agent_id: AgentId, task_id: TaskId, sequence: int
 ) -> Iterator[Effect]:
     task = framework.tasks.get(task_id)
-    if task is None or task.agent_id != agent_id or not 0 < sequence <= _last_told(task):
+    if task is None or task.agent_id != agent_id or not 0 < sequence <= _last_sequence(task):
         yield Happened(UpdateAcknowledged("unknown"))
         return
     task.acknowledged = max(task.acknowledged, sequence)
@@ -215,8 +208,8 @@ def _on_acknowledged(
         yield from drop(state, task)
 
 
-def _last_told(task: Task) -> int:
-    """The highest number under which anything of the task was told."""
+def _last_sequence(task: Task) -> int:
+    """Return the highest number of an update of the task."""
     return MASTER_SEQUENCE if task.is_orphan else task.sequence
 
 
@@ -231,21 +224,21 @@ def _reconcile(
         if task is None:
             statuses.append(_unknown(framework, task_id))
         elif task.is_absent:
-            statuses.append(_undecided(state, task, now))
+            statuses.append(_absent(state, task, now))
         else:
             statuses.append(_known(framework, task, framework.session))
     yield from send_updates(framework.session, statuses)
 
 
 def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
-    """The latest status; without its number for an SDK that shows no number twice."""
+    """Return the latest status; without its number for an SDK that shows no number twice."""
     if framework.takes_reconciled:
         return reconciled(task, session)
     return replace(task.status, sequence=0)
 
 
-def _undecided(state: State, task: Task, now: float) -> TaskStatus:
-    """A task of an agent that has not come back yet, and when that will be settled."""
+def _absent(state: State, task: Task, now: float) -> TaskStatus:
+    """Return UNKNOWN for a task of an absent agent, with the time until it is decided."""
     at = state.deadlines.at(AgentTimeout(task.agent_id))
     return TaskStatus(
         task.framework_id,
@@ -260,7 +253,7 @@ def _undecided(state: State, task: Task, now: float) -> TaskStatus:
 
 
 def _unknown(framework: Framework, task_id: TaskId) -> TaskStatus:
-    """A task that is in no ledger."""
+    """Return UNKNOWN for a task that is not in the ledger."""
     return TaskStatus(
         framework.framework_id,
         task_id,

@@ -21,18 +21,18 @@ from croupier.master.core.state import State
 from croupier.model.ids import FrameworkId, OfferId, TaskId
 from croupier.model.task import Reason
 
-LOOK_EVERY_S = 1.0
-LOOK_AGAIN_S = 0.02
+CHECK_INTERVAL_S = 1.0
+RECHECK_S = 0.02
 
 
 def watch(state: State, now: float) -> None:
-    """Have somebody look after who starves, while anybody waits who could."""
+    """Schedule a check for starving frameworks, if any waits."""
     if StarvationCheck() not in state.deadlines and state.preemptor.is_to_look:
-        state.deadlines.set(StarvationCheck(), now + LOOK_EVERY_S)
+        state.deadlines.set(StarvationCheck(), now + CHECK_INTERVAL_S)
 
 
 def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
-    """Look who starves, and begin to make room for them."""
+    """Check for starving frameworks and begin preemptions for them."""
     if not state.preemptor.is_possible:
         return
     if _is_recovering(state):
@@ -42,7 +42,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
     for plan in plans:
         yield from _begin(state, plan, now)
     if len(plans) >= state.preemptor.rules.at_once:
-        state.deadlines.set(StarvationCheck(), now + LOOK_AGAIN_S)
+        state.deadlines.set(StarvationCheck(), now + RECHECK_S)
     else:
         watch(state, now)
 
@@ -50,7 +50,7 @@ def on_preemption_due(state: State, now: float) -> Iterator[Effect]:
 def on_grace_over(
     state: State, framework_id: FrameworkId, task_id: TaskId, now: float
 ) -> Iterator[Effect]:
-    """A task that was asked for still runs: kill it, if the room is still wanted."""
+    """Kill a victim that still runs after its grace, if it is still needed."""
     key = (framework_id, task_id)
     if not state.preemptor.is_ending(key):
         return
@@ -68,16 +68,16 @@ def on_grace_over(
 
 
 def _is_recovering(state: State) -> bool:
-    """Whether over a fifth of the agents that an earlier master knew have yet to return.
+    """Return whether more than a fifth of the agents are absent.
 
-    Until they have, who holds what is not known, nor who is entitled to what.
+    Until they return, usage and so entitlements are incomplete.
     """
     missing = sum(agent.is_absent for agent in state.agents.values())
     return missing * 5 > len(state.agents)
 
 
 def _holdings(state: State, leaf: Leaf) -> Iterable[Holding]:
-    """What a framework has in one role and could give up."""
+    """Return the offers and tasks of a framework in one role that can be preempted."""
     framework = state.frameworks[leaf.framework_id]
     for offer in framework.offers.values():
         if offer.role == leaf.role:
