@@ -12,13 +12,13 @@ import grpc.aio
 
 from croupier.master.app import Master
 from croupier.master.config import MasterConfig, StoreChoice
-from croupier.master.core.invariants import check_state
 from croupier.master.session_limits import SessionLimits
 from croupier.net.address import Address
 from croupier.net.transport import make_channel
 from croupier.v1 import agent_pb2, framework_pb2, resources_pb2
 from croupier.v1.agent_pb2_grpc import AgentServiceStub
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
+from tests.harness.invariants import check_state
 
 ANY_PORT = Address("127.0.0.1", 0)
 DEADLINE_S = 10.0

@@ -10,7 +10,6 @@ import pytest
 
 from croupier.master.core.effects import Effect
 from croupier.master.core.events import Heard, SessionEnded
-from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Offered, Rescinded, ToAgent, ToFramework
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
@@ -22,6 +21,7 @@ from croupier.sim.cluster import SimulatedCluster
 from croupier.sim.framework import Ended, Habits, SimulatedFramework
 from croupier.sim.kernel import Kernel
 from croupier.sim.work import Work
+from tests.harness.invariants import check_state
 
 
 def every(kernel: Kernel, interval_s: float, action: Action) -> None:

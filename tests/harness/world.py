@@ -23,7 +23,6 @@ from croupier.master.core.events import (
     Subscribe,
     TimePassed,
 )
-from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Offered, Subscribed, ToAgent, ToFramework, Updated
 from croupier.master.core.records import (
     ForgetTask,
@@ -46,6 +45,7 @@ from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
 from croupier.model.task import Command, Reason, Source, TaskInfo, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
+from tests.harness.invariants import check_state
 
 # Names the masters of a world that restarts; the first is CLUSTER-1.
 CLUSTER = "c"

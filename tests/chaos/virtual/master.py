@@ -25,7 +25,6 @@ from croupier.master.core.effects import (
     SessionId,
 )
 from croupier.master.core.events import Claim, Register, SessionEnded
-from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
@@ -42,6 +41,7 @@ from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
+from tests.harness.invariants import check_state
 
 COMMIT_TIMEOUT_S = 4.0
 

@@ -21,7 +21,6 @@ from croupier.agent.core.tasks import ResendDeadline
 from croupier.agent.reactor import Reactor
 from croupier.master.core import (
     frameworks,
-    invariants,
     on_agent,
     on_call,
     on_sync,
@@ -43,6 +42,7 @@ from tests.chaos.virtual import master
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.registry import SharedRegistry
+from tests.harness import invariants
 
 
 @dataclass(frozen=True, slots=True)

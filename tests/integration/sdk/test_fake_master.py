@@ -5,13 +5,13 @@ from __future__ import annotations
 import grpc.aio
 import pytest
 
-from croupier.master.core.invariants import check_state
 from croupier.model.task import MASTER_SEQUENCE
 from croupier.sdk import Conflict, Resources, Task, TaskState
 from croupier.sdk.testing import FakeMaster
 from croupier.v1 import framework_pb2 as pb
 from croupier.v1.framework_pb2_grpc import FrameworkServiceStub
 from tests.harness.eventually import eventually
+from tests.harness.invariants import check_state
 from tests.integration.sdk.recorder import Recorder, running, task
 
 

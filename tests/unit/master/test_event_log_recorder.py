@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, generate_latest
 from croupier.master.core.effects import Close, Effect, Send, SessionId
 from croupier.master.core.events import Heard, Read, Register, Subscribe
 from croupier.master.core.facts import Fact
-from croupier.master.core.invariants import check_state
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
 from croupier.master.driver import Driver
@@ -34,6 +33,7 @@ from croupier.sim.replay.change import Change
 from croupier.sim.replay.command import find
 from croupier.sim.replay.reader import BadLog
 from tests.harness.eventually import eventually
+from tests.harness.invariants import check_state
 from tests.harness.recorded import RecordedWorld, make_head, make_recorder, state_of
 from tests.harness.world import make_task
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from croupier.master.core.events import AgentTask
-from croupier.master.core.invariants import check_state
 from croupier.model import ranges as rng
 from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import Resources
 from croupier.model.task import Command, TaskInfo, TaskState, TaskStatus
+from tests.harness.invariants import check_state
 from tests.harness.world import World
 
 MANY = 1_000

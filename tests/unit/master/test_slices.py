@@ -11,7 +11,6 @@ from croupier.master import driver as driver_module
 from croupier.master.core import calls
 from croupier.master.core.effects import Pause, Send, SessionId
 from croupier.master.core.events import AgentTask, FrameworkCalled
-from croupier.master.core.invariants import check_state
 from croupier.master.core.messages import Updated
 from croupier.master.core.step import Event, steps
 from croupier.master.event_cost import event_cost
@@ -23,6 +22,7 @@ from croupier.process.time_slice import TimeSlice
 from croupier.v1 import framework_pb2
 from tests.harness.driven import Recorder, ended, make_driver, register, subscribe
 from tests.harness.eventually import eventually
+from tests.harness.invariants import check_state
 from tests.harness.off_the_wire import call_from_wire
 from tests.harness.world import World, make_task
 

@@ -123,10 +123,7 @@ def _launch_all(
             verdicts.append(TaskVerdict(task.task_id, InvalidRequest(task.message)))
             continue
         try:
-            _check_task(framework, task, left)
-            _check_acknowledged(state, framework)
-            _check_described(state, framework)
-            _check_limits(state, offers[0], task)
+            _check(state, framework, offers[0], task, left)
         except CroupierError as error:
             # Equal errors are shared, since verdicts stay in memory.
             kept = shared.setdefault((type(error), str(error)), shortened(error))
@@ -138,33 +135,25 @@ def _launch_all(
     return tuple(verdicts), left
 
 
-def _check_task(framework: Framework, task: TaskInfo, left: Resources) -> None:
+def _check(
+    state: State, framework: Framework, offer: Offer, task: TaskInfo, left: Resources
+) -> None:
+    """Check that a task can be launched on what is left of the offers."""
     task.check()
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")
     if not task.resources <= left:
         raise InvalidRequest(f"task {task.task_id} does not fit: {task.resources.excess(left)}")
-
-
-def _check_acknowledged(state: State, framework: Framework) -> None:
-    """Bound the memory and disk of unacknowledged tasks."""
     if framework.ended >= state.settings.unacknowledged:
         raise Conflict(
             f"{framework.ended} tasks of the framework have ended and wait for its"
             " acknowledgement; nothing more is launched before"
         )
-
-
-def _check_described(state: State, framework: Framework) -> None:
-    """Bound the memory of commands and environments."""
     if state.descriptions.is_full_for(framework.framework_id):
         raise Conflict("the framework's tasks have too much text together; wait until some end")
     if state.descriptions.is_over:
         raise Conflict("all tasks of the cluster have too much text together; try again later")
-
-
-def _check_limits(state: State, offer: Offer, task: TaskInfo) -> None:
-    """Check a task against limits that were lowered after its offer was made."""
+    # The limits may have been lowered after the offer was made.
     over = state.allocator.queries.excess(offer.framework_id, offer.role, task.resources)
     if over:
         raise Conflict(f"task {task.task_id} would go over a limit: {over}")

@@ -25,7 +25,7 @@ from croupier.master.core.on_allocation import rescind
 from croupier.master.core.on_sync import sync
 from croupier.master.core.on_task import drop, end, forget_removed, on_status, orphan, set_status
 from croupier.master.core.records import ForgetAgent
-from croupier.master.core.resource_kinds import refused_kinds, too_many_kinds
+from croupier.master.core.resource_kinds import check_kinds
 from croupier.master.core.state import State
 from croupier.model.errors import (
     Conflict,
@@ -64,9 +64,9 @@ def on_register(state: State, event: Register, now: float) -> Iterator[Step]:
     except CroupierError as refusal:
         yield Close(event.session, refusal)
         return
-    new_kinds = refused_kinds(state, event)
-    if new_kinds:
-        conflict = too_many_kinds(new_kinds)
+    try:
+        check_kinds(state, event)
+    except Conflict as conflict:
         yield Close(event.session, conflict)
         yield Happened(AgentRefused(event.agent_id, event.hostname, str(conflict)))
         return

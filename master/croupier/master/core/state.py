@@ -1,7 +1,8 @@
 """The state of the master.
 
 Conservation: each unit of each agent's resources is free, offered or used, and all indexes agree;
-`invariants` asserts it. A task of an absent agent counts for its role and framework only.
+`tests.harness.invariants` asserts it. A task of an absent agent counts for its role and framework
+only.
 """
 
 from __future__ import annotations
