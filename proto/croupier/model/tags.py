@@ -50,11 +50,17 @@ class Names:
                 retired.add(tag)
             else:
                 tags[attribute or tag] = tag
-        expected, used = set(_attributes(owner)), [*tags.values(), *retired]
-        wrong = sorted(expected ^ tags.keys())
-        if wrong:
-            raise TypeError(f"{owner.__name__}.{wrong[0]} has a tag or an attribute, but not both")
-        if len({*used}) < len(text.split()):
+        attributes = set(_attributes(owner))
+        for name in sorted(attributes - tags.keys()):
+            raise TypeError(
+                f"{owner.__name__}.{name} has no tag: name it where the class is recorded"
+            )
+        for name in sorted(tags.keys() - attributes):
+            raise TypeError(
+                f"{owner.__name__} has no {name}: after a rename write new_name={tags[name]},"
+                f" after a removal ={tags[name]}"
+            )
+        if len({*tags.values(), *retired}) < len(text.split()):
             raise TypeError(f"{owner.__name__}: a tag or an attribute is named twice")
         return cls(tags, frozenset(retired))
 

@@ -125,15 +125,12 @@ class EtcdClient:
         endpoint = self._endpoints[self._current]
         try:
             answer = await self._ask_as_user(endpoint, method, question, timeout_s)
-        except Unavailable as fault:
-            if isinstance(fault, Full):
-                # The other members are full too.
-                self._answered(endpoint)
-            else:
+        except CroupierError as fault:
+            # If one member is full, the others are too.
+            if isinstance(fault, Unavailable) and not isinstance(fault, Full):
                 self._failed(endpoint, fault)
-            raise
-        except CroupierError:
-            self._answered(endpoint)
+            else:
+                self._answered(endpoint)
             raise
         self._answered(endpoint)
         return answer
@@ -225,17 +222,16 @@ class EtcdClient:
     async def _ask_as_user(
         self, endpoint: Endpoint, method: Method[Q, A], question: Q, timeout_s: float
     ) -> A:
-        metadata = await self._metadata(endpoint, timeout_s)
-        try:
-            return await self._ask(endpoint, method, question, metadata, timeout_s)
-        except StaleLogin:
-            if metadata == self._known_metadata():
-                self._token = ""
+        stale: StaleLogin | None = None
+        for _ in range(2):
             metadata = await self._metadata(endpoint, timeout_s)
-        try:
-            return await self._ask(endpoint, method, question, metadata, timeout_s)
-        except StaleLogin as fault:
-            raise Unavailable(str(fault)) from fault
+            try:
+                return await self._ask(endpoint, method, question, metadata, timeout_s)
+            except StaleLogin as fault:
+                stale = fault
+                if metadata == self._known_metadata():
+                    self._token = ""
+        raise Unavailable(str(stale)) from stale
 
     async def _ask(
         self,
