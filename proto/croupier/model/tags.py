@@ -11,7 +11,7 @@ a field, and a tag that is used twice.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from enum import Enum
 from typing import Any, Final, TypeVar, cast
@@ -100,6 +100,18 @@ class Kind:
     tag: str
     owner: type
     names: str | None = None
+
+
+def declared(owners: Sequence[type]) -> list[Kind]:
+    """Return the kinds of classes that declare their tags with `recorded`.
+
+    Raises:
+        TypeError: if one declares none.
+    """
+    missing = [owner.__name__ for owner in owners if owner not in _SHARED]
+    if missing:
+        raise TypeError(f"no tags for {missing[0]}")
+    return [Kind(_SHARED[owner][0], owner) for owner in owners]
 
 
 class Table:

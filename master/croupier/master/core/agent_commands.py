@@ -22,12 +22,14 @@ from croupier.master.core.records import AgentRecord, DrainRequest, ForgetAgent
 from croupier.master.core.state import State
 from croupier.model.errors import Conflict, InvalidRequest, NotFound, Removed
 from croupier.model.ids import AgentId
+from croupier.model.tags import recorded
 from croupier.model.task import Reason, TaskState, check_grace
 
 # The error names at most this many of the agents that share a hostname.
 MAX_NAMED = 10
 
 
+@recorded("Drain", "grace_ms")
 @dataclass(frozen=True, slots=True)
 class Drain:
     """End the agent's tasks and withhold it from allocation.
@@ -61,6 +63,7 @@ class Drain:
             yield Happened(AgentDrained(agent.agent_id, agent.hostname))
 
 
+@recorded("Deactivate", "")
 @dataclass(frozen=True, slots=True)
 class Deactivate:
     """Withhold the agent from allocation; its tasks run on."""
@@ -75,6 +78,7 @@ class Deactivate:
         yield from withhold(state, agent, "its agent was deactivated", now)
 
 
+@recorded("Reactivate", "")
 @dataclass(frozen=True, slots=True)
 class Reactivate:
     """Offer the agent again, and end its drain."""
@@ -96,6 +100,7 @@ class Reactivate:
             state.allocator.activate_agent(agent.agent_id, agent.is_offered)
 
 
+@recorded("MarkGone", "")
 @dataclass(frozen=True, slots=True)
 class MarkGone:
     """Declare the agent and its tasks dead; it never returns under its id."""
@@ -125,6 +130,7 @@ class MarkGone:
 AgentAction = Drain | Deactivate | Reactivate | MarkGone
 
 
+@recorded("OperateAgent", "request agent action operator")
 @dataclass(frozen=True, slots=True)
 class OperateAgent(OperatorCommand[AgentStatus]):
     """Apply an action to an agent.

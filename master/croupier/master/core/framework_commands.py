@@ -13,6 +13,7 @@ from croupier.master.core.operator_command import OperatorCommand
 from croupier.master.core.state import State
 from croupier.model.errors import NotFound, Removed
 from croupier.model.ids import FrameworkId
+from croupier.model.tags import recorded
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +29,7 @@ class TornDown:
     tasks: int
 
 
+@recorded("TeardownFramework", "request framework_id operator")
 @dataclass(frozen=True, slots=True)
 class TeardownFramework(OperatorCommand[TornDown]):
     """Remove a framework for good. A second teardown changes nothing.

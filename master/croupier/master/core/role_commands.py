@@ -23,6 +23,7 @@ from croupier.master.core.roles import (
 from croupier.master.core.state import State
 from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, is_within
+from croupier.model.tags import recorded
 
 # At most so many unnamed roles are answered.
 MAX_OTHERS = 500
@@ -43,6 +44,7 @@ class RolesMoved:
     omitted: int
 
 
+@recorded("UpdateRoles", "request changes dry_run force operator")
 @dataclass(frozen=True, slots=True)
 class UpdateRoles(OperatorCommand[RolesMoved]):
     """Change the settings of roles: all of the changes are made, or none.

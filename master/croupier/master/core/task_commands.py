@@ -12,9 +12,11 @@ from croupier.master.core.state import State
 from croupier.master.core.tasks import Task, TaskSnapshot
 from croupier.model.errors import Conflict, InvalidRequest, NotFound
 from croupier.model.ids import FrameworkId, TaskId
+from croupier.model.tags import recorded
 from croupier.model.task import Reason, check_grace
 
 
+@recorded("OperatorKill", "request task_id framework_id grace_ms")
 @dataclass(frozen=True, slots=True)
 class OperatorKill(OperatorCommand[TaskSnapshot]):
     """Kill a task.

@@ -6,7 +6,7 @@ over them by the tags and in the order given here.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, get_args
 
 from croupier.master.allocator import Rules
 from croupier.master.allocator.agent_pool import Useful
@@ -23,9 +23,9 @@ from croupier.master.core import (
     role_commands,
     roles,
     settings,
-    task_commands,
 )
 from croupier.master.core.agent_status import AgentStatus
+from croupier.master.core.step import Command
 from croupier.master.core.tasks import TaskSnapshot
 from croupier.master.eventlog import lines
 from croupier.model import agent_orders, verdict
@@ -33,7 +33,7 @@ from croupier.model.attributes import Constraint, Operator
 from croupier.model.demand import Demand
 from croupier.model.errors import CroupierError
 from croupier.model.health import Problem
-from croupier.model.tags import Kind, Table, error_tag
+from croupier.model.tags import Kind, Table, declared, error_tag
 
 _KINDS: Final = (
     Kind(
@@ -98,12 +98,8 @@ _KINDS: Final = (
     Kind("RefusedLaunch", events.RefusedLaunch, "framework_id task_id message"),
     Kind("AgentStopped", events.AgentStopped, "session message"),
     Kind("SessionEnded", events.SessionEnded, "session message"),
-    Kind("OperatorKill", task_commands.OperatorKill, "request task_id framework_id grace_ms"),
-    Kind("OperateAgent", agent_commands.OperateAgent, "request agent action operator"),
-    Kind(
-        "TeardownFramework", framework_commands.TeardownFramework, "request framework_id operator"
-    ),
-    Kind("UpdateRoles", role_commands.UpdateRoles, "request changes dry_run force operator"),
+    # Operator commands declare their tags beside the class.
+    *declared(get_args(Command)),
     Kind("TimePassed", events.TimePassed, ""),
     Kind("AllocationDue", events.AllocationDue, "budget"),
     Kind("Accept", calls.Accept, "offer_ids tasks refuse_s malformed"),
@@ -118,10 +114,7 @@ _KINDS: Final = (
     Kind("Teardown", calls.Teardown, ""),
     Kind("Malformed", calls.Malformed, "call error task_ids"),
     Kind("Problem", Problem, "part message"),
-    Kind("Drain", agent_commands.Drain, "grace_ms"),
-    Kind("Deactivate", agent_commands.Deactivate, ""),
-    Kind("Reactivate", agent_commands.Reactivate, ""),
-    Kind("MarkGone", agent_commands.MarkGone, ""),
+    *declared(get_args(agent_commands.AgentAction)),
     Kind("RoleChange", roles.RoleChange, "role settings parts"),
     Kind("Part", roles.Part, "WEIGHT RESOURCE_WEIGHTS GUARANTEE LIMIT PREEMPTION"),
     Kind("Send", effects.Send, "session message"),
