@@ -160,8 +160,15 @@ class Table:
         return found
 
     def title(self, owner: type) -> str:
-        """Return the tag of a kind, or the one that a shared class declares."""
-        return self._tags[owner] if owner in self._tags else _SHARED[owner][0]
+        """Return the tag of a kind, or the one that a class declares.
+
+        Raises:
+            TypeError: if it has none.
+        """
+        if owner in self._tags:
+            return self._tags[owner]
+        (kind,) = declared([owner])
+        return kind.tag
 
     def members(self, owner: type[E]) -> dict[E, str]:
         """Return the tag of each member of an enum.

@@ -16,6 +16,7 @@ from croupier.model.ids import FrameworkId
 from croupier.model.tags import recorded
 
 
+@recorded("TornDown", "framework_id name tasks")
 @dataclass(frozen=True, slots=True)
 class TornDown:
     """The answer to a teardown.

@@ -29,6 +29,7 @@ from croupier.model.tags import recorded
 MAX_OTHERS = 500
 
 
+@recorded("RolesMoved", "named others omitted")
 @dataclass(frozen=True, slots=True)
 class RolesMoved:
     """Roles before and after a change.

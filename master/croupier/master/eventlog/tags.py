@@ -17,10 +17,8 @@ from croupier.master.core import (
     effects,
     events,
     facts,
-    framework_commands,
     messages,
     records,
-    role_commands,
     roles,
     settings,
 )
@@ -164,13 +162,8 @@ _KINDS: Final = (
 )
 EVENT_LOG: Final = Table(_KINDS)
 
-# What an operator is answered with. The digest holds only the kind of an answer.
-_ANSWERS: Final[dict[type, str]] = {
-    AgentStatus: "Agent",
-    TaskSnapshot: "Task",
-    framework_commands.TornDown: "TornDown",
-    role_commands.RolesMoved: "RolesMoved",
-}
+# Answers to operators that do not declare a tag. The digest holds only the kind of an answer.
+_ANSWERS: Final[dict[type, str]] = {AgentStatus: "Agent", TaskSnapshot: "Task"}
 
 
 def answer_tag(result: object) -> str:
@@ -181,7 +174,4 @@ def answer_tag(result: object) -> str:
     """
     if isinstance(result, CroupierError):
         return f"{error_tag(result)}: {result}"
-    tag = _ANSWERS.get(type(result))
-    if tag is None:
-        raise TypeError(f"no tag for the answer {type(result).__name__}")
-    return tag
+    return _ANSWERS.get(type(result)) or EVENT_LOG.title(type(result))
