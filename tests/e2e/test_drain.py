@@ -1,4 +1,4 @@
-"""Operators empty agents and declare them gone, with real daemons."""
+"""Operators drain agents and declare them gone, with real daemons."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ pytestmark = pytest.mark.e2e
 HAS = "cpus:2;mem:2GB;disk:1GB"
 QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
 UNIT = Resources.parse("cpus:1;mem:256MB")
-# Named by a number, so that they are found among all processes.
+# A number that identifies the tasks among all processes.
 NAP = "27182.5"
 
 
 class Stubborn(Framework):
-    """Fills what it is offered with tasks that do not end when they are asked to."""
+    """Fills its offers with tasks that ignore SIGTERM."""
 
     def __init__(self, master: str) -> None:
         super().__init__(name="stubborn", master=master, demand=UNIT, failover_timeout_s=60)
@@ -51,12 +51,12 @@ class Stubborn(Framework):
         self.latest[status.task_id] = status
 
     def on(self, agent_id: str, state: TaskState) -> list[TaskStatus]:
-        """Tasks of an agent that are in this state."""
+        """Return the tasks of an agent that are in this state."""
         known = self.latest.values()
         return [each for each in known if each.agent_id == agent_id and each.state is state]
 
 
-async def test_a_drain_is_followed_over_the_death_of_its_master(tmp_path: Path) -> None:
+async def test_a_drain_is_followed_through_the_kill_of_its_master(tmp_path: Path) -> None:
     async with (
         real_cluster(tmp_path, HAS, HAS, flags=QUICK) as cluster,
         at_work(Stubborn(cluster.master)) as framework,
@@ -70,7 +70,7 @@ async def test_a_drain_is_followed_over_the_death_of_its_master(tmp_path: Path) 
         async with started(*command, "--master", cluster.master) as process:
             killing = TaskState.KILLING
             await eventually(lambda: len(framework.on(host0, killing)) == 2, 20)
-            # The command asks on its own: it must have seen the tasks before the master dies.
+            # The command must have listed the tasks before the master dies.
             assert "2 tasks left; all are killed within 6 s" in await line(process)
             cluster.kill("master")
             await cluster.start_master(*QUICK)

@@ -1,4 +1,4 @@
-"""A cluster on one machine, used as a person would use it."""
+"""A cluster on one machine, used as a person uses it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
 
 
 def holds(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
-    """Whether `predicate` comes true in time."""
+    """Return whether `predicate` becomes true in time."""
     deadline = time.monotonic() + timeout_s
     while not predicate():
         if time.monotonic() > deadline:
@@ -33,13 +33,13 @@ def holds(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
     return True
 
 
-def test_a_commands_output_and_exit_code_are_its_own(local: Local) -> None:
+def test_run_has_the_commands_output_and_exit_code(local: Local) -> None:
     done = local.croupier("run", "--", "sh", "-c", "echo hi; echo oh >&2; exit 3")
     assert (done.returncode, done.stdout) == (3, "hi\n")
     assert "oh\n" in done.stderr
 
 
-def test_two_hundred_instances_end_and_leave_nothing(local: Local) -> None:
+def test_two_hundred_tasks_end_and_leave_nothing(local: Local) -> None:
     done = local.croupier("run", "-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true")
     assert done.returncode == 0, done.stderr
     told = json.loads(local.croupier("tasks", "--json").stdout)
@@ -52,7 +52,7 @@ def test_two_hundred_instances_end_and_leave_nothing(local: Local) -> None:
     assert all(agent["tasks"] == 0 for agent in agents)
 
 
-def test_what_cannot_be_dealt_is_explained(local: Local) -> None:
+def test_a_run_explains_why_it_waits(local: Local) -> None:
     process = local.run(
         "timeout", "8", str(local.bin_dir / "croupier"), "run", "--cpus", "1000", "--", "true"
     )
@@ -60,7 +60,7 @@ def test_what_cannot_be_dealt_is_explained(local: Local) -> None:
     assert json.loads(local.croupier("frameworks", "--json").stdout) == []
 
 
-def test_bad_words_are_one_line_and_exit_code_2(local: Local) -> None:
+def test_malformed_arguments_are_one_line_and_exit_code_2(local: Local) -> None:
     for words in (
         ["run"],
         ["run", "--cpus", "nan", "--", "true"],
@@ -140,7 +140,7 @@ def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
         assert not local.leftovers()
 
 
-def test_a_killed_local_takes_its_daemons_along(tmp_path: Path) -> None:
+def test_the_daemons_of_a_killed_local_end(tmp_path: Path) -> None:
     with running_local(tmp_path, "--agents", "2") as local:
         assert len(local.leftovers()) >= 4
         local.end(signal.SIGKILL)
@@ -155,5 +155,5 @@ def cmdline(pid: int) -> bytes:
 
 
 def sleepers(local: Local) -> list[int]:
-    """Processes of tasks: they carry the sandbox in their environment."""
+    """Return the processes of tasks, whose environment names the sandbox."""
     return [pid for pid in local.leftovers() if b"86399" in cmdline(pid)]

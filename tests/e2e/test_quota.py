@@ -44,20 +44,20 @@ async def operator(local: Local) -> AsyncIterator[OperatorServiceStub]:
 
 
 async def croupier(local: Local, *words: str) -> str:
-    """What the command printed; frameworks of the test go on meanwhile."""
+    """Run a command while the frameworks of the test go on; return its output."""
     done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
 
 async def used(operator: OperatorServiceStub) -> dict[str, int]:
-    """Whole cpus that tasks of each role use, with all below it."""
+    """Return the whole cpus that tasks of each role use, with all below it."""
     answer = await operator.ListRoles(pb.ListRolesRequest(), timeout=10)
     return {view.role: view.used.cpus_milli // 1000 for view in answer.roles}
 
 
-async def stands_at(operator: OperatorServiceStub, wanted: dict[str, int]) -> None:
-    """Tasks use so many cpus, mostly: they end and begin all the time."""
+async def wait_for_use(operator: OperatorServiceStub, wanted: dict[str, int]) -> None:
+    """Wait until tasks use so many cpus. Tasks end and start all the time."""
 
     async def stands() -> bool:
         seen: Counter[bool] = Counter()
@@ -71,7 +71,7 @@ async def stands_at(operator: OperatorServiceStub, wanted: dict[str, int]) -> No
 
 
 async def work(stack: AsyncExitStack, local: Local, *roles: str, seconds: float = 0.5) -> None:
-    """A framework that always wants more, named after its role, in each of `roles`."""
+    """Run a greedy framework in each of `roles`, named after its role."""
     for role in roles:
         steady = Steady(role.replace("/", "-"), local.master, UNIT, seconds, role=role)
         await stack.enter_async_context(at_work(steady))
@@ -81,14 +81,14 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
     """ads has twice the weight of web; in ads, prod has three times that of test."""
     async with AsyncExitStack() as stack:
         await work(stack, local, "web", "ads/test", "ads/prod")
-        await stands_at(operator, {"web": 6, "ads": 6, "ads/prod": 3, "ads/test": 3})
+        await wait_for_use(operator, {"web": 6, "ads": 6, "ads/prod": 3, "ads/test": 3})
         would = await croupier(local, "weights", "set", "ads", "2", "--dry-run")
         assert "ads: weight 1 -> 2, entitled to 0.500 -> 0.667" in would
         assert "web: entitled to 0.500 -> 0.333" in would
         assert json.loads(await croupier(local, "weights", "get", "ads", "--json"))["weight"] == 1
         await croupier(local, "weights", "set", "ads", "2")
         await croupier(local, "weights", "set", "ads/prod", "3")
-        await stands_at(operator, {"web": 4, "ads": 8, "ads/prod": 6, "ads/test": 2})
+        await wait_for_use(operator, {"web": 4, "ads": 8, "ads/prod": 6, "ads/test": 2})
         told = await croupier(local, "why", "ads-prod")
         assert "entitled to 0.500" in told
         assert "role ads: weight 2, share 0.667, entitled to 0.667" in told
@@ -108,29 +108,29 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
 
 
 async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceStub) -> None:
-    """By its weight `small` would have one cpu; its guarantee of four comes before that."""
+    """By its weight `small` would have one cpu; its guarantee gives it four."""
     async with AsyncExitStack() as stack:
         await croupier(local, "weights", "set", "big", "11")
         await work(stack, local, "big/one", "big/two")
-        await stands_at(operator, {"big": CPUS})
+        await wait_for_use(operator, {"big": CPUS})
         await work(stack, local, "small/one")
-        await stands_at(operator, {"big": 11, "small": 1})
+        await wait_for_use(operator, {"big": 11, "small": 1})
         would = await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4", "--dry-run")
         assert would.startswith("nothing was changed")
         await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4")
-        await stands_at(operator, {"big": 8, "small": 4})
+        await wait_for_use(operator, {"big": 8, "small": 4})
         told = await croupier(local, "why", "small-one")
         assert "role small: weight 1, share 0.333, entitled to 0.083, guaranteed cpus:4" in told
         await croupier(local, "quota", "remove", "small")
-        await stands_at(operator, {"big": 11, "small": 1})
+        await wait_for_use(operator, {"big": 11, "small": 1})
 
 
 async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorServiceStub) -> None:
-    """A limit binds all that is below its role, at once, and is lifted at once."""
+    """A limit takes effect at once for all below its role, and so does its removal."""
     async with AsyncExitStack() as stack:
         await croupier(local, "quota", "set", "lab", "--limit", "cpus:5")
         await work(stack, local, "lab/one", "lab/two", seconds=0.2)
-        await stands_at(operator, {"lab": 5})
+        await wait_for_use(operator, {"lab": 5})
         for _ in range(300):
             assert (await used(operator))["lab"] <= 5
             await asyncio.sleep(0.005)
@@ -145,15 +145,15 @@ async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorService
         assert refused.returncode == 1
         assert "which is more than the limit cpus:1" in refused.stderr
         await croupier(local, "quota", "set", "lab", "--limit", "cpus:9")
-        await stands_at(operator, {"lab": 9})
+        await wait_for_use(operator, {"lab": 9})
         await croupier(local, "quota", "remove", "lab")
-        await stands_at(operator, {"lab": CPUS})
+        await wait_for_use(operator, {"lab": CPUS})
 
 
-async def test_why_not_this_agent(local: Local, operator: OperatorServiceStub) -> None:
+async def test_why_explains_one_agent(local: Local, operator: OperatorServiceStub) -> None:
     async with AsyncExitStack() as stack:
         await work(stack, local, "web")
-        await stands_at(operator, {"web": CPUS})
+        await wait_for_use(operator, {"web": CPUS})
         large = Steady("large", local.master, "cpus:99;mem:64MB", role="large")
         await stack.enter_async_context(at_work(large))
         told = await croupier(local, "why", "large", "--agent", "agent-1")
@@ -162,7 +162,7 @@ async def test_why_not_this_agent(local: Local, operator: OperatorServiceStub) -
 
 
 def _reason(told: str, cause: str) -> str:
-    """The line of `why` that tells this cause."""
+    """Return the line of `why` with this cause."""
     lines = [line.strip() for line in told.splitlines()]
     found = [line for line in lines if line.startswith(cause)]
     assert found, told

@@ -1,4 +1,4 @@
-"""Running the `croupier` command as its users do: as a process."""
+"""Running the `croupier` command as a process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """What a command left behind."""
+    """The result of a command."""
 
     code: int
     out: str
@@ -21,20 +21,20 @@ class Ended:
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Ours, without what would change a command's flags."""
+    """Return this environment without the variables that are flags of commands."""
     kept = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
     return kept | more
 
 
 @asynccontextmanager
 async def started(*argv: str, **env: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    """`croupier ARGV` as a child with pipes; killed at the end if it still runs."""
+    """Run `croupier ARGV` as a child with pipes; kill it at the end if it still runs."""
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
         "croupier.ctl",
         *argv,
-        # Tells where it stands when it is aborted.
+        # Prints its stack when it is aborted.
         env=environment(PYTHONFAULTHANDLER="1", **env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
@@ -52,7 +52,7 @@ async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) ->
     """Wait for the end of `process`.
 
     Raises:
-        AssertionError: if it does not end in time; says where it stands.
+        AssertionError: if it does not end in time; the process prints its stack.
     """
     reading = asyncio.create_task(process.communicate())
     done, _ = await asyncio.wait([reading], timeout=timeout_s)
@@ -65,7 +65,7 @@ async def ended(process: asyncio.subprocess.Process, timeout_s: float = 30.0) ->
 
 
 async def line(process: asyncio.subprocess.Process, timeout_s: float = 30.0) -> str:
-    """Wait for the next line that `process` prints, and take it."""
+    """Wait for the next line that `process` prints, and return it."""
     assert process.stdout is not None
     async with asyncio.timeout(timeout_s):
         return (await process.stdout.readline()).decode()

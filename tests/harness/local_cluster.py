@@ -1,10 +1,9 @@
-"""Runs what `croupier local` runs, with daemons that are made up; a program for tests.
+"""Runs `croupier local` with fake daemons; a program for tests.
 
     python -m tests.harness.local_cluster WORK_DIR MASTER_PORT WHAT...
 
-WHAT says how agents behave: `good`, or `stubborn` (deaf to SIGTERM), `failing` (ends at
-once) or `father` (leaves a process behind in a session of its own). All but those that fail
-register at once.
+WHAT is the behaviour of the agents: `good`, `stubborn` (ignores SIGTERM), `failing` (ends at once)
+or `father` (leaves a process behind in its own session). All but `failing` ones register at once.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An operator's view of a cluster that a test makes up: real gRPC on loopback."""
+"""A scripted operator service: real gRPC on loopback."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ScriptedOperator(OperatorServiceServicer):
-    """Answers what the test put into `answers`, by request type, and keeps what was asked.
+    """Returns the answers in `answers`, by request type, and records the requests in `asked`.
 
     An answer that is an error is raised; a missing one is an empty message. A list is given
     a page at a time. While `hangs` nothing is answered.

@@ -1,4 +1,4 @@
-"""`croupier local`, for real, and the `croupier` command against it."""
+"""A real `croupier local`, and the `croupier` command against it."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ class Local:
         )
 
     def end(self, number: signal.Signals = signal.SIGTERM) -> int:
-        """Ask it to end and wait until it has."""
+        """Send it a signal and wait until it has ended."""
         if self.process.poll() is None:
             self.process.send_signal(number)
         return self.process.wait(timeout=30)
 
     def leftovers(self) -> list[int]:
-        """Processes that still know of its work directory: daemons, shims, tasks."""
+        """Return the processes that name its work directory: daemons, shims, tasks."""
         return processes_with(str(self.work_dir / "cluster"))
 
 
 @contextmanager
 def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[Local]:
-    """`croupier local` on free ports, ready; ended in the end."""
+    """Run `croupier local` on free ports; yield it once it is ready."""
     listen, http = free_addresses(2)
     process = subprocess.Popen(
         [
@@ -77,7 +77,7 @@ def running_local(work_dir: Path, *flags: str, bin_dir: Path = BIN) -> Iterator[
 
 
 def wait_until_ready(process: subprocess.Popen[str]) -> None:
-    """Read what it says until it says that it is ready; it gives up by itself after 30 s."""
+    """Read its output until it is ready; it gives up by itself after 30 s."""
     assert process.stdout is not None
     deadline = time.monotonic() + READY_S
     said: list[str] = []

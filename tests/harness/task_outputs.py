@@ -1,4 +1,4 @@
-"""An agent's HTTP server as far as the output of tasks goes, with faults on demand."""
+"""A fake of an agent's HTTP server for the output of tasks, with faults on demand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.harness.eventually import eventually
 
 
 class TaskOutputs:
-    """Serves `texts[task_id, stream]`; what is not there is empty if `knows_all`, else 404.
+    """Serves `texts[task_id, stream]`; other output is empty if `knows_all`, else 404.
 
     Attributes:
         breaks: how often to cut the connection, halfway, for a task and stream.
@@ -61,7 +61,7 @@ class TaskOutputs:
             return response
         await response.write(text)
         await eventually(lambda: key[0] not in self.open_ended, timeout_s=60)
-        # What the task has written while it was followed.
+        # Output that the task wrote while it was followed.
         await response.write(self.texts.get(key, b"")[offset + len(text) :])
         await response.write_eof()
         return response
@@ -69,7 +69,7 @@ class TaskOutputs:
 
 @asynccontextmanager
 async def serving_outputs() -> AsyncIterator[TaskOutputs]:
-    """Serve on a free port, at `address`."""
+    """Serve on a free port; yield the server with its `address`."""
     outputs = TaskOutputs()
     app = web.Application()
     app.add_routes([web.get("/output/{framework}/{task}/{stream}", outputs.get)])

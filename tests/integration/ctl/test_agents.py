@@ -65,7 +65,7 @@ def asked(operator: ScriptedOperator, kind: type) -> list[object]:
     return [request for request in operator.asked if isinstance(request, kind)]
 
 
-async def test_a_drain_tells_what_is_left_and_what_stands_in_the_way(
+async def test_a_drain_prints_the_tasks_left_and_its_blockers(
     operator: ScriptedOperator,
 ) -> None:
     master = ("--master", operator.address)
@@ -96,7 +96,7 @@ async def test_a_drain_is_followed_to_its_end(operator: ScriptedOperator) -> Non
     assert last == "agent m-A1 (h1) is drained: it has no tasks left, and gets no offers"
 
 
-async def test_who_stops_waiting_leaves_the_drain_on(operator: ScriptedOperator) -> None:
+async def test_the_drain_stays_on_when_the_command_stops(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(agents=[view(LEFT)])
     master = ("--master", operator.address)
     done = await croupier("drain", "h1", "--wait", "--timeout", "1s", *master)
@@ -112,7 +112,7 @@ async def test_who_stops_waiting_leaves_the_drain_on(operator: ScriptedOperator)
 
 
 @pytest.mark.parametrize("agents", [[view()], []])
-async def test_a_drain_that_was_ended_by_others(
+async def test_a_drain_ended_by_another_operator_is_exit_code_4(
     operator: ScriptedOperator, agents: list[pb.AgentView]
 ) -> None:
     operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(agents=agents)
@@ -121,7 +121,9 @@ async def test_a_drain_that_was_ended_by_others(
     assert "another operator" in done.out or "has left the cluster" in done.out
 
 
-async def test_a_lost_master_is_waited_for(operator: ScriptedOperator) -> None:
+async def test_a_drain_is_followed_through_the_loss_of_the_master(
+    operator: ScriptedOperator,
+) -> None:
     operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse(agents=[view(LEFT)])
     async with started("drain", "h1", "--wait", "--master", operator.address) as process:
         await eventually(lambda: len(asked(operator, pb.ListAgentsRequest)) > 1, 20)
@@ -151,7 +153,7 @@ async def test_a_dry_run_changes_nothing(operator: ScriptedOperator) -> None:
     assert not asked(operator, pb.MarkAgentGoneRequest)
 
 
-async def test_gone_needs_a_yes(operator: ScriptedOperator) -> None:
+async def test_gone_needs_a_confirmation(operator: ScriptedOperator) -> None:
     master = ("--master", operator.address)
     done = await croupier("agent", "gone", "h1", *master)
     assert done.code == 2
@@ -162,7 +164,7 @@ async def test_gone_needs_a_yes(operator: ScriptedOperator) -> None:
     assert asked(operator, pb.MarkAgentGoneRequest) == [pb.MarkAgentGoneRequest(agent="h1")]
 
 
-async def test_gone_may_be_said_again(operator: ScriptedOperator) -> None:
+async def test_gone_may_be_repeated(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListAgentsRequest] = pb.ListAgentsResponse()
     done = await croupier("agent", "gone", "m-A1", "--yes", "--master", operator.address)
     assert (done.code, done.err) == (0, "")
@@ -187,7 +189,7 @@ async def test_agents_are_deactivated_reactivated_shown_and_listed(
     assert "  1 task of framework m-F1 (train)" in done.out.splitlines()
 
 
-async def test_what_cannot_be(operator: ScriptedOperator) -> None:
+async def test_malformed_arguments_are_refused(operator: ScriptedOperator) -> None:
     master = ("--master", operator.address)
     for words in (["--grace", "soon"], ["--grace", "25h"], ["--timeout", "1m"], ["--grace", "-1"]):
         done = await croupier("drain", "h1", *words, *master)

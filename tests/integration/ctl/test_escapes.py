@@ -71,14 +71,16 @@ async def operator() -> AsyncIterator[ScriptedOperator]:
         ("agents", "--json"),
     ],
 )
-async def test_no_command_prints_them(operator: ScriptedOperator, words: tuple[str, ...]) -> None:
+async def test_no_command_prints_control_characters(
+    operator: ScriptedOperator, words: tuple[str, ...]
+) -> None:
     done = await croupier(*words, "--master", operator.address)
     printed = done.out + done.err
     assert all(char.isprintable() or char == "\n" for char in printed), ascii(printed)
     assert SHOWN in printed or "--json" in words
 
 
-async def test_the_own_lines_of_a_run_are_escaped() -> None:
+async def test_messages_of_a_run_are_escaped() -> None:
     async with (
         Master() as master,
         started("run", "--master", master.address, "--", "true") as run,

@@ -1,4 +1,4 @@
-"""Commands find the master that leads, through whichever of the masters is known."""
+"""Commands find the leading master through any master that they know."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ async def test_the_leader_is_found_in_a_list_and_behind_a_follower() -> None:
             leader.asked.clear()
 
 
-async def test_one_that_hangs_or_is_dead_does_not_hold_up_the_others() -> None:
+async def test_a_dead_or_hanging_master_does_not_delay_the_others() -> None:
     [dead] = free_addresses(1)
     async with operators(2) as (hanging, leader):
         hanging.hangs = True
@@ -51,7 +51,7 @@ async def test_one_that_hangs_or_is_dead_does_not_hold_up_the_others() -> None:
         assert time.monotonic() - begun < 3.5
 
 
-async def test_an_election_that_is_over_soon_is_waited_for() -> None:
+async def test_a_command_waits_for_a_short_election() -> None:
     async with operators(2) as (one, other):
         follow(one, "")
         follow(other, "")
@@ -77,7 +77,7 @@ async def test_no_leader_is_one_line_within_five_seconds() -> None:
         )
 
 
-async def test_a_leader_that_cannot_be_reached_is_named_with_who_says_so() -> None:
+async def test_an_unreachable_leader_is_named_with_its_follower() -> None:
     [dead] = free_addresses(1)
     async with operators(1) as (follower,):
         follow(follower, str(dead))

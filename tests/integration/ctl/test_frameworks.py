@@ -52,7 +52,7 @@ async def operator() -> AsyncIterator[ScriptedOperator]:
 
 
 def torn_down(operator: ScriptedOperator) -> list[str]:
-    """The ids of the frameworks that the master was asked to tear down."""
+    """Return the ids of the frameworks that the master was asked to tear down."""
     kind = pb.TeardownFrameworkRequest
     return [each.framework_id for each in operator.asked if isinstance(each, kind)]
 
@@ -79,7 +79,7 @@ async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
     assert torn_down(operator) == ["m-F1"]
 
 
-async def test_a_teardown_for_programs(operator: ScriptedOperator) -> None:
+async def test_a_teardown_as_json(operator: ScriptedOperator) -> None:
     words = ("framework", "teardown", "m-F1", "--json", "--master", operator.address)
     done = await croupier(*words, "--dry-run")
     told = json.loads(done.out)
@@ -98,7 +98,7 @@ async def test_a_teardown_of_one_framework_only(operator: ScriptedOperator) -> N
     assert torn_down(operator) == []
 
 
-async def test_a_framework_that_is_removed_already_may_be_torn_down_again(
+async def test_a_removed_framework_may_be_torn_down_again(
     operator: ScriptedOperator,
 ) -> None:
     operator.answers[pb.ListFrameworksRequest] = pb.ListFrameworksResponse()
@@ -112,12 +112,12 @@ async def test_a_framework_that_is_removed_already_may_be_torn_down_again(
         assert (done.code, done.err) == (1, "croupier: no framework 'm-F1'\n")
 
 
-async def test_frameworks_tells_when_one_will_be_removed(operator: ScriptedOperator) -> None:
+async def test_frameworks_shows_the_time_until_removal(operator: ScriptedOperator) -> None:
     done = await croupier("frameworks", "--master", operator.address)
     assert "disconnected, removed in 9 min 20 s" in done.out
 
 
-async def test_tasks_of_no_framework(operator: ScriptedOperator) -> None:
+async def test_tasks_of_an_unknown_framework(operator: ScriptedOperator) -> None:
     master = ("--master", operator.address)
     operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse()
     done = await croupier("tasks", "--framework", "nosuch", *master)

@@ -45,7 +45,7 @@ async def test_a_table_in_a_pipe(operator: ScriptedOperator) -> None:
     ]
 
 
-async def test_json_for_programs(operator: ScriptedOperator) -> None:
+async def test_json(operator: ScriptedOperator) -> None:
     done = await croupier("agents", "--json", CROUPIER_MASTER=operator.address)
     assert (done.code, done.err) == (0, "")
     agents = json.loads(done.out)
@@ -64,7 +64,7 @@ async def test_all_pages_are_printed_as_one_list(operator: ScriptedOperator) -> 
     assert done.out == json.dumps(agents, indent=2) + "\n"
 
 
-async def test_pages_without_end_are_no_endless_loop(operator: ScriptedOperator) -> None:
+async def test_a_repeated_page_is_an_error(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListAgentsRequest].next_page_token = "again"
     done = await croupier("agents", "--json", "--master", operator.address)
     assert done.code == 1
@@ -84,7 +84,7 @@ async def test_the_tasks_of_one_framework(operator: ScriptedOperator) -> None:
     assert pb.ListTasksRequest(framework_id="f1") in operator.asked
 
 
-async def test_commands_are_asked_for_by_a_flag(operator: ScriptedOperator) -> None:
+async def test_commands_are_listed_with_a_flag(operator: ScriptedOperator) -> None:
     status = task_pb2.TaskStatus(state=task_pb2.TASK_RUNNING)
     command = task_pb2.Command(shell="sleep 9")
     told, untold = task_pb2.TaskInfo(task_id="t1", command=command), task_pb2.TaskInfo(task_id="t1")
@@ -118,26 +118,26 @@ async def test_kill(operator: ScriptedOperator) -> None:
     )
 
 
-async def test_a_task_that_is_not_there_is_exit_code_1(operator: ScriptedOperator) -> None:
+async def test_an_unknown_task_is_exit_code_1(operator: ScriptedOperator) -> None:
     operator.answers[pb.KillTaskRequest] = NotFound("no task 't9'")
     done = await croupier("kill", "t9", "--master", operator.address)
     assert done == Ended(1, "", "croupier: no task 't9'\n")
 
 
-async def test_the_ids_of_a_task_are_no_flags(operator: ScriptedOperator) -> None:
-    """Within a task the environment names it; a bare `croupier kill` must not end it."""
+async def test_ids_in_a_tasks_environment_are_no_flags(operator: ScriptedOperator) -> None:
+    """A task's environment has its ids; a bare `croupier kill` must not kill the task."""
     done = await croupier("kill", CROUPIER_TASK_ID="t1", CROUPIER_MASTER=operator.address)
     assert done.code == 2
     assert operator.asked == []
 
 
-async def test_a_master_that_is_not_there_is_one_line_at_once() -> None:
+async def test_an_unreachable_master_is_one_line_at_once() -> None:
     done = await croupier("agents", "--master", "127.0.0.1:9")
     told = "croupier: cannot reach a master at 127.0.0.1:9 (is one running there?)\n"
     assert done == Ended(1, "", told)
 
 
-async def test_a_master_that_is_silent_is_one_line_within_five_seconds() -> None:
+async def test_a_silent_master_is_one_line_within_five_seconds() -> None:
     async with serving(ScriptedOperator()) as operator:
         operator.hangs = True
         begun = time.monotonic()
@@ -147,7 +147,7 @@ async def test_a_master_that_is_silent_is_one_line_within_five_seconds() -> None
     assert done == Ended(1, "", told)
 
 
-async def test_what_is_no_master_is_told() -> None:
+async def test_a_server_that_is_no_master_is_reported() -> None:
     server = make_server()
     address = f"127.0.0.1:{bind(server, Address('127.0.0.1', 0))}"
     await server.start()
@@ -156,13 +156,13 @@ async def test_what_is_no_master_is_told() -> None:
     assert done == Ended(1, "", f"croupier: what answers at {address} is not a Croupier master\n")
 
 
-async def test_the_masters_own_words_are_kept(operator: ScriptedOperator) -> None:
+async def test_the_masters_error_is_printed(operator: ScriptedOperator) -> None:
     operator.answers[pb.ListAgentsRequest] = Unavailable("the master is recovering")
     done = await croupier("agents", "--master", operator.address)
     assert done == Ended(1, "", "croupier: the master is recovering\n")
 
 
-async def test_of_several_masters_the_leader_is_asked(operator: ScriptedOperator) -> None:
+async def test_the_leader_of_several_masters_is_asked(operator: ScriptedOperator) -> None:
     async with serving(ScriptedOperator()) as follower:
         follower.answers[pb.GetMasterRequest] = pb.GetMasterResponse(leader=False)
         masters = f"127.0.0.1:9,{follower.address},{operator.address}"
@@ -170,7 +170,7 @@ async def test_of_several_masters_the_leader_is_asked(operator: ScriptedOperator
     assert len(json.loads(done.out)) == 2
 
 
-async def test_a_reader_that_has_enough_is_no_error(operator: ScriptedOperator) -> None:
+async def test_a_closed_pipe_is_no_error(operator: ScriptedOperator) -> None:
     views = operator.answers[pb.ListAgentsRequest].agents
     many = pb.ListAgentsResponse(agents=list(views) * 20_000)
     operator.answers[pb.ListAgentsRequest] = many

@@ -1,4 +1,4 @@
-"""`croupier local`: started, watched, ended, nothing left; with daemons that are made up."""
+"""`croupier local` with fake daemons: start, restarts, end, and no process left."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ async def cluster(work_dir: Path, *agents: str) -> AsyncIterator[asyncio.subproc
 
 
 async def welcomed(process: asyncio.subprocess.Process, work_dir: Path) -> None:
-    """Wait until the cluster is ready and its made-up agents handle signals."""
+    """Wait until the cluster is ready and its fake agents handle signals."""
     assert process.stdout is not None
     line = await asyncio.wait_for(process.stdout.readline(), 30)
     assert line.startswith(b"Croupier is ready")
@@ -68,7 +68,7 @@ def alive(pids: list[int]) -> list[int]:
 
 
 def child(process: asyncio.subprocess.Process, word: str) -> int:
-    """The pid of the first child with `word` among its arguments."""
+    """Return the pid of the first child with `word` among its arguments."""
     for pid in sorted(descendants(process.pid)):
         if word in Path(f"/proc/{pid}/cmdline").read_text().split("\0"):
             return pid
@@ -89,12 +89,12 @@ async def test_a_signal_ends_all_in_order(tmp_path: Path, number: signal.Signals
     assert (tmp_path / "agent-1.log").read_text() == "agent up\n"
 
 
-async def test_log_lines_are_shown_on_request(tmp_path: Path) -> None:
+async def test_verbose_prints_log_lines(tmp_path: Path) -> None:
     async with cluster(tmp_path, "good") as process:
         assert await line_with(process, "agent up") == "[agent-1] agent up\n"
 
 
-async def test_an_agent_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
+async def test_an_agent_that_dies_is_reported_and_restarted(tmp_path: Path) -> None:
     async with cluster(tmp_path, "father", "good") as process:
         await welcomed(process, tmp_path)
         pid = child(process, "father")
@@ -116,7 +116,7 @@ async def test_an_agent_that_dies_is_reported_and_started_again(tmp_path: Path) 
     assert alive([pid, orphan, *family]) == []
 
 
-async def test_an_orphan_that_ends_is_reaped(tmp_path: Path) -> None:
+async def test_an_adopted_orphan_is_reaped(tmp_path: Path) -> None:
     async with cluster(tmp_path, "father") as process:
         await welcomed(process, tmp_path)
         orphan = child(process, "sleep")
@@ -126,7 +126,7 @@ async def test_an_orphan_that_ends_is_reaped(tmp_path: Path) -> None:
         await eventually(lambda: not alive([orphan]), what="reaped")
 
 
-async def test_a_master_that_dies_is_reported_and_started_again(tmp_path: Path) -> None:
+async def test_a_master_that_dies_is_reported_and_restarted(tmp_path: Path) -> None:
     async with cluster(tmp_path, "good") as process:
         await welcomed(process, tmp_path)
         pid, agent = child(process, "master"), child(process, "good")
@@ -143,23 +143,23 @@ async def test_a_master_that_dies_is_reported_and_started_again(tmp_path: Path) 
             return False
 
         await eventually(again, what="another master")
-        assert child(process, "good") == agent, "the agents are left alone"
+        assert child(process, "good") == agent, "the agents run on"
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(process.communicate(), 15)
         assert process.returncode == 0
 
 
-async def test_the_logs_of_what_went_wrong_are_kept(tmp_path: Path) -> None:
+async def test_logs_are_kept_after_a_failure(tmp_path: Path) -> None:
     words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
     done = await croupier(*words, "--", "--nosuch", TMPDIR=str(tmp_path))
     assert done.code == 1
     (kept,) = tmp_path.iterdir()
     assert f"croupier local: the logs are kept in {kept}\n" in done.err
     assert "--nosuch" in (kept / "master.log").read_text()
-    assert {each.suffix for each in kept.iterdir()} == {".log"}, "and nothing else is"
+    assert {each.suffix for each in kept.iterdir()} == {".log"}, "no other file is kept"
 
 
-async def test_logs_of_a_good_end_are_removed(tmp_path: Path) -> None:
+async def test_logs_are_removed_without_a_failure(tmp_path: Path) -> None:
     words = ("local", "--agents", "1", "--master-port", "0", "--http-port", "0")
     async with started(*words, TMPDIR=str(tmp_path)) as process:
         assert process.stdout is not None
@@ -171,7 +171,7 @@ async def test_logs_of_a_good_end_are_removed(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-async def test_what_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) -> None:
+async def test_a_daemon_that_does_not_stop_is_killed_after_ten_seconds(tmp_path: Path) -> None:
     async with cluster(tmp_path, "stubborn", "good") as process:
         await welcomed(process, tmp_path)
         family = descendants(process.pid)
@@ -195,7 +195,9 @@ async def test_a_second_signal_kills_at_once(tmp_path: Path) -> None:
     assert alive(family) == []
 
 
-async def test_an_agent_that_cannot_start_is_told_with_its_last_words(tmp_path: Path) -> None:
+async def test_an_agent_that_cannot_start_is_reported_with_its_last_log_line(
+    tmp_path: Path,
+) -> None:
     async with cluster(tmp_path, "good", "failing") as process:
         out, err = await asyncio.wait_for(process.communicate(), 20)
         assert (process.returncode, out) == (1, b"")
@@ -215,7 +217,7 @@ async def test_a_port_in_use_is_one_line() -> None:
         )
 
 
-async def test_a_directory_that_cannot_be_is_one_line(tmp_path: Path) -> None:
+async def test_an_impossible_directory_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     argv = ["local", "--work-dir", str(tmp_path / "file"), "--master-port", "0"]
     done = await croupier(*argv, "--http-port", "0")

@@ -70,7 +70,7 @@ async def test_only_roles_with_quotas_are_listed(operator: ScriptedOperator) -> 
     assert done == Ended(0, told, "")
 
 
-async def test_one_role_is_shown_also_if_nobody_has_named_it(operator: ScriptedOperator) -> None:
+async def test_a_role_without_settings_and_frameworks_is_shown(operator: ScriptedOperator) -> None:
     done = await croupier("weights", "get", "ads", "--json", CROUPIER_MASTER=operator.address)
     assert json.loads(done.out)["weight"] == 2
     done = await croupier("quota", "get", "nobody", "--json", CROUPIER_MASTER=operator.address)
@@ -94,7 +94,7 @@ async def test_a_weight_is_set(operator: ScriptedOperator) -> None:
     ]
 
 
-async def test_what_a_dry_run_says_is_said_to_be_one(operator: ScriptedOperator) -> None:
+async def test_a_dry_run_is_marked_as_one(operator: ScriptedOperator) -> None:
     operator.answers[pb.UpdateRolesRequest].dry_run = True
     done = await croupier("weights", "set", "web", "2", CROUPIER_MASTER=operator.address)
     assert done.out.splitlines()[0] == "nothing was changed; this is what would be:"
@@ -120,7 +120,7 @@ async def test_a_quota_is_set_and_removed(operator: ScriptedOperator) -> None:
     assert not operator.asked[-1].changes[0].HasField("settings")
 
 
-async def test_what_the_master_refuses_is_one_line(operator: ScriptedOperator) -> None:
+async def test_a_refusal_by_the_master_is_one_line(operator: ScriptedOperator) -> None:
     operator.answers[pb.UpdateRolesRequest] = Conflict("role web: tasks use cpus:4")
     done = await croupier(
         "quota", "set", "web", "--limit", "cpus:1", CROUPIER_MASTER=operator.address
@@ -151,7 +151,7 @@ async def test_what_the_master_refuses_is_one_line(operator: ScriptedOperator) -
         ["why"],
     ],
 )
-async def test_bad_words_are_one_line_and_nothing_is_asked(words: list[str]) -> None:
+async def test_malformed_arguments_are_one_line_and_no_call(words: list[str]) -> None:
     done = await croupier(*words, "--master", "127.0.0.1:9")
     assert (done.code, done.out) == (2, "")
     assert done.err.startswith("croupier: ")

@@ -1,4 +1,4 @@
-"""`croupier run` against a master and an agent that the test plays."""
+"""`croupier run` against a fake master and a fake agent."""
 
 from __future__ import annotations
 
@@ -49,16 +49,14 @@ async def play(
     task_id: str = "run-0",
     signal: int | None = None,
 ) -> None:
-    """Let the task run, and end with `code` or by `signal`."""
+    """Report that the task runs, and ends with `code` or by `signal`."""
     await master.update(task_id, TaskState.STARTING)
     await master.update(task_id, TaskState.RUNNING)
     state = TaskState.FAILED if code or signal else TaskState.FINISHED
     await master.update(task_id, state, exit_code=code, signal=signal)
 
 
-async def test_the_output_and_the_exit_code_are_those_of_the_command(
-    master: Master, agent: TaskOutputs
-) -> None:
+async def test_output_and_exit_code_are_the_commands(master: Master, agent: TaskOutputs) -> None:
     agent.texts = {("run-0", "stdout"): b"out\nno newline", ("run-0", "stderr"): b"err\n"}
     argv = ["--cpus", "0.5", "--mem", "64MB", "--env", "A=b=c", "--name", "mine", "--role", "ads"]
     async with started("run", "--master", master.address, *argv, "--", "prog", "-n", "x") as run:
@@ -85,7 +83,9 @@ async def test_the_framework_is_torn_down(master: Master, agent: TaskOutputs) ->
         assert (await ended(run)).code == 0
 
 
-async def test_a_signal_is_128_and_its_number(master: Master, agent: TaskOutputs) -> None:
+async def test_a_signal_is_exit_code_128_plus_its_number(
+    master: Master, agent: TaskOutputs
+) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.offer("cpus:1;mem:1GB", http_address=agent.address)
@@ -104,7 +104,7 @@ async def test_shell_joins_the_words(master: Master, agent: TaskOutputs) -> None
         assert (await ended(run)).code == 0
 
 
-async def test_many_tasks_have_their_lines_told_apart(master: Master, agent: TaskOutputs) -> None:
+async def test_lines_of_several_tasks_have_prefixes(master: Master, agent: TaskOutputs) -> None:
     for index in range(3):
         agent.texts[f"run-{index}", "stdout"] = f"one {index}\ntwo {index}".encode()
     async with started("run", "--master", master.address, "-n", "3", "--", "x") as run:
@@ -131,8 +131,10 @@ async def test_hundreds_of_short_tasks_take_seconds(agent: TaskOutputs) -> None:
     assert len(agent.asked) == 400
 
 
-async def test_all_tasks_are_followed_however_many_run(master: Master, agent: TaskOutputs) -> None:
-    """A bound on open connections would keep the last tasks silent until the first end."""
+async def test_the_output_of_all_tasks_is_followed_at_once(
+    master: Master, agent: TaskOutputs
+) -> None:
+    """A bound on open connections would delay the output of the last tasks."""
     agent.open_ended = {f"run-{index}" for index in range(100)}
     agent.texts = {(task_id, "stdout"): b"here\n" for task_id in agent.open_ended}
     async with started("run", "--master", master.address, "-n", "100", "--", "x") as run:
@@ -150,7 +152,7 @@ async def test_all_tasks_are_followed_however_many_run(master: Master, agent: Ta
     assert agent.most == 200
 
 
-async def test_a_broken_connection_loses_and_doubles_nothing(
+async def test_a_broken_connection_neither_loses_nor_repeats_output(
     master: Master, agent: TaskOutputs
 ) -> None:
     text = b"".join(b"line %d\n" % number for number in range(50_000))
@@ -165,10 +167,10 @@ async def test_a_broken_connection_loses_and_doubles_nothing(
     assert done.out.encode() == text
 
 
-async def test_a_stream_that_ends_before_its_task_is_read_on(
+async def test_a_stream_that_ends_before_its_task_is_opened_again(
     master: Master, agent: TaskOutputs
 ) -> None:
-    """As when an agent restarts in good order: the task runs on and writes more."""
+    """An agent that restarts in order ends the stream; the task runs on and writes more."""
     agent.texts = {("run-0", "stdout"): b"before\n"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
@@ -183,7 +185,7 @@ async def test_a_stream_that_ends_before_its_task_is_read_on(
 
 
 def agents_at(*addresses: str) -> pb.ListAgentsResponse:
-    """What the master says of agents a1, a2 and so on."""
+    """Return the master's list of agents a1, a2 and so on."""
     return pb.ListAgentsResponse(
         agents=[
             pb.AgentView(
@@ -195,7 +197,7 @@ def agents_at(*addresses: str) -> pb.ListAgentsResponse:
     )
 
 
-async def test_an_agent_that_returns_on_another_port_is_read_on(master: Master) -> None:
+async def test_output_is_read_from_an_agents_new_port(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         async with serving_outputs() as before:
@@ -214,7 +216,7 @@ async def test_an_agent_that_returns_on_another_port_is_read_on(master: Master) 
             assert "/output/fake-1-F1/run-0/stdout?follow=1&offset=7" in after.asked
 
 
-async def test_what_an_agent_cannot_serve_is_told_and_changes_no_exit_code(
+async def test_missing_output_is_reported_and_changes_no_exit_code(
     master: Master, agent: TaskOutputs
 ) -> None:
     agent.status = 503
@@ -231,7 +233,7 @@ async def test_what_an_agent_cannot_serve_is_told_and_changes_no_exit_code(
     assert "run-0: stderr may be cut short" in done.err
 
 
-async def test_output_that_cannot_be_had_is_told(master: Master) -> None:
+async def test_unreadable_output_is_reported(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.offer("cpus:1;mem:1GB", http_address="127.0.0.1:9")
@@ -242,7 +244,7 @@ async def test_output_that_cannot_be_had_is_told(master: Master) -> None:
 
 
 @pytest.mark.parametrize("code", [None, 126, 127])
-async def test_a_task_that_cannot_start_is_told_and_has_a_shells_exit_code(
+async def test_a_task_that_cannot_start_has_a_shells_exit_code(
     master: Master, agent: TaskOutputs, code: int | None
 ) -> None:
     agent.knows_all = False
@@ -260,7 +262,7 @@ async def test_a_task_that_cannot_start_is_told_and_has_a_shells_exit_code(
 
 
 @pytest.mark.parametrize("state", [TaskState.LOST, TaskState.GONE, TaskState.ERROR])
-async def test_a_lost_task_is_told_and_is_exit_code_1(master: Master, state: TaskState) -> None:
+async def test_a_lost_task_is_reported_and_is_exit_code_1(master: Master, state: TaskState) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.offer("cpus:1;mem:1GB")
@@ -268,7 +270,7 @@ async def test_a_lost_task_is_told_and_is_exit_code_1(master: Master, state: Tas
         assert await ended(run) == Ended(1, "", f"croupier run: run-0: {state.name}: why\n")
 
 
-async def test_a_dropped_task_is_tried_again_three_times(master: Master) -> None:
+async def test_a_dropped_task_is_retried_three_times(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         for task_id in ("run-0", "run-0.2", "run-0.3", "run-0.4"):
@@ -281,7 +283,7 @@ async def test_a_dropped_task_is_tried_again_three_times(master: Master) -> None
         assert await ended(run) == Ended(1, "", "croupier run: run-0.4: DROPPED\n")
 
 
-async def test_a_stale_offer_is_no_failure(master: Master, agent: TaskOutputs) -> None:
+async def test_a_stale_offer_is_retried(master: Master, agent: TaskOutputs) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.refuse_next(Conflict("the offer has expired"))
@@ -302,7 +304,7 @@ async def test_a_task_that_is_refused_ends_the_run(master: Master) -> None:
     assert "no such thing as x" in done.err
 
 
-async def test_a_framework_that_is_thrown_out_ends_with_exit_code_1(master: Master) -> None:
+async def test_removal_of_the_framework_is_exit_code_1(master: Master) -> None:
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
         master.disconnect(Removed("removed by the operator"))
@@ -329,7 +331,7 @@ async def test_a_signal_ends_the_tasks(
     assert done.err == "last words\n"
 
 
-async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutputs) -> None:
+async def test_a_second_signal_ends_the_run_at_once(master: Master, agent: TaskOutputs) -> None:
     agent.open_ended = {"run-0"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
@@ -343,10 +345,8 @@ async def test_a_second_signal_waits_for_nothing(master: Master, agent: TaskOutp
         assert (await ended(run, timeout_s=5.0)).code == 130
 
 
-async def test_a_signal_that_is_sent_twice_at_once_is_one(
-    master: Master, agent: TaskOutputs
-) -> None:
-    """As by `timeout`, which signals a process and then its group."""
+async def test_two_signals_at_once_count_as_one(master: Master, agent: TaskOutputs) -> None:
+    """timeout(1) signals a process and then its group."""
     agent.open_ended = {"run-0"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
@@ -362,7 +362,7 @@ async def test_a_signal_that_is_sent_twice_at_once_is_one(
     assert done.out == "bye\n"
 
 
-async def test_a_master_that_goes_while_a_task_runs_is_told(agent: TaskOutputs) -> None:
+async def test_the_loss_of_the_master_is_reported(agent: TaskOutputs) -> None:
     agent.open_ended = {"run-0"}
     async with Master() as master, started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
@@ -386,7 +386,7 @@ async def test_ctrl_c_works_without_a_master() -> None:
         assert (await ended(run, timeout_s=8.0)).code == 130
 
 
-async def test_a_reader_that_has_enough_ends_the_run(master: Master, agent: TaskOutputs) -> None:
+async def test_a_closed_pipe_ends_the_run(master: Master, agent: TaskOutputs) -> None:
     agent.texts = {("run-0", "stdout"): b"line\n" * 1_000_000}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()
@@ -401,7 +401,7 @@ async def test_a_reader_that_has_enough_ends_the_run(master: Master, agent: Task
         assert await asyncio.wait_for(run.wait(), 20) == 141
 
 
-async def test_what_is_waited_for_is_told_once_for_each_reason(master: Master) -> None:
+async def test_each_reason_to_wait_is_printed_once(master: Master) -> None:
     operator = master.operator
     async with started("run", "--master", master.address, "-n", "2", "--", "x") as run:
         assert run.stderr is not None
@@ -432,7 +432,7 @@ async def test_no_command_is_a_usage_error() -> None:
     )
 
 
-async def test_a_run_that_takes_too_long_is_ended(master: Master, agent: TaskOutputs) -> None:
+async def test_a_run_ends_at_its_timeout(master: Master, agent: TaskOutputs) -> None:
     words = ("--timeout", "1s", "--master", master.address)
     async with started("run", *words, "--", "x") as run:
         await master.subscribed()
@@ -447,7 +447,7 @@ async def test_a_run_that_takes_too_long_is_ended(master: Master, agent: TaskOut
     assert done == Ended(124, "", told)
 
 
-async def test_a_run_that_waits_too_long_for_resources_ends(master: Master) -> None:
+async def test_a_run_ends_at_its_wait_limit(master: Master) -> None:
     words = ("--wait-for-resources", "500ms", "--master", master.address)
     async with started("run", *words, "--", "x") as run:
         await master.subscribed()
@@ -465,7 +465,7 @@ async def test_a_run_without_a_master_ends_in_time() -> None:
 
 
 @pytest.mark.parametrize("flag", ["--timeout", "--wait-for-resources"])
-async def test_a_limit_of_time_is_more_than_nothing(flag: str) -> None:
+async def test_a_time_limit_is_above_zero(flag: str) -> None:
     done = await croupier("run", flag, "0", "--", "x")
     assert (done.code, done.out) == (2, "")
     assert f"{flag} must be more than 0" in done.err

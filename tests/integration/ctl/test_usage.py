@@ -1,4 +1,4 @@
-"""What a wrong command line, a wrong address and a refusal are told by, and their exit codes."""
+"""Errors of a wrong command line, a wrong address and a refusal, and their exit codes."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ async def test_a_wrong_command_line_names_the_help_of_its_command(
     assert done.err.endswith(f"(see croupier{command} --help)\n"), done.err
 
 
-async def test_a_grace_is_a_span_of_time() -> None:
+async def test_a_grace_is_a_duration() -> None:
     async with serving(ScriptedOperator()) as operator:
         operator.answers[pb.KillTaskRequest] = pb.KillTaskResponse()
         for text, grace_ms in (("2s", 2000), ("1m", 60_000), ("0.5", 500)):
@@ -47,7 +47,7 @@ async def test_a_grace_is_a_span_of_time() -> None:
 
 
 @pytest.mark.parametrize("error", [InvalidRequest("no"), Conflict("no")])
-async def test_what_the_master_refuses_is_exit_code_1(error: Exception) -> None:
+async def test_a_refusal_by_the_master_is_exit_code_1(error: Exception) -> None:
     async with serving(ScriptedOperator()) as operator:
         operator.answers[pb.KillTaskRequest] = error
         operator.answers[pb.UpdateRolesRequest] = error
@@ -57,13 +57,13 @@ async def test_what_the_master_refuses_is_exit_code_1(error: Exception) -> None:
         assert done == Ended(1, "", "croupier: no\n")
 
 
-async def test_a_host_that_has_no_address() -> None:
+async def test_an_unknown_host_is_one_line() -> None:
     done = await croupier("agents", "--master", "nosuch.invalid")
     told = "croupier: cannot find the host nosuch.invalid of the master nosuch.invalid:5050\n"
     assert done == Ended(1, "", told)
 
 
-async def test_what_speaks_something_else_is_no_master() -> None:
+async def test_a_server_of_another_protocol_is_no_master() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n")
@@ -77,7 +77,7 @@ async def test_what_speaks_something_else_is_no_master() -> None:
     assert done == Ended(1, "", f"croupier: what answers at {address} is not a Croupier master\n")
 
 
-async def test_why_says_what_its_json_is() -> None:
+async def test_why_prints_a_json_object() -> None:
     done = await croupier("why", "--help")
     assert "Print JSON." in done.out
     assert "list" not in done.out

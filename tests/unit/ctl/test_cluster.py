@@ -1,4 +1,4 @@
-"""Which ends of the daemons of a local cluster are failures."""
+"""Failures among the daemons of a local cluster."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MASTER = Daemon("master", ("true",))
 PLAN = Plan(Address("127.0.0.1", 1), Address("127.0.0.1", 2), MASTER, (), ())
 
 
-class MadeUp:
-    """Children that a signal ends, as if they did not handle it yet."""
+class FakeChildren:
+    """Children that die of signals, as if they did not handle them yet."""
 
     def __init__(self) -> None:
         self.started: list[Child] = []
@@ -38,10 +38,10 @@ class MadeUp:
 @pytest.mark.parametrize(
     ("status", "fails"), [(None, False), (-signal.SIGTERM, True), (1, True), (0, False)]
 )
-async def test_a_daemon_that_is_asked_to_stop_may_end_by_the_signal(
+async def test_a_daemon_killed_by_sigterm_has_not_failed(
     tmp_path: Path, status: int | None, fails: bool
 ) -> None:
-    children: Any = MadeUp()
+    children: Any = FakeChildren()
     cluster = Cluster(PLAN, tmp_path, children)
     cluster._started.append(cluster._launch(MASTER))
     [child] = children.started

@@ -1,4 +1,4 @@
-"""Questions to a master that are cut short, or that it does not know."""
+"""Calls to a master that are cancelled, or that it does not know."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ADDRESS = Address("127.0.0.1", 1)
 
 
 async def ends_by_status(request: object, timeout: float) -> Any:
-    """A call that, when its task is cancelled, ends by a status of gRPC."""
+    """A call that ends with a gRPC status when its task is cancelled."""
     try:
         await asyncio.sleep(timeout)
     except asyncio.CancelledError:
@@ -26,7 +26,7 @@ async def ends_by_status(request: object, timeout: float) -> Any:
         raise grpc.aio.AioRpcError(grpc.StatusCode.CANCELLED, nothing, nothing) from None
 
 
-async def test_a_task_that_was_cancelled_ends_however_its_call_ended() -> None:
+async def test_a_cancelled_call_ends_its_task() -> None:
     async with make_channel(ADDRESS) as channel:
         master = Master(ADDRESS, channel)
 
@@ -46,12 +46,12 @@ async def test_a_task_that_was_cancelled_ends_however_its_call_ended() -> None:
 
 
 async def is_unknown(request: object, timeout: float) -> Any:
-    """A call that the server does not have."""
+    """A call to an unknown method."""
     nothing = grpc.aio.Metadata()
     raise grpc.aio.AioRpcError(grpc.StatusCode.UNIMPLEMENTED, nothing, nothing)
 
 
-async def test_a_call_that_a_master_does_not_have_is_that_of_an_older_release() -> None:
+async def test_an_unknown_method_means_an_older_master() -> None:
     async with make_channel(ADDRESS) as channel:
         with pytest.raises(Unavailable, match=r"127\.0\.0\.1:1 is of an older release"):
             await Master(ADDRESS, channel).ask(is_unknown, object())  # type: ignore[arg-type]

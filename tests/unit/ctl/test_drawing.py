@@ -1,4 +1,4 @@
-"""Tables on terminals: no wider than those, ids and titles whole."""
+"""Tables on terminals: they fit the width, and cut no ids and titles."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Terminal(io.StringIO):
 
 
 def shown(table: Table, view: View, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """The lines on a terminal of 80 columns."""
+    """Return the lines on a terminal of 80 columns."""
     monkeypatch.setenv("COLUMNS", "80")
     monkeypatch.setenv("NO_COLOR", "1")
     out = Terminal()
@@ -65,7 +65,7 @@ def test_eighty_columns_are_enough_for_tasks(monkeypatch: pytest.MonkeyPatch) ->
     assert "STATE" in lines[0]
 
 
-def test_ids_are_whole_even_where_they_do_not_fit() -> None:
+def test_ids_are_never_cut() -> None:
     columns = [Drawn("TASK", ["t" * 60], is_id=True), Drawn("FRAMEWORK", ["f" * 60], is_id=True)]
     assert drawn_lines(columns, 80)[1] == "t" * 60 + "  " + "f" * 60
 
@@ -86,7 +86,7 @@ def test_wide_characters_count_twice() -> None:
 
 
 @pytest.mark.parametrize("width", range(1, 100, 7))
-def test_any_width_is_survived(width: int) -> None:
+def test_any_width_works(width: int) -> None:
     columns = [
         Drawn("ID", ["x" * 20], is_id=True),
         Drawn("TEXT", ["y" * 40], rank=1),

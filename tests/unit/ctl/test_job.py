@@ -1,4 +1,4 @@
-"""What to run, read from words and flags."""
+"""Jobs, read from words and flags."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from croupier.model.resources import Resources
 UNIT = Resources.parse("cpus:1;mem:128MB")
 
 
-def test_a_task_is_the_command() -> None:
+def test_a_task_runs_the_command() -> None:
     task = Job(("echo", "-n", ""), UNIT, name="n", user="u", environment={"A": "b"}).task("t1")
     assert (task.task_id, task.name, task.resources) == ("t1", "n", UNIT)
     assert (task.command.argv, task.command.shell) == (("echo", "-n", ""), "")
     assert (task.command.user, dict(task.command.environment)) == ("u", {"A": "b"})
 
 
-def test_a_shell_line_is_the_words_joined() -> None:
+def test_a_shell_line_joins_the_words() -> None:
     command = Job(("echo", "$A;", "ls"), UNIT, is_shell=True).task("t1").command
     assert (command.argv, command.shell) == ((), "echo $A; ls")
 
 
-def test_a_job_without_a_name_is_called_by_its_command() -> None:
+def test_a_job_without_a_name_has_its_commands() -> None:
     assert Job(("echo", "x" * 200), UNIT).title == "echo " + "x" * 75
 
 
@@ -34,12 +34,12 @@ def test_the_count_is_bounded(count: int) -> None:
 
 
 @pytest.mark.parametrize("words", [("",), ("a\0b",)])
-def test_a_command_that_cannot_run_is_refused_at_once(words: tuple[str, ...]) -> None:
+def test_a_malformed_command_is_refused(words: tuple[str, ...]) -> None:
     with pytest.raises(InvalidRequest):
         Job(words, UNIT)
 
 
-def test_no_command_is_refused_with_an_example() -> None:
+def test_a_missing_command_is_refused_with_an_example() -> None:
     with pytest.raises(InvalidRequest, match="croupier run -- echo hello"):
         Job((), UNIT)
 
@@ -51,7 +51,7 @@ def test_the_tasks_of_one_call_fit_in_a_message() -> None:
     assert Job(("x" * 120_000,), UNIT).tasks_in_a_call >= 1
 
 
-def test_a_unit_is_read_from_flags() -> None:
+def test_resources_are_read_from_flags() -> None:
     assert str(make_unit("0.5", "64MB", "1GB", "2")) == "cpus:0.5;mem:64MB;disk:1GB;gpus:2"
     for amounts in (("0", "0", "0", "0"), ("x", "1", "0", "0"), ("-1", "1", "0", "0")):
         with pytest.raises(InvalidRequest):

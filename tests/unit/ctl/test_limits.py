@@ -1,4 +1,4 @@
-"""How long a run waits for resources."""
+"""The limit of a run's wait for resources."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WAITING_S = 0.2
 
 
 class Unused:
-    """What these tests do not use, such as the output of tasks."""
+    """An argument that these tests do not use, such as the output of tasks."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_args, **_more: None
@@ -40,7 +40,7 @@ async def launcher(monkeypatch: pytest.MonkeyPatch) -> Launcher:
 
 
 @pytest.mark.parametrize("state", [TaskState.DROPPED, TaskState.UNKNOWN, None])
-async def test_waiting_counts_from_when_a_copy_began_to_wait(
+async def test_the_wait_limit_starts_when_a_copy_becomes_pending(
     launcher: Launcher, state: TaskState | None
 ) -> None:
     loop = asyncio.get_running_loop()
@@ -48,7 +48,7 @@ async def test_waiting_counts_from_when_a_copy_began_to_wait(
     [copy] = launcher.progress.launch(1)
     launcher.launched_at = loop.time()
     await asyncio.sleep(1.5 * WAITING_S)
-    assert not limit.done(), "nothing waits"
+    assert not limit.done(), "no copy is pending"
     waits_since = loop.time()
     task_id = TaskId("run-0")
     if state is None:

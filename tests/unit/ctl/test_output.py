@@ -21,15 +21,15 @@ from tests.harness.task_outputs import TaskOutputs, serving_outputs
 class Known(Addresses):
     """Addresses that do not change."""
 
-    async def ask_again(self) -> None:
-        """Nothing: there is no master."""
+    async def refresh(self) -> None:
+        """Do nothing: there is no master."""
 
 
 class Shown:
-    """What a run shows, and what it complains of."""
+    """The output and the warnings of a run."""
 
     def __init__(self) -> None:
-        self.out, self.complaints = io.BytesIO(), list[str]()
+        self.out, self.warnings = io.BytesIO(), list[str]()
 
 
 @asynccontextmanager
@@ -41,7 +41,7 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
     addresses.learn("a1", agent.address)
     printer = Printer(shown.out, io.BytesIO(), prefixed=False)
     try:
-        async with Outputs(printer, addresses, shown.complaints.append) as outputs:
+        async with Outputs(printer, addresses, shown.warnings.append) as outputs:
             outputs.follow(0, "a1", "f", "run-0")
             outputs.on_ended("run-0", has_run=True)
             yield outputs
@@ -49,19 +49,19 @@ async def ended_task(agent: TaskOutputs, shown: Shown) -> AsyncIterator[Outputs]
         printer.close()
 
 
-async def test_an_agent_with_too_many_readers_is_waited_for(
+async def test_output_of_a_busy_agent_is_retried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(output, "LAST_S", 0.05)
     shown = Shown()
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
-        await eventually(lambda: len(agent.asked) >= 6 or shown.complaints)
+        await eventually(lambda: len(agent.asked) >= 6 or shown.warnings)
         agent.status = 200
         await outputs.finished()
-    assert (shown.out.getvalue(), shown.complaints) == (b"hello\n", [])
+    assert (shown.out.getvalue(), shown.warnings) == (b"hello\n", [])
 
 
-async def test_an_agent_that_has_too_many_readers_for_ever_is_given_up(
+async def test_an_agent_that_stays_busy_is_given_up(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(output, "LAST_S", 0.05)
@@ -70,4 +70,4 @@ async def test_an_agent_that_has_too_many_readers_for_ever_is_given_up(
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
         await outputs.finished()
     told = "may be cut short: HTTP 503"
-    assert sorted(shown.complaints) == [f"run-0: {s} {told}" for s in ("stderr", "stdout")]
+    assert sorted(shown.warnings) == [f"run-0: {s} {told}" for s in ("stderr", "stdout")]

@@ -1,4 +1,4 @@
-"""What `croupier local` starts."""
+"""The plan of `croupier local`."""
 
 from __future__ import annotations
 
@@ -19,28 +19,28 @@ def plan(spec: LocalSpec, machine: Machine = MACHINE) -> Plan:
     return make_plan(spec, machine, Path("/w"), 5050, 5080)
 
 
-def test_a_machine_is_shared_out_evenly() -> None:
+def test_a_machine_is_divided_evenly() -> None:
     shares = [Resources(amount.scalars) for amount in plan(LocalSpec(agents=3)).each]
     assert shares == [Resources.parse("cpus:2;mem:5333;disk:30000")] * 3
 
 
-def test_each_agent_has_a_cpu_at_least() -> None:
+def test_each_agent_has_at_least_one_cpu() -> None:
     each = plan(LocalSpec(agents=5), Machine(cpus=2, mem_mib=3, disk_mib=0)).each
     assert [Resources(amount.scalars) for amount in each] == [Resources.parse("cpus:1;mem:1")] * 5
 
 
-def test_wishes_win() -> None:
+def test_given_amounts_replace_the_equal_parts() -> None:
     (amount,) = plan(parse_spec(1, "0.5", "2GB", "0", "")).each
     assert Resources(amount.scalars) == Resources.parse("cpus:0.5;mem:2GB")
 
 
-def test_the_master_is_given_further_words() -> None:
+def test_more_flags_are_passed_to_the_master() -> None:
     made = plan(parse_spec(1, "1", "1GB", "0", "ads=2", ("--policy", "fifo")))
     assert made.master.argv[-4:] == ("--weights", "ads=2", "--policy", "fifo")
 
 
 @pytest.mark.parametrize("agents", [1, 3, 100, MAX_AGENTS])
-def test_no_port_belongs_to_two_agents(agents: int) -> None:
+def test_no_two_agents_share_a_port(agents: int) -> None:
     ranges = [
         pair for amount in plan(LocalSpec(agents=agents)).each for pair in amount.ranges["ports"]
     ]
@@ -54,12 +54,12 @@ def test_no_port_belongs_to_two_agents(agents: int) -> None:
     ("agents", "cpus", "mem"), [(0, "1", "1"), (MAX_AGENTS + 1, "1", "1"), (1, "0", "1"),
                                 (1, "1", "0"), (1, "x", "1"), (1, "1", "-1")]
 )  # fmt: skip
-def test_wishes_that_cannot_be_are_refused(agents: int, cpus: str, mem: str) -> None:
+def test_amounts_out_of_range_are_refused(agents: int, cpus: str, mem: str) -> None:
     with pytest.raises(InvalidRequest):
         parse_spec(agents, cpus, mem, None, "")
 
 
-def test_daemons_are_started_by_this_python_with_flags_for_everything() -> None:
+def test_daemons_run_on_this_python_with_explicit_flags() -> None:
     made = plan(parse_spec(2, "1", "1GB", "0", "ads=2"))
     assert made.master.argv == (
         sys.executable, "-m", "croupier.master", "--listen", "127.0.0.1:5050",
@@ -74,14 +74,14 @@ def test_daemons_are_started_by_this_python_with_flags_for_everything() -> None:
     )  # fmt: skip
 
 
-def test_the_welcome_says_how_to_go_on() -> None:
+def test_the_ready_message_names_the_next_commands() -> None:
     text = welcome(plan(LocalSpec()), Path("/w"), passes=True)
     assert "a master and 3 agents" in text
     assert "croupier run -- echo hello" in text
     assert "/w (removed at the end)" in text
 
 
-def test_the_welcome_names_a_master_that_is_not_where_commands_look() -> None:
+def test_the_ready_message_names_a_master_on_another_port() -> None:
     other = make_plan(LocalSpec(agents=1), MACHINE, Path("/w"), 6000, 5080)
     text = welcome(other, Path("/w"), passes=False)
     assert "a master and 1 agent," in text

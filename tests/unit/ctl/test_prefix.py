@@ -1,4 +1,4 @@
-"""Lines of many copies, told apart."""
+"""Prefixes of the lines of several copies."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from croupier.ctl.run.prefix import MAX_LINE, LinePrefixer, prefix_of
 
 
-def test_only_whole_lines_are_shown() -> None:
+def test_only_whole_lines_are_printed() -> None:
     lines = LinePrefixer(b"[1] ")
     assert lines.feed(b"a") == b""
     assert lines.feed(b"b\nc\n\nd") == b"[1] ab\n[1] c\n[1] \n"
@@ -16,7 +16,7 @@ def test_only_whole_lines_are_shown() -> None:
     assert lines.finish() == b""
 
 
-def test_a_line_without_end_is_shown_in_pieces() -> None:
+def test_a_very_long_line_is_printed_in_pieces() -> None:
     lines = LinePrefixer(b"> ")
     assert lines.feed(b"x" * MAX_LINE) == b""
     assert lines.feed(b"y") == b"> " + b"x" * MAX_LINE + b"y\n"
@@ -24,7 +24,7 @@ def test_a_line_without_end_is_shown_in_pieces() -> None:
 
 
 @given(st.lists(st.binary(max_size=20)))
-def test_however_it_is_cut_the_lines_are_the_same(chunks: list[bytes]) -> None:
+def test_lines_do_not_depend_on_chunks(chunks: list[bytes]) -> None:
     lines = LinePrefixer(b"> ")
     shown = b"".join(map(lines.feed, chunks)) + lines.finish()
     whole = b"".join(chunks)

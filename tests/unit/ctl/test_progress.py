@@ -1,4 +1,4 @@
-"""Where copies stand, and the exit code of all."""
+"""The states of copies, and the exit code of all."""
 
 from __future__ import annotations
 
@@ -62,11 +62,11 @@ def test_exit_codes_are_those_of_a_shell(ending: TaskStatus, code: int) -> None:
         status(TaskState.FAILED, signal=9),
     ],
 )
-def test_nothing_is_said_of_an_end_that_the_command_chose(ending: TaskStatus) -> None:
+def test_an_end_of_the_commands_own_is_no_warning(ending: TaskStatus) -> None:
     assert warning_of("run-0", ending) is None
 
 
-def test_any_other_end_is_told_with_its_reason() -> None:
+def test_any_other_end_is_a_warning_with_its_reason() -> None:
     ending = status(
         TaskState.KILLED, signal=15, reason=Reason.KILLED_BY_OPERATOR, message="by hand"
     )
@@ -74,7 +74,7 @@ def test_any_other_end_is_told_with_its_reason() -> None:
     assert warning_of("run-0", status(TaskState.LOST)) == "run-0: LOST"
 
 
-def test_copies_are_launched_lowest_first_and_never_too_many() -> None:
+def test_copies_are_launched_lowest_first_up_to_the_count() -> None:
     progress = Progress(3)
     assert [copy.task_id for copy in progress.launch(2)] == ["run-0", "run-1"]
     assert progress.pending == 1
@@ -82,7 +82,7 @@ def test_copies_are_launched_lowest_first_and_never_too_many() -> None:
     assert progress.launch(1) == []
 
 
-def test_the_first_code_by_index_counts_whatever_ended_first() -> None:
+def test_the_exit_code_is_the_first_by_index() -> None:
     progress = Progress(3)
     progress.launch(3)
     progress.on_status(status(TaskState.FAILED, "run-2", code=5))
@@ -93,7 +93,7 @@ def test_the_first_code_by_index_counts_whatever_ended_first() -> None:
     assert progress.exit_code == 4
 
 
-def test_a_dropped_copy_is_pending_again_under_a_new_id_but_not_for_ever() -> None:
+def test_a_dropped_copy_is_retried_under_a_new_id_up_to_a_limit() -> None:
     progress = Progress(1)
     for number in range(MAX_DROPS):
         (copy,) = progress.launch(1)
@@ -123,14 +123,14 @@ def test_a_task_that_the_master_does_not_know_never_ran() -> None:
     assert progress.pending == 1
 
 
-def test_an_unreachable_copy_is_told_and_waited_for() -> None:
+def test_an_unreachable_copy_is_reported_and_stays_launched() -> None:
     progress = Progress(1)
     progress.launch(1)
     assert "unreachable" in (progress.on_status(status(TaskState.UNREACHABLE)) or "")
     assert not is_over(progress)
 
 
-def test_after_giving_up_nothing_is_pending_any_more() -> None:
+def test_no_copy_is_pending_after_giving_up() -> None:
     progress = Progress(2)
     progress.launch(1)
     progress.give_up()
@@ -141,7 +141,7 @@ def test_after_giving_up_nothing_is_pending_any_more() -> None:
     assert progress.pending == 0
 
 
-def test_a_kill_that_was_asked_for_is_not_told() -> None:
+def test_a_requested_kill_is_no_warning() -> None:
     progress = Progress(2)
     progress.launch(2)
     assert progress.on_status(status(TaskState.KILLED, "run-1", signal=15)) == "run-1: KILLED"

@@ -1,4 +1,4 @@
-"""What the commands that change roles ask for, and what they say came of it."""
+"""Requests of the commands that change roles, and their output."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from croupier.wire.roles import settings_from_wire, settings_to_wire
 Change = pb.RoleChange
 
 
-def test_a_weight_is_all_that_is_meant() -> None:
+def test_a_weight_changes_no_other_setting() -> None:
     change = weight_change("ads/prod", "2.5", [])
     assert (change.role, list(change.parts)) == ("ads/prod", [Change.PART_WEIGHT])
     assert settings_from_wire(change.settings) == RoleSettings(2500)
 
 
-def test_weights_of_resources_are_meant_if_any_is_given() -> None:
+def test_resource_weights_are_changed_if_any_is_given() -> None:
     change = weight_change("ads", "1", ["gpus=2", "cpus=0.5"])
     assert list(change.parts) == [Change.PART_WEIGHT, Change.PART_RESOURCE_WEIGHTS]
     assert settings_from_wire(change.settings).resource_weights == {"gpus": 2000, "cpus": 500}
 
 
-def test_only_what_is_given_of_a_quota_is_meant() -> None:
+def test_only_given_parts_of_a_quota_are_changed() -> None:
     change = quota_change("ads", None, "cpus:4;mem:0", None)
     assert list(change.parts) == [Change.PART_LIMIT]
     assert settings_from_wire(change.settings).limit == {"cpus": 4000, "mem": 0}
@@ -57,13 +57,13 @@ def test_removals_name_their_parts_and_no_settings() -> None:
 
 
 @pytest.mark.parametrize("weight", ["0", "-1", "nan", "inf", "2GB", "", "1e3", "1000000.001"])
-def test_weights_that_cannot_be(weight: str) -> None:
+def test_malformed_weights_are_refused(weight: str) -> None:
     with pytest.raises(InvalidRequest, match="the weight of ads"):
         weight_change("ads", weight, [])
 
 
 @pytest.mark.parametrize("resources", [["cpus"], ["cpus=0"], ["cpus=1", "cpus=2"], ["c pus=1"]])
-def test_weights_of_resources_that_cannot_be(resources: list[str]) -> None:
+def test_malformed_resource_weights_are_refused(resources: list[str]) -> None:
     with pytest.raises(InvalidRequest):
         weight_change("ads", "1", resources)
 
@@ -78,13 +78,13 @@ def test_weights_of_resources_that_cannot_be(resources: list[str]) -> None:
         (None, None, "maybe"),
     ],
 )
-def test_quotas_that_cannot_be(given: tuple[str | None, str | None, str | None]) -> None:
+def test_malformed_quotas_are_refused(given: tuple[str | None, str | None, str | None]) -> None:
     with pytest.raises(InvalidRequest):
         quota_change("ads", *given)
 
 
 @pytest.mark.parametrize("role", ["", "a//b", "../x", "x" * 2000])
-def test_roles_that_cannot_be(role: str) -> None:
+def test_malformed_roles_are_refused(role: str) -> None:
     for change in (weight_removal, quota_removal):
         with pytest.raises(InvalidRequest, match="role"):
             change(role)
@@ -104,7 +104,7 @@ def moved(
     return pb.RoleMoved(before=view(before, entitled[0]), after=view(after, entitled[1]))
 
 
-def test_what_moved_is_told_a_line_for_each_role() -> None:
+def test_each_changed_role_has_one_line() -> None:
     plain = RoleSettings()
     changed = RoleSettings(2000, {"gpus": 500}, {"cpus": 4000}, {"mem": 0}, preemption=False)
     views = [
@@ -122,6 +122,6 @@ def test_what_moved_is_told_a_line_for_each_role() -> None:
     ]
 
 
-def test_that_nothing_moved_is_told_too() -> None:
+def test_an_unchanged_role_has_a_line_too() -> None:
     view = role_moved_view(moved("ads", RoleSettings(), RoleSettings(), (0, 0)))
     assert list(moved_lines([view], "ads", 0)) == ["ads: nothing is different; its share is 0.250"]

@@ -1,4 +1,4 @@
-"""Which master a command talks to."""
+"""Flags that several commands share, and the place of --master."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Objects for `--json`, and the tables that are made of them."""
+"""JSON objects, and the tables that are made of them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ def test_a_framework() -> None:
     assert view["failover_timeout_s"] == 600
 
 
-def test_a_wish_in_portions_of_one_of_several_roles() -> None:
+def test_a_demand_with_portions_and_a_role() -> None:
     demand = Demand(Resources.parse("gpus:1"), None, (), 2, 4, Role("ads/prod"))
     view = demand_view(demand_to_wire(demand))
     assert (view["min_per_offer"], view["max_per_offer"], view["role"]) == (2, 4, "ads/prod")
@@ -133,7 +133,7 @@ def test_a_task_shows_its_command_but_not_its_environment() -> None:
     assert "SECRET" not in json.dumps(view)
 
 
-def test_a_state_of_a_newer_master_is_shown_as_its_number() -> None:
+def test_an_unknown_state_is_printed_as_its_number() -> None:
     status = task_pb2.TaskStatus(state=task_pb2.TaskState.ValueType(99))
     assert task_view(pb.TaskView(status=status))["state"] == "99"
 
@@ -150,7 +150,7 @@ ALL: list[tuple[Table, View]] = [
 ]
 
 
-def test_the_reason_of_an_end_is_shown_where_nothing_else_tells_it() -> None:
+def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
     told = {}
     for state, reason in (
         (task_pb2.TASK_KILLED, task_pb2.REASON_AGENT_DRAINING),
@@ -194,14 +194,14 @@ class Terminal(io.StringIO):
 
 
 @pytest.mark.parametrize(("table", "view"), ALL)
-def test_a_list_of_nothing_says_so(table: Table, view: View) -> None:
+def test_an_empty_list_has_a_message(table: Table, view: View) -> None:
     for out in (io.StringIO(), Terminal()):
         print_table(table, [], out)
         assert out.getvalue() == table.empty + "\n"
 
 
 @pytest.mark.parametrize(("table", "view"), ALL)
-def test_a_terminal_shows_the_same(
+def test_a_terminal_shows_the_same_cells(
     table: Table, view: View, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "250")
@@ -237,7 +237,7 @@ def test_nothing_is_cut_in_a_pipe() -> None:
 
 
 @pytest.mark.parametrize("out", [io.StringIO(), Terminal()])
-def test_what_a_terminal_would_obey_is_spelled_out(out: io.StringIO) -> None:
+def test_control_characters_are_escaped(out: io.StringIO) -> None:
     view = framework_view(FRAMEWORK) | {"name": "[red]\x1b[2J\nx"}
     print_table(FRAMEWORKS, [view], out)
     assert "\x1b[2J" not in out.getvalue()

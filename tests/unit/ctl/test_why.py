@@ -1,4 +1,4 @@
-"""What a person is told who asks why a framework has no more."""
+"""The explanation of `croupier why`."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def told(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[
     return list(why_lines(view, agent))
 
 
-def test_a_headline_and_each_cause_with_what_to_do() -> None:
+def test_each_cause_has_advice() -> None:
     assert told(LIMIT, ODD) == [
         "framework train (m-F1): connected",
         ("  holds cpus:4;mem:4GB in 4 tasks; its share is 0.222, and it is entitled to 0.333"),
@@ -78,7 +78,7 @@ def test_a_headline_and_each_cause_with_what_to_do() -> None:
     ]
 
 
-def test_of_one_agent() -> None:
+def test_the_causes_of_one_agent() -> None:
     assert told(LIMIT, agent="host1")[-3:] == [
         "It gets no more offers of host1:",
         "  limit: ads holds cpus:5 of cpus:5",
@@ -86,7 +86,7 @@ def test_of_one_agent() -> None:
     ]
 
 
-def test_nothing_keeps_it() -> None:
+def test_a_framework_without_causes() -> None:
     assert told()[-1] == "Nothing has kept it from more offers since the last one."
 
 
@@ -107,7 +107,7 @@ def test_more_weight_is_for_the_framework_that_asks(own: str, rival: str, weighe
 
 
 @pytest.mark.parametrize(("own", "rival"), [("a", "a"), ("a", "a/b"), ("*", "*")])
-def test_no_weight_tells_frameworks_of_one_role_apart(own: str, rival: str) -> None:
+def test_frameworks_of_one_role_are_advised_to_use_another_role(own: str, rival: str) -> None:
     reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
     assert told(reason)[-1] == (
         "    -> frameworks of one role share alike: a role of its own may have more weight"
@@ -122,6 +122,6 @@ def test_first_come_first_served_has_no_weights() -> None:
     assert lines[1] == "  holds cpus:4;mem:4GB in 4 tasks"
 
 
-def test_room_that_is_in_use_needs_no_larger_agents() -> None:
+def test_resources_in_use_need_no_larger_agents() -> None:
     reason = pb.PassedOver(cause="in use", role="b", agents=2, detail="x")
     assert told(reason)[-1] == "    -> wait for tasks to end, or add agents"
