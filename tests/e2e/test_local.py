@@ -42,8 +42,8 @@ def test_run_has_the_commands_output_and_exit_code(local: Local) -> None:
 def test_two_hundred_tasks_end_and_leave_nothing(local: Local) -> None:
     done = local.croupier("run", "-n", "200", "--cpus", "0.1", "--mem", "16MB", "--", "true")
     assert done.returncode == 0, done.stderr
-    told = json.loads(local.croupier("tasks", "--json").stdout)
-    states = [task["state"] for task in told if task["task_id"].startswith("run-")]
+    output = json.loads(local.croupier("tasks", "--json").stdout)
+    states = [task["state"] for task in output if task["task_id"].startswith("run-")]
     assert states.count("FINISHED") >= 200
     assert set(states) <= {"FINISHED", "FAILED"}
     assert json.loads(local.croupier("frameworks", "--json").stdout) == []

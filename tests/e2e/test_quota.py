@@ -89,10 +89,10 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
         await croupier(local, "weights", "set", "ads", "2")
         await croupier(local, "weights", "set", "ads/prod", "3")
         await wait_for_use(operator, {"web": 4, "ads": 8, "ads/prod": 6, "ads/test": 2})
-        told = await croupier(local, "why", "ads-prod")
-        assert "entitled to 0.500" in told
-        assert "role ads: weight 2, share 0.667, entitled to 0.667" in told
-        assert "role ads/prod: weight 3, share 0.500, entitled to 0.500" in told
+        output = await croupier(local, "why", "ads-prod")
+        assert "entitled to 0.500" in output
+        assert "role ads: weight 2, share 0.667, entitled to 0.667" in output
+        assert "role ads/prod: weight 3, share 0.500, entitled to 0.500" in output
         assert [line.split()[0] for line in (await croupier(local, "roles")).splitlines()] == [
             "ROLE", "ads", "ads/prod", "ads/test", "web",
         ]  # fmt: skip
@@ -119,8 +119,8 @@ async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceS
         assert would.startswith("nothing was changed")
         await croupier(local, "quota", "set", "small", "--guarantee", "cpus:4")
         await wait_for_use(operator, {"big": 8, "small": 4})
-        told = await croupier(local, "why", "small-one")
-        assert "role small: weight 1, share 0.333, entitled to 0.083, guaranteed cpus:4" in told
+        output = await croupier(local, "why", "small-one")
+        assert "role small: weight 1, share 0.333, entitled to 0.083, guaranteed cpus:4" in output
         await croupier(local, "quota", "remove", "small")
         await wait_for_use(operator, {"big": 11, "small": 1})
 
@@ -135,10 +135,10 @@ async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorService
             assert (await used(operator))["lab"] <= 5
             await asyncio.sleep(0.005)
         for name in ("lab-one", "lab-two"):
-            told = await croupier(local, "why", name)
-            assert "limited to cpus:5" in told
-            assert "lab" in _reason(told, "limit")
-            assert "croupier quota set lab --limit" in told
+            output = await croupier(local, "why", name)
+            assert "limited to cpus:5" in output
+            assert "lab" in _reason(output, "limit")
+            assert "croupier quota set lab --limit" in output
         refused = await asyncio.to_thread(
             local.croupier, "quota", "set", "lab", "--limit", "cpus:1"
         )
@@ -156,14 +156,14 @@ async def test_why_explains_one_agent(local: Local, operator: OperatorServiceStu
         await wait_for_use(operator, {"web": CPUS})
         large = Steady("large", local.master, "cpus:99;mem:64MB", role="large")
         await stack.enter_async_context(at_work(large))
-        told = await croupier(local, "why", "large", "--agent", "agent-1")
-        assert "It gets no more offers of agent-1:" in told
-        assert "cpus:99" in _reason(told, "does not fit")
+        output = await croupier(local, "why", "large", "--agent", "agent-1")
+        assert "It gets no more offers of agent-1:" in output
+        assert "cpus:99" in _reason(output, "does not fit")
 
 
-def _reason(told: str, cause: str) -> str:
+def _reason(output: str, cause: str) -> str:
     """Return the line of `why` with this cause."""
-    lines = [line.strip() for line in told.splitlines()]
+    lines = [line.strip() for line in output.splitlines()]
     found = [line for line in lines if line.startswith(cause)]
-    assert found, told
+    assert found, output
     return found[0]

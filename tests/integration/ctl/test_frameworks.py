@@ -74,17 +74,17 @@ async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
     assert "say --yes" in done.err
     assert torn_down(operator) == []
     done = await croupier("--master", operator.address, "framework", "teardown", "train", "--yes")
-    told = "framework m-F1 (train) is torn down; 1 task of it will end\n"
-    assert (done.code, done.err, done.out) == (0, "", told)
+    line = "framework m-F1 (train) is torn down; 1 task of it will end\n"
+    assert (done.code, done.err, done.out) == (0, "", line)
     assert torn_down(operator) == ["m-F1"]
 
 
 async def test_a_teardown_as_json(operator: ScriptedOperator) -> None:
     words = ("framework", "teardown", "m-F1", "--json", "--master", operator.address)
     done = await croupier(*words, "--dry-run")
-    told = json.loads(done.out)
-    assert told["framework"]["removed_in_s"] == 560
-    assert [each["task_id"] for each in told["tasks"]] == ["t1"]
+    view = json.loads(done.out)
+    assert view["framework"]["removed_in_s"] == 560
+    assert [each["task_id"] for each in view["tasks"]] == ["t1"]
     assert torn_down(operator) == []
     done = await croupier(*words, "--yes")
     assert json.loads(done.out) == {"framework_id": "m-F1", "tasks_left": 1}

@@ -87,16 +87,19 @@ async def test_the_tasks_of_one_framework(operator: ScriptedOperator) -> None:
 async def test_commands_are_listed_with_a_flag(operator: ScriptedOperator) -> None:
     status = task_pb2.TaskStatus(state=task_pb2.TASK_RUNNING)
     command = task_pb2.Command(shell="sleep 9")
-    told, untold = task_pb2.TaskInfo(task_id="t1", command=command), task_pb2.TaskInfo(task_id="t1")
+    with_command, without = (
+        task_pb2.TaskInfo(task_id="t1", command=command),
+        task_pb2.TaskInfo(task_id="t1"),
+    )
     operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(
-        tasks=[pb.TaskView(task=told, status=status)]
+        tasks=[pb.TaskView(task=with_command, status=status)]
     )
     done = await croupier("tasks", "--commands", "--master", operator.address)
     assert operator.asked[-1] == pb.ListTasksRequest(with_commands=True)
     assert done.out.splitlines()[0].endswith("  COMMAND")
     assert done.out.endswith("  sleep 9\n")
     operator.answers[pb.ListTasksRequest] = pb.ListTasksResponse(
-        tasks=[pb.TaskView(task=untold, status=status)]
+        tasks=[pb.TaskView(task=without, status=status)]
     )
     done = await croupier("tasks", "--json", "--master", operator.address)
     (task,) = json.loads(done.out)
@@ -133,8 +136,8 @@ async def test_ids_in_a_tasks_environment_are_no_flags(operator: ScriptedOperato
 
 async def test_an_unreachable_master_is_one_line_at_once() -> None:
     done = await croupier("agents", "--master", "127.0.0.1:9")
-    told = "croupier: cannot reach a master at 127.0.0.1:9 (is one running there?)\n"
-    assert done == Ended(1, "", told)
+    line = "croupier: cannot reach a master at 127.0.0.1:9 (is one running there?)\n"
+    assert done == Ended(1, "", line)
 
 
 async def test_a_silent_master_is_one_line_within_five_seconds() -> None:
@@ -143,8 +146,8 @@ async def test_a_silent_master_is_one_line_within_five_seconds() -> None:
         begun = time.monotonic()
         done = await croupier("agents", "--master", operator.address)
         assert time.monotonic() - begun < 5.0
-    told = f"croupier: the master at {operator.address} did not answer within 3.5 s\n"
-    assert done == Ended(1, "", told)
+    line = f"croupier: the master at {operator.address} did not answer within 3.5 s\n"
+    assert done == Ended(1, "", line)
 
 
 async def test_a_server_that_is_no_master_is_reported() -> None:

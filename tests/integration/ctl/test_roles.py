@@ -66,8 +66,8 @@ async def test_only_roles_with_quotas_are_listed(operator: ScriptedOperator) -> 
     assert [view["role"] for view in json.loads(done.out)] == ["ads/prod"]
     operator.answers[pb.ListRolesRequest] = pb.ListRolesResponse(roles=[role("web")])
     done = await croupier("quota", CROUPIER_MASTER=operator.address)
-    told = "no role has a guarantee, a limit or a preemption setting\n"
-    assert done == Ended(0, told, "")
+    line = "no role has a guarantee, a limit or a preemption setting\n"
+    assert done == Ended(0, line, "")
 
 
 async def test_a_role_without_settings_and_frameworks_is_shown(operator: ScriptedOperator) -> None:
@@ -100,9 +100,9 @@ async def test_a_dry_run_is_marked_as_one(operator: ScriptedOperator) -> None:
     assert done.out.splitlines()[0] == "nothing was changed; this is what would be:"
     words = ["weights", "remove", "web", "--json", "--dry-run"]
     done = await croupier(*words, CROUPIER_MASTER=operator.address)
-    told = json.loads(done.out)
-    assert (told["dry_run"], told["others"]) == (True, 0)
-    assert told["roles"][0]["after"]["weight_milli"] == 2000
+    view = json.loads(done.out)
+    assert (view["dry_run"], view["others"]) == (True, 0)
+    assert view["roles"][0]["after"]["weight_milli"] == 2000
 
 
 async def test_a_quota_is_set_and_removed(operator: ScriptedOperator) -> None:
@@ -199,8 +199,8 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     assert operator.asked[-1] == pb.ExplainRequest(framework_id="f2")
     assert json.loads(done.out)["reasons"][0]["cause"] == "suppressed"
     done = await croupier("why", "serve", CROUPIER_MASTER=operator.address)
-    told = "croupier: several frameworks are called 'serve': f2, f3\n"
-    assert done == Ended(1, "", told)
+    line = "croupier: several frameworks are called 'serve': f2, f3\n"
+    assert done == Ended(1, "", line)
     done = await croupier("why", "nobody", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no framework 'nobody'\n")
     done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)

@@ -443,8 +443,8 @@ async def test_a_run_ends_at_its_timeout(master: Master, agent: TaskOutputs) -> 
         assert call.task_ids == ("run-0",)
         await master.update("run-0", TaskState.KILLED, signal=15)
         done = await ended(run)
-    told = "croupier run: not done after 1 s (--timeout); the tasks are killed\n"
-    assert done == Ended(124, "", told)
+    line = "croupier run: not done after 1 s (--timeout); the tasks are killed\n"
+    assert done == Ended(124, "", line)
 
 
 async def test_a_run_ends_at_its_wait_limit(master: Master) -> None:

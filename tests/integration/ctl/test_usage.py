@@ -59,8 +59,8 @@ async def test_a_refusal_by_the_master_is_exit_code_1(error: Exception) -> None:
 
 async def test_an_unknown_host_is_one_line() -> None:
     done = await croupier("agents", "--master", "nosuch.invalid")
-    told = "croupier: cannot find the host nosuch.invalid of the master nosuch.invalid:5050\n"
-    assert done == Ended(1, "", told)
+    line = "croupier: cannot find the host nosuch.invalid of the master nosuch.invalid:5050\n"
+    assert done == Ended(1, "", line)
 
 
 async def test_a_server_of_another_protocol_is_no_master() -> None:

@@ -69,5 +69,5 @@ async def test_an_agent_that_stays_busy_is_given_up(
     shown = Shown()
     async with serving_outputs() as agent, ended_task(agent, shown) as outputs:
         await outputs.finished()
-    told = "may be cut short: HTTP 503"
-    assert sorted(shown.warnings) == [f"run-0: {s} {told}" for s in ("stderr", "stdout")]
+    problem = "may be cut short: HTTP 503"
+    assert sorted(shown.warnings) == [f"run-0: {s} {problem}" for s in ("stderr", "stdout")]

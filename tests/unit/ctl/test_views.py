@@ -151,7 +151,7 @@ ALL: list[tuple[Table, View]] = [
 
 
 def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
-    told = {}
+    reasons = {}
     for state, reason in (
         (task_pb2.TASK_KILLED, task_pb2.REASON_AGENT_DRAINING),
         (task_pb2.TASK_FAILED, task_pb2.REASON_COMMAND_EXECUTOR_FAILED),
@@ -159,8 +159,8 @@ def test_the_reason_column_repeats_no_state_or_exit_code() -> None:
     ):
         task = pb.TaskView(status=task_pb2.TaskStatus(state=state, reason=reason))
         cells = plain_lines(TASKS, [task_view(task)])[1].split()
-        told[cells[5]] = cells[7]
-    assert told == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
+        reasons[cells[5]] = cells[7]
+    assert reasons == {"KILLED": "AGENT_DRAINING", "FAILED": "-", "GONE_BY_OPERATOR": "-"}
 
 
 def test_tables_in_a_pipe() -> None:

@@ -48,7 +48,7 @@ LIMIT = pb.PassedOver(
 ODD = pb.PassedOver(cause="new to us", agents=1, role="ads/prod", detail="agent a1: who knows")
 
 
-def told(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[str]:
+def explained(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[str]:
     view = {
         "framework": framework_view(FRAMEWORK),
         "roles": [role_view(ADS), role_view(PROD)],
@@ -59,7 +59,7 @@ def told(*reasons: pb.PassedOver, agent: str = "", policy: str = "drf") -> list[
 
 
 def test_each_cause_has_advice() -> None:
-    assert told(LIMIT, ODD) == [
+    assert explained(LIMIT, ODD) == [
         "framework train (m-F1): connected",
         ("  holds cpus:4;mem:4GB in 4 tasks; its share is 0.222, and it is entitled to 0.333"),
         "  is offered cpus:1;mem:1GB in 1 offer",
@@ -79,7 +79,7 @@ def test_each_cause_has_advice() -> None:
 
 
 def test_the_causes_of_one_agent() -> None:
-    assert told(LIMIT, agent="host1")[-3:] == [
+    assert explained(LIMIT, agent="host1")[-3:] == [
         "It gets no more offers of host1:",
         "  limit: ads holds cpus:5 of cpus:5",
         "    -> croupier quota set ads --limit ..., or wait until tasks of ads end",
@@ -87,7 +87,7 @@ def test_the_causes_of_one_agent() -> None:
 
 
 def test_a_framework_without_causes() -> None:
-    assert told()[-1] == "Nothing has kept it from more offers since the last one."
+    assert explained()[-1] == "Nothing has kept it from more offers since the last one."
 
 
 @pytest.mark.parametrize(
@@ -101,22 +101,22 @@ def test_a_framework_without_causes() -> None:
 )
 def test_more_weight_is_for_the_framework_that_asks(own: str, rival: str, weighed: str) -> None:
     reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
-    line = told(reason)[-1]
+    line = explained(reason)[-1]
     assert line.endswith(f"more weight: croupier weights set {weighed} ...")
-    assert f"croupier weights set {weighed} ..." in told(reason, policy="random")[-1]
+    assert f"croupier weights set {weighed} ..." in explained(reason, policy="random")[-1]
 
 
 @pytest.mark.parametrize(("own", "rival"), [("a", "a"), ("a", "a/b"), ("*", "*")])
 def test_frameworks_of_one_role_are_advised_to_use_another_role(own: str, rival: str) -> None:
     reason = pb.PassedOver(cause="outranked", role=own, about_role=rival, detail="x")
-    assert told(reason)[-1] == (
+    assert explained(reason)[-1] == (
         "    -> frameworks of one role share alike: a role of its own may have more weight"
     )
 
 
 def test_first_come_first_served_has_no_weights() -> None:
     reason = pb.PassedOver(cause="outranked", role="b", about_role="a", detail="x")
-    lines = told(reason, policy="fifo")
+    lines = explained(reason, policy="fifo")
     assert "first come, first served" in lines[-1]
     assert not any(word in line for line in lines for word in ("weight", "share", "entitled"))
     assert lines[1] == "  holds cpus:4;mem:4GB in 4 tasks"
@@ -124,4 +124,4 @@ def test_first_come_first_served_has_no_weights() -> None:
 
 def test_resources_in_use_need_no_larger_agents() -> None:
     reason = pb.PassedOver(cause="in use", role="b", agents=2, detail="x")
-    assert told(reason)[-1] == "    -> wait for tasks to end, or add agents"
+    assert explained(reason)[-1] == "    -> wait for tasks to end, or add agents"

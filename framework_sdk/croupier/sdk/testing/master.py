@@ -76,8 +76,8 @@ class FakeMaster:
         Args:
             port: to listen on; 0 takes any that is free.
             auto_run: whether launched tasks go to STARTING, RUNNING and FINISHED at once.
-            heartbeat_s: the interval of heartbeats, which the framework is told.
-            max_message_bytes: the size of the largest call, which the framework is told.
+            heartbeat_s: the interval of heartbeats, as announced to the framework.
+            max_message_bytes: the size of the largest call, as announced to the framework.
             resend_s: the interval at which unacknowledged updates are sent again.
             timeout_s: the limit of the test's waits.
         """
@@ -98,10 +98,12 @@ class FakeMaster:
 
     async def __aexit__(self, *_: object) -> None:
         """End all streams and stop listening."""
-        if self._ticking is not None:
-            await end(self._ticking)
         self._service.end_all(None)
         await self._server.stop(grace=None)
+        if self._ticking is not None:
+            if self._ticking.done():
+                self._ticking.result()
+            await end(self._ticking)
 
     @property
     def address(self) -> str:

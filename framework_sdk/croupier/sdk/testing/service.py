@@ -104,6 +104,8 @@ class Service(rpc.FrameworkServiceServicer):
         while True:
             await asyncio.sleep(_TICK_S)
             now = self.core.now()
+            if self.follows is not None:
+                continue
             self.core.decide(TimePassed())
             if now - resent_at >= self._behaviour.resend_s:
                 resent_at = now

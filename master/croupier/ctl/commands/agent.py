@@ -92,7 +92,7 @@ def reactivate(
 ) -> None:
     """Offer an agent again that was deactivated or drained.
 
-    Tasks that were already told to end do so; the other tasks run on.
+    Tasks whose agent already has the kill order end; the other tasks run on.
     """
     from croupier.v1.operator_pb2 import ReactivateAgentRequest
 
