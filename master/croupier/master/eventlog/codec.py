@@ -16,7 +16,7 @@ from operator import or_
 from typing import Any, Final, get_args
 from zlib import crc32
 
-from croupier.master.eventlog.lines import FORMAT, LOGGED, Deed, Entry, Head, Known, Line
+from croupier.master.eventlog.lines import FORMAT, LOGGED, Entry, Head, Known, Line, Outcome
 from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.codec import Codec, Decode, Encode, Form, Undecodable
 from croupier.model.errors import InvalidRequest
@@ -85,7 +85,7 @@ def _decoders() -> dict[str, Decode]:
     return decoders | {
         "at": CODEC.decoder(float),
         "event": CODEC.decoder(_ANY),
-        "did": CODEC.decoder(tuple[Deed, ...]),
+        "did": CODEC.decoder(tuple[Outcome, ...]),
         "decided": CODEC.decoder(str),
     }
 

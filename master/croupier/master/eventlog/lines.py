@@ -28,7 +28,7 @@ FORMAT: Final = 2
 # Events that are logged: all but queries.
 LOGGED: Final = tuple(each for each in get_args(Event) if each is not Read)
 # One outcome of an event, in short; see `outcome`.
-Deed = tuple[str, ...]
+Outcome = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class Entry:
 
     at: float
     event: Event
-    did: tuple[Deed, ...] = ()
+    did: tuple[Outcome, ...] = ()
     decided: str = ""
 
 

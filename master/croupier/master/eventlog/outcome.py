@@ -1,13 +1,13 @@
 """The outcomes of an event, in short: for people, and for replays of a log without its start.
 
-["agent", AGENT]                              the agent that a REGISTER is of
-["framework", FRAMEWORK]                      the framework that a SUBSCRIBE is of
+["agent", AGENT]                              the agent of a REGISTER
+["framework", FRAMEWORK]                      the framework of a SUBSCRIBE
 ["agent-left", AGENT, suspected|disconnected|unreachable|stopped|gone]
 ["agent-operated", AGENT, drain|deactivate|reactivate|gone]
 ["agent-drained", AGENT]                      its last task has ended
 ["framework-left", FRAMEWORK, disconnected|removed]
-["offer", OFFER, FRAMEWORK, ROLE, AGENT]      made, in the order of the deals
-["task", FRAMEWORK, TASK, STATE, AGENT]       launched (STAGING), ended, or given up
+["offer", OFFER, FRAMEWORK, ROLE, AGENT]      made, in the order of the grants
+["task", FRAMEWORK, TASK, STATE, AGENT, REASON]  launched (STAGING), ended, or given up
 ["role", ROLE]                                its settings were changed
 """
 
@@ -16,21 +16,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from croupier.master.core import facts
 from croupier.master.core.effects import Effect, Happened, Send
-from croupier.master.core.facts import (
-    AgentDrained,
-    AgentJoined,
-    AgentLeft,
-    AgentOperated,
-    Fact,
-    FrameworkJoined,
-    FrameworkLeft,
-    OfferMade,
-    RoleChanged,
-    TaskMoved,
-)
 from croupier.master.core.messages import Offered
-from croupier.master.eventlog.lines import Deed
+from croupier.master.eventlog.lines import Outcome
 from croupier.master.eventlog.tags import EVENT_LOG
 from croupier.model.ids import OfferId, Role
 from croupier.model.task import Reason, Source, TaskState
@@ -39,42 +28,53 @@ _STATES: Final = EVENT_LOG.members(TaskState)
 _REASONS: Final = EVENT_LOG.members(Reason)
 
 
-def outcome(effects: Sequence[Effect]) -> list[Deed]:
+def outcomes_of(effects: Sequence[Effect]) -> list[Outcome]:
     """Return the outcomes of these effects."""
-    deeds: list[Deed] = []
+    outcomes: list[Outcome] = []
     roles: dict[OfferId, Role] = {}
     for effect in effects:
         if isinstance(effect, Happened):
-            deed = _deed(effect.fact, roles)
-            if deed is not None:
-                deeds.append(deed)
+            outcome = _outcome(effect.fact, roles)
+            if outcome is not None:
+                outcomes.append(outcome)
         elif isinstance(effect, Send) and isinstance(effect.message, Offered):
             roles[effect.message.offer_id] = effect.message.role
-    return deeds
+    return outcomes
 
 
-def _deed(fact: Fact, roles: dict[OfferId, Role]) -> Deed | None:
+def _outcome(fact: facts.Fact, roles: dict[OfferId, Role]) -> Outcome | None:
     match fact:
-        case TaskMoved():
+        case facts.TaskMoved():
             if not fact.state.is_terminal and fact.source is not Source.MASTER:
                 return None
             state, reason = _STATES[fact.state], _REASONS[fact.reason]
             return ("task", fact.framework_id, fact.task_id, state, fact.agent_id, reason)
-        case OfferMade(offer_id):
+        case facts.OfferMade(offer_id):
             return ("offer", offer_id, fact.framework_id, roles[offer_id], fact.agent_id)
-        case AgentJoined(agent_id):
+        case facts.AgentJoined(agent_id):
             return ("agent", agent_id)
-        case FrameworkJoined(framework_id):
+        case facts.FrameworkJoined(framework_id):
             return ("framework", framework_id)
-        case AgentLeft(agent_id):
+        case facts.AgentLeft(agent_id):
             return ("agent-left", agent_id, fact.why)
-        case AgentOperated(agent_id):
+        case facts.AgentOperated(agent_id):
             return ("agent-operated", agent_id, fact.action)
-        case AgentDrained(agent_id):
+        case facts.AgentDrained(agent_id):
             return ("agent-drained", agent_id)
-        case FrameworkLeft(framework_id):
+        case facts.FrameworkLeft(framework_id):
             return ("framework-left", framework_id, fact.why)
-        case RoleChanged(role):
+        case facts.RoleChanged(role):
             return ("role", role)
-        case _:
+        case (
+            facts.AgentRefused()
+            | facts.AgentUnhealthy()
+            | facts.AgentHealthy()
+            | facts.FrameworkTornDown()
+            | facts.OfferEnded()
+            | facts.CallAnswered()
+            | facts.PreemptionBegun()
+            | facts.PreemptionEnded()
+            | facts.UpdateHandled()
+            | facts.UpdateAcknowledged()
+        ):
             return None

@@ -17,7 +17,7 @@ from croupier.master.core.step import Event
 from croupier.master.eventlog.codec import event_encoder, write_event, write_line
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Head, Known
-from croupier.master.eventlog.outcome import outcome
+from croupier.master.eventlog.outcome import outcomes_of
 from croupier.master.eventlog.summary import summarise
 from croupier.master.eventlog.writer import Writer
 from croupier.model.clock import Clock
@@ -113,7 +113,7 @@ class FileRecorder:
     def _line(self, event: Event, now: float, effects: Sequence[Effect]) -> bytes:
         entry = {"at": now, "event": self._encode(event)}
         if effects:
-            did = outcome(effects)
+            did = outcomes_of(effects)
             if did:
                 entry["did"] = did
             entry["decided"] = self._digest.add(effects)

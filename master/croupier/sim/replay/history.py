@@ -16,7 +16,6 @@ from croupier.master.core.events import FrameworkCalled, Register, Subscribe
 from croupier.master.core.role_commands import UpdateRoles
 from croupier.master.core.roles import changed_settings
 from croupier.master.eventlog.lines import (
-    Deed,
     Entry,
     Head,
     KnownAgent,
@@ -25,6 +24,7 @@ from croupier.master.eventlog.lines import (
     KnownRole,
     KnownTask,
     Line,
+    Outcome,
 )
 from croupier.model.attributes import Attributes, facts_of
 from croupier.model.demand import Demand
@@ -194,8 +194,8 @@ class History:
                 self._on_roles(entry, entry.event)
             case _:
                 pass
-        for deed in entry.did:
-            self._on_deed(entry.at, deed)
+        for outcome in entry.did:
+            self._on_outcome(entry.at, outcome)
 
     def _on_register(self, entry: Entry, event: Register) -> None:
         agent_id = _named(entry.did, "agent")
@@ -245,7 +245,7 @@ class History:
                 pass
 
     def _on_accept(self, entry: Entry, stay: FrameworkStay, call: calls.Accept) -> None:
-        agents = {deed[2]: AgentId(deed[4]) for deed in entry.did if deed[0] == "task"}
+        agents = {outcome[2]: AgentId(outcome[4]) for outcome in entry.did if outcome[0] == "task"}
         for task in call.tasks:
             if task.task_id not in agents:
                 continue
@@ -265,7 +265,7 @@ class History:
             self._launched((stay.framework_id, task.task_id), run)
 
     def _on_roles(self, entry: Entry, event: UpdateRoles) -> None:
-        changed = {deed[1] for deed in entry.did if deed[0] == "role"}
+        changed = {outcome[1] for outcome in entry.did if outcome[0] == "role"}
         if not changed:
             return
         wanted = changed_settings(event.changes, self._set, self.head.roles)
@@ -274,8 +274,8 @@ class History:
                 self._set[role] = settings
                 self.role_changes.append(RoleSet(entry.at, role, settings))
 
-    def _on_deed(self, at: float, deed: Deed) -> None:
-        match deed:
+    def _on_outcome(self, at: float, outcome: Outcome) -> None:
+        match outcome:
             case ("offer", offer_id, _, role, _):
                 self._offers[OfferId(offer_id)] = (at, Role(role))
                 self._forget_offers(at)
@@ -357,5 +357,5 @@ def _note_insatiable(stay: FrameworkStay) -> None:
             )
 
 
-def _named(did: Iterable[Deed], what: str) -> str | None:
-    return next((deed[1] for deed in did if len(deed) > 1 and deed[0] == what), None)
+def _named(did: Iterable[Outcome], what: str) -> str | None:
+    return next((outcome[1] for outcome in did if len(outcome) > 1 and outcome[0] == what), None)

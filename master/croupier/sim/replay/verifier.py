@@ -8,7 +8,7 @@ from croupier.master.core.state_recovery import recover_state
 from croupier.master.core.step import step
 from croupier.master.eventlog.digest import Digest
 from croupier.master.eventlog.lines import Entry, Head, Line
-from croupier.master.eventlog.outcome import outcome
+from croupier.master.eventlog.outcome import outcomes_of
 from croupier.model.errors import CroupierError
 from croupier.sim.replay.reader import BadLog, Place
 
@@ -80,7 +80,7 @@ class Verifier:
         decided = self._digest.add(effects) if effects else ""
         if decided == entry.decided:
             return
-        did = tuple(outcome(effects))
+        did = tuple(outcomes_of(effects))
         raise Diverged(
             f"{place}: event {self.events}, {type(entry.event).__name__}, was decided differently"
             f" from the log\n  recorded {_shown(entry.did)}\n  now      {_shown(did)}"
@@ -89,7 +89,7 @@ class Verifier:
 
 
 def _shown(did: tuple[tuple[str, ...], ...]) -> str:
-    shown = ", ".join(" ".join(deed) for deed in did[:_SHOWN]) or "no summarized effect"
+    shown = ", ".join(" ".join(outcome) for outcome in did[:_SHOWN]) or "no summarized effect"
     return shown + (f" and {len(did) - _SHOWN} more" if len(did) > _SHOWN else "")
 
 
