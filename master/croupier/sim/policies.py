@@ -32,9 +32,9 @@ class NaiveHdrf(Unrotated):
 
     name = "naive-hdrf"
 
-    def join(self, pool: RoleNode, _child: Node, _level: Level) -> Level:
-        """Return the pool's own level."""
-        return pool.own
+    def join(self, role: RoleNode, _child: Node, _level: Level) -> Level:
+        """Return the role's own level."""
+        return role.own
 
 
 class MinSatWeights(Unrotated):
@@ -45,16 +45,16 @@ class MinSatWeights(Unrotated):
 
     name = "min-sat-weights"
 
-    def join(self, pool: RoleNode, child: Node, level: Level) -> Level:
-        """Return the least of the pool's own level and its neediest child's, by sums of weights."""
+    def join(self, role: RoleNode, child: Node, level: Level) -> Level:
+        """Return the least of the role's own level and its neediest child's, by sums of weights."""
         tier, number, over = level
         if not tier:
-            return least(pool.own, level)
-        if pool.alive == 1 and isinstance(child, Leaf):
+            return least(role.own, level)
+        if role.alive == 1 and isinstance(child, Leaf):
             # The only client of the role holds the same as the role.
-            return pool.own
-        weights = sum(node.weight for node in pool.below() if node.is_alive)
-        return least(pool.own, (tier, number * weights, over * child.weight))
+            return role.own
+        weights = sum(node.weight for node in role.below() if node.is_alive)
+        return least(role.own, (tier, number * weights, over * child.weight))
 
 
 class Collapsed:
@@ -80,9 +80,9 @@ class Collapsed:
         share = self._totals.share(node.held) / part_of_whole(node)
         return (1, share.numerator, share.denominator)
 
-    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
-        """Return the least share below the pool."""
-        return least(pool.own, level)
+    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+        """Return the least share below the role."""
+        return least(role.own, level)
 
     def key(self, node: Node, level: Level) -> Key:
         """Return the level, then the arrival."""

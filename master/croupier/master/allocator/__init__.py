@@ -1,12 +1,13 @@
 """The fairness engine: pure, exact, deterministic.
 
-`Allocator` is the whole of it to the rest of the master; the modules beside it hold one noun
-each: `account` (what is told of the books), `share` (how much a client holds), `node`, `ordering`
-and `tree` (who is neediest), `policies` (by what measure), `directions` (what siblings can have
-together), `limits` and `barriers`, `want` (declared demand), `pool` and `queue` (what agents have
-free, and which is next), `filters` (what was refused), `look` (what one agent is to each) and
-`visit` (dealing it), `refusals`, `reasons` and `explain` (why not), `what_if`; `standing`,
-`starvation`, `preemption` and `preemptor` (making room).
+The rest of the master uses `Allocator` and its parts `charges` and `queries`. The other modules:
+
+- the share tree: `node`, `tree`, `ordering`, `share`, `entitlements`, `policies`, `limits`
+- the agents: `agent_pool`, `queue`, `filters`, `absent_agents`
+- frameworks: `memberships`, `pending_demand`, `limit_waiters`, `soft_reservations`, `precedence`
+- a pass: `agent_allocation`, `eligibility`, `grant`, `rules`, `prng`
+- answers: `reasons`, `rejections`, `comparison`, `explain`, `what_if`
+- preemption: `share_projection`, `starvation`, `preemption`, `preemptor`
 """
 
 from croupier.master.allocator.allocator import Allocator

@@ -1,7 +1,7 @@
-"""Agents that the ledger knows and that have not returned to this master.
+"""Agents of the master's records that have not returned to this master.
 
 Their capacity counts in the cluster's totals, and what their tasks hold is charged to roles and
-frameworks. Nothing of them is in the pool. So shares and limits stand as they stood before the
+frameworks. Nothing of them is in the pool. So shares and limits are as they were before the
 master died, and what is not charged is not dealt.
 """
 
@@ -15,23 +15,23 @@ from croupier.model.ids import AgentId
 
 
 class AbsentAgents:
-    """Capacity of each absent agent, and what its tasks hold of it."""
+    """The capacity of each absent agent, and what its tasks hold of it."""
 
     def __init__(self, totals: Totals) -> None:
-        """Begin with none; `totals` are the cluster's."""
+        """Start with none; `totals` are the cluster's."""
         self._totals = totals
         self._capacity: dict[AgentId, Amounts] = {}
         self._charged: dict[AgentId, Amounts] = {}
 
     def add(self, agent_id: AgentId, capacity: Mapping[str, int]) -> None:
-        """Add an agent; `capacity` is empty if no record tells it."""
+        """Add an agent; `capacity` is empty if no record has it."""
         assert agent_id not in self._capacity
         self._capacity[agent_id] = dict(capacity)
         self._charged[agent_id] = {}
         self._totals.add(capacity)
 
     def remove(self, agent_id: AgentId) -> None:
-        """Count the agent's capacity no longer; nothing if it is not absent.
+        """Stop counting the agent's capacity; nothing if it is not absent.
 
         What is charged stays charged until each task is released or settled.
         """
@@ -39,7 +39,7 @@ class AbsentAgents:
         self._drop_if_empty(agent_id)
 
     def charge(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Charge what a task holds. The capacity is never less than what is charged."""
+        """Charge what a task holds; the capacity grows if it is less than what is charged."""
         charged, capacity = self._charged[agent_id], self._capacity[agent_id]
         add_amounts(charged, scalars, 1)
         missing = {
@@ -51,14 +51,14 @@ class AbsentAgents:
         self._totals.add(missing)
 
     def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Charge what a task holds no longer; nothing if it holds only what has no shares."""
+        """Stop charging what a task holds; nothing if it holds only resources without shares."""
         if not scalars:
             return
         add_amounts(self._charged[agent_id], scalars, -1)
         self._drop_if_empty(agent_id)
 
     def uncharged(self) -> Amounts:
-        """By resource, what is not charged; it cannot be dealt."""
+        """Return how much of each resource is not charged; it cannot be dealt."""
         left: Amounts = {}
         for capacity in self._capacity.values():
             add_amounts(left, capacity, 1)
@@ -67,7 +67,7 @@ class AbsentAgents:
         return left
 
     def charged(self) -> Mapping[AgentId, Mapping[str, int]]:
-        """By agent, what its tasks hold."""
+        """Return what the tasks of each agent hold."""
         return self._charged
 
     def check(self) -> None:

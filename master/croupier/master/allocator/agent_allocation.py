@@ -133,7 +133,7 @@ class AgentAllocation:
                 return True
             if not self._agent.filters:
                 return False
-            # A framework may be dealt in the end no more than it refused: it was eligible for
+            # In the end a framework may be dealt only what it refused: it was eligible for
             # more, but other frameworks were dealt to as well.
             refused = [
                 leaf

@@ -19,7 +19,7 @@ from croupier.master.allocator.grant import Grant, Units, merged
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.memberships import Memberships
 from croupier.master.allocator.node import Amounts, Leaf, add_amounts
-from croupier.master.allocator.pending_demand import carried, count_down, give_back, shapes
+from croupier.master.allocator.pending_demand import carried, count_down, return_units, shapes
 from croupier.master.allocator.policies import Policy
 from croupier.master.allocator.preemptor import Preemptor
 from croupier.master.allocator.queries import Queries
@@ -337,7 +337,7 @@ class Allocator:
         assert leaf.pending is not None
         before = shapes(leaf.pending)
         for unit, number in units:
-            give_back(leaf.pending, unit, number, facts)
+            return_units(leaf.pending, unit, number, facts)
         for task in launched:
             count_down(leaf.pending, task, facts)
         self._waiters.update_surplus(leaf)

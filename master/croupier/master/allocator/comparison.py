@@ -1,7 +1,7 @@
-"""Which framework is dealt to before another, and why, in words for `croupier why`.
+"""Comparison of a framework with the one that came before it, in words for `croupier why`.
 
-Rule: what is compared is what the policy compares, of the two nodes at which the paths of the
-frameworks part: the frameworks themselves within one role, else roles with their weights.
+It shows what the policy compared, of the two nodes at which the paths of the frameworks part:
+the frameworks themselves within one role, else roles with their weights.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from croupier.master.allocator.share import Totals
 from croupier.model.roles import RoleSettings, format_amounts
 from croupier.model.scalar import MILLI, format_milli
 
-# Why one comes before another under policies that compare no amounts.
+# The reason under policies that compare no amounts.
 _WITHOUT_AMOUNTS: Mapping[str, str] = {
     "fifo": "which came first",
     "random": "which drew the earlier turn",
@@ -37,7 +37,7 @@ _MEASURE: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of two nodes as it was when the policy chose between them."""
+    """One of two nodes, as it was when the policy chose between them."""
 
     name: str
     held: Amounts
@@ -45,7 +45,7 @@ class Side:
     settings: RoleSettings
 
     def measure(self, policy: str, totals: Totals) -> Fraction:
-        """What the policy compares, over the weights of the node."""
+        """Return what the policy compares, over the weights of the node."""
         weight = Fraction(self.settings.weight, MILLI)
         match policy:
             case "asset":
@@ -66,7 +66,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class TakenBy:
-    """It was dealt to a framework that came first.
+    """The agent was dealt to a framework that came first.
 
     Attributes:
         needs: whether the taker was below a guarantee.
@@ -109,7 +109,7 @@ class TakenBy:
 
 
 def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
-    """What to say to `leaf` of a deal to `taker` just before. O(depth + resources held)."""
+    """Compare `leaf` with `taker`, which was dealt to just before. O(depth + resources held)."""
     other, needs, before = taker
     theirs, mine = diverging(other, leaf)
     held = dict(theirs.held)
@@ -129,7 +129,7 @@ def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
 
 
 def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
-    """The framework and its role, what it did, and the guarantee it was below if it `needs`."""
+    """Return a framework with its role; with the guarantee that it was below if it `needs`."""
     who = f"{taker.framework_id} in role {taker.role}{verb}"
     guaranteed = guaranteed_node(taker) if needs else None
     if guaranteed is None:
@@ -139,7 +139,7 @@ def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
 
 
 def guaranteed_node(leaf: Leaf) -> RoleNode | None:
-    """The nearest role at or above it that has a guarantee."""
+    """Return the nearest role at or above it that has a guarantee."""
     for node in leaf.path:
         if isinstance(node, RoleNode) and any(node.settings.guarantee.values()):
             return node

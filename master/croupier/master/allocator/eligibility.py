@@ -70,7 +70,7 @@ class Eligibility:
     """Checks frameworks against what is left of one agent.
 
     Attributes:
-        left: what is left; whoever deals reduces it.
+        left: what is left; each deal reduces it.
         dealt: what each framework was dealt of the agent.
         last_taker: the framework that was dealt to last; None if none was yet.
         starved: frameworks whose unit does not fit now, but would if the agent were empty.

@@ -1,4 +1,4 @@
-"""Reasons why a framework holds no more than it does, for operators."""
+"""Explanations for operators: why a framework is not dealt more."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""What was refused of one agent, and for how long nobody need be asked again.
+"""Filters: what frameworks refused of one agent, and until when.
 
 A filter holds while the refused amount contains what would be offered now, as in Mesos: when
-more becomes free on the agent, the framework is asked again at once. It holds until its time
-is over *and* everybody else who could use the agent was asked too: a round of the agent ends
-when a visit finds nobody to deal to. So who declines everything, however quickly its filters
-end, is asked at most once in each round, and a willing framework that fits is offered the
-agent after at most as many offers of it as there are others (Mesos without rounds starves it,
-MESOS-6111).
+more becomes free on the agent, the framework is offered it again at once. It holds until its time
+is over *and* every other framework that could use the agent was offered it too: a round of the
+agent ends when a visit finds no framework to deal to. So a framework that declines everything is
+offered the agent at most once in a round, however quickly its filters end. A willing framework
+that fits is offered the agent after at most as many offers of it as there are other frameworks;
+Mesos, without rounds, starves it (MESOS-6111).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from croupier.model.resources import Resources
 
 
 class Filter:
-    """One refusal, and those before it that still say more than it does."""
+    """One refusal, and earlier ones that refuse something that it does not."""
 
     __slots__ = ("older", "refused", "round", "until")
 
@@ -38,7 +38,7 @@ class Filters:
     __slots__ = ("_by_leaf", "_latest", "round")
 
     def __init__(self) -> None:
-        """Begin with none."""
+        """Start with none."""
         self._by_leaf: dict[Leaf, Filter] = {}
         self._latest: Resources | None = None
         self.round = 0
@@ -47,9 +47,9 @@ class Filters:
         return len(self._by_leaf)
 
     def add(self, leaf: Leaf, refused: Resources, until: float) -> None:
-        """Refuse all that `refused` contains. Filters that say no more than this one go."""
+        """Refuse all that `refused` contains; drop filters that refuse no more than this one."""
         if refused == self._latest and self._latest is not None:
-            # Whoever declines a whole agent refuses the same: one value is kept for all.
+            # Frameworks that decline a whole agent refuse the same: they share one value.
             refused = self._latest
         self._latest = refused
         if leaf not in self._by_leaf:
@@ -63,9 +63,9 @@ class Filters:
         self._by_leaf[leaf] = Filter(refused, until, self.round, older)
 
     def until(self, leaf: Leaf, candidate: Resources, now: float) -> float | None:
-        """Until when `candidate` is refused; None if it may be offered.
+        """Return until when `candidate` is refused; None if it may be offered.
 
-        A time that has passed says that it is refused for this round only.
+        A time in the past means that it is refused for this round only.
         """
         each = self._by_leaf.get(leaf)
         latest: float | None = None
@@ -90,6 +90,6 @@ class Filters:
             leaf.filters -= 1
 
     def clear(self) -> None:
-        """Drop all: the agent is gone."""
+        """Drop all filters."""
         for leaf in list(self._by_leaf):
             self.forget(leaf)

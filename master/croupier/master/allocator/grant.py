@@ -1,4 +1,4 @@
-"""What a pass decides."""
+"""Grants: the decisions of a pass."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import NamedTuple
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 
-# Units of each shape.
+# Each shape with a number of units.
 Units = tuple[tuple[Resources, int], ...]
 
 
@@ -17,7 +17,7 @@ class Grant(NamedTuple):
 
     Attributes:
         role: which of the framework's roles they are charged to.
-        units: how many units of which of its shapes these are; empty if it declared none.
+        units: the number of units of each of its shapes; empty if it declared none.
         deals: the numbers of the deals that it is made of, in the order of all deals ever
             made; one for each unit, or for the first units if an offer has a minimum.
     """
@@ -35,7 +35,7 @@ class Grant(NamedTuple):
         return self.framework_id, self.role, self.agent_id
 
     def joined(self, other: Grant) -> Grant:
-        """This and a later grant of the same agent to the same framework, as one."""
+        """Return this and a later grant of the same agent to the same framework as one."""
         units: dict[Resources, int] = {}
         for unit, number in self.units + other.units:
             units[unit] = units.get(unit, 0) + number
@@ -50,7 +50,7 @@ class Grant(NamedTuple):
 
 
 def merged(grants: Iterable[Grant], is_one: Callable[[Grant], bool]) -> list[Grant]:
-    """One grant for each framework, role and agent, as far as what is joined may be one offer."""
+    """Join grants of one framework, role and agent, as far as the result may be one offer."""
     found: list[Grant] = []
     places: dict[tuple[FrameworkId, Role, AgentId], int] = {}
     for grant in grants:

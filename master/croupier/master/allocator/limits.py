@@ -1,7 +1,7 @@
-"""Limits: what a role, with all that is below it, never holds more than.
+"""Limits: the most that a role may hold, with everything below it.
 
-What is on offer counts as held, but where a framework has declared what it wants, no more of
-it than that: an offer beyond the want is no claim.
+Offers count as held. Where a framework has declared demand, its offers count up to that demand
+only: the surplus is no claim.
 """
 
 from __future__ import annotations
@@ -13,33 +13,33 @@ from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 
-# A role whose limit leaves no room, and of which resource.
+# A role whose limit leaves no room, and the resource.
 Bound = tuple[RoleNode, str]
 
 
 def headroom(leaf: Leaf) -> Amounts:
-    """By resource, the most that all limits above the leaf leave to it; never below 0."""
+    """Return the most of each resource that all limits leave to the leaf; never below 0."""
     room: Amounts = {}
-    for pool in leaf.limited:
-        for name, most in pool.settings.limit.items():
-            left = max(most - counted(pool, name), 0)
+    for role in leaf.limited:
+        for name, most in role.settings.limit.items():
+            left = max(most - counted(role, name), 0)
             if name not in room or left < room[name]:
                 room[name] = left
     return room
 
 
-def counted(pool: RoleNode, name: str) -> int:
-    """Thousandths of a resource that count toward the pool's limit."""
-    return pool.held.get(name, 0) - pool.surplus.get(name, 0)
+def counted(role: RoleNode, name: str) -> int:
+    """Return the thousandths of a resource that count toward the role's limit."""
+    return role.held.get(name, 0) - role.surplus.get(name, 0)
 
 
 def exceeded(role: RoleNode) -> set[str]:
-    """Return the resources of which the role holds more than its limit."""
+    """Return the resources that the role holds more of than its limit."""
     return {name for name, most in role.settings.limit.items() if counted(role, name) > most}
 
 
 def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
-    """How many units the limits leave room for, at most `most`."""
+    """Return how many units fit in `room`, at most `most`."""
     for name, milli in unit.items():
         if name in room:
             most = min(most, room[name] // milli)
@@ -47,30 +47,30 @@ def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
 
 
 def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
-    """The nearest role whose limit has no room for `unit`, and the resource; None if all have."""
-    for pool in leaf.limited:
-        for name, most in pool.settings.limit.items():
+    """Return the nearest role whose limit has no room for `unit`; None if all limits have."""
+    for role in leaf.limited:
+        for name, most in role.settings.limit.items():
             milli = unit.get(name, 0)
-            if milli and counted(pool, name) + milli > most:
-                return pool, name
+            if milli and counted(role, name) + milli > most:
+                return role, name
     return None
 
 
 def exhausted(leaf: Leaf) -> Bound | None:
-    """The role whose limit leaves a framework without declared demand nothing; None if none.
+    """Return the role whose limit is used up, for a framework without declared demand.
 
-    A limit of 0 bars a resource and nothing else; one that is used up stops all offers, as
-    what is left of the machine would be of little use without the resource.
+    A used-up limit stops all offers, as what is left of a machine would be of little use without
+    the resource. A limit of 0 blocks the one resource only.
     """
-    for pool in leaf.limited:
-        for name, most in pool.settings.limit.items():
-            if most > 0 and counted(pool, name) >= most:
-                return pool, name
+    for role in leaf.limited:
+        for name, most in role.settings.limit.items():
+            if most > 0 and counted(role, name) >= most:
+                return role, name
     return None
 
 
 def trimmed(free: Resources, room: Amounts) -> Resources:
-    """What of `free` the limits allow."""
+    """Return the part of `free` that the limits allow."""
     if all(free[name] <= left for name, left in room.items()):
         return free
     scalars = {name: min(milli, room.get(name, milli)) for name, milli in free.scalars.items()}
@@ -78,7 +78,7 @@ def trimmed(free: Resources, room: Amounts) -> Resources:
 
 
 def surplus_of(leaf: Leaf) -> Amounts:
-    """What is on offer to the leaf beyond all that it wants."""
+    """Return what is offered to the leaf beyond its demand."""
     if leaf.pending is None or any(want.demand.count is None for want in leaf.pending):
         return {}
     wanted: Amounts = {}
@@ -93,14 +93,14 @@ def surplus_of(leaf: Leaf) -> Amounts:
 
 
 def is_blocked(leaf: Leaf) -> bool:
-    """Whether limits leave room for nothing that the leaf wants."""
+    """Return whether limits block all pending demand of the leaf."""
     return all(bound is not None for _, bound in blocked_demand(leaf))
 
 
 def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]]:
-    """For each want that is not met, what bars it; None is nothing.
+    """Return the limit that blocks each pending demand; None if none does.
 
-    Whole remainders are one want, None.
+    Whole remainders are one demand, None.
     """
     if leaf.pending is None:
         return [(None, exhausted(leaf))]
@@ -108,12 +108,12 @@ def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]
 
 
 def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:
-    """In words, which limit the use of `scalars` besides would break; empty if none."""
-    for pool in leaf.limited:
-        for name, most in pool.settings.limit.items():
-            if scalars.get(name, 0) and pool.used.get(name, 0) + scalars[name] > most:
+    """Return in words which limit the use of `scalars` would break; empty if none."""
+    for role in leaf.limited:
+        for name, most in role.settings.limit.items():
+            if scalars.get(name, 0) and role.used.get(name, 0) + scalars[name] > most:
                 return (
-                    f"role {pool.role} uses {name}:{format_scalar(name, pool.used.get(name, 0))}"
+                    f"role {role.role} uses {name}:{format_scalar(name, role.used.get(name, 0))}"
                     f" of its limit of {format_scalar(name, most)}"
                 )
     return ""

@@ -1,7 +1,7 @@
 """Nodes of the share tree: roles, and frameworks in their roles.
 
 A leaf is one framework in one of its roles; every other node is a role. What a leaf holds
-counts for every node above it. The tree keeps nodes in order; a node keeps no order itself.
+counts for every node above it. `ordering` puts siblings in order; a node keeps no order itself.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from croupier.model.roles import RoleSettings
 # below its guarantee; every number of it comes before any of tier 1.
 Level = tuple[int, int, int]
 Amounts = dict[str, int]
-# Who was dealt to, whether it or a role above was below a guarantee, and what it held.
+# The framework that was dealt to, whether it was below a guarantee, and what it held before.
 Taker = tuple["Leaf", bool, Amounts]
 
 
 def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
-    """Add `scalars` to `held`, or take them away with `sign` -1; no amount is kept as 0."""
+    """Add `scalars` to `held`, or subtract them with `sign` -1; no amount is stored as 0."""
     for name, milli in scalars.items():
         amount = held.get(name, 0) + sign * milli
         assert amount >= 0, f"{amount} of {name} would be held"
@@ -37,19 +37,19 @@ def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
 
 
 class Node:
-    """A node of the share tree: what it holds and where it stands among its siblings.
+    """A node of the share tree: what it holds, and its place among its siblings.
 
     Attributes:
         parent: the role above; None at the root.
-        arrival: numbers nodes in the order in which they came.
+        arrival: its number in the order of arrival.
         settings: what operators set for it.
         held: thousandths of each scalar that is offered to it or used by it.
         used: the part of `held` that tasks use.
-        surplus: the part of `held` that is on offer beyond what is wanted; no limit counts it.
+        surplus: the part of `held` that is offered beyond its demand; no limit counts it.
         slots: units that are offered to it and tasks that it runs.
         dealt_at: the number of the last deal to it; 0 if there was none.
         own: its level from what it holds itself.
-        level: its level, the least needs below it considered.
+        level: its level, with the neediest child considered.
         entry: its place in its parent's order, the node itself last; None if it has none.
         willing: how many leaves at or below it are to be dealt to.
         pull: the weighted direction that it adds to its parent's; None if it is not alive.
@@ -75,7 +75,7 @@ class Node:
     )
 
     def __init__(self, name: str, parent: RoleNode | None, arrival: int) -> None:
-        """A node that holds nothing and weighs 1."""
+        """Start with nothing held and weight 1."""
         self.name = name
         self.parent = parent
         self.arrival = arrival
@@ -91,12 +91,12 @@ class Node:
         self.entry: tuple[Any, ...] | None = None
         self.willing = 0
         self.weighted_direction: Amounts | None = None
-        # From here to just below the root: what a charge touches.
+        # From here to just below the root: the nodes that a charge touches.
         self.path: tuple[Node, ...] = (self, *parent.path) if parent is not None else ()
 
     @property
     def is_alive(self) -> bool:
-        """Whether it counts in its siblings' entitlements: it holds or wants something."""
+        """Whether it holds or wants something, and so counts in its siblings' entitlements."""
         return bool(self.held) or self.willing > 0
 
     def __repr__(self) -> str:
@@ -109,9 +109,9 @@ class RoleNode(Node):
     Attributes:
         role: its path; empty at the root.
         order: entries of the children that have willing leaves, the neediest first.
-        direction_sum: the sum of its children's direction_sum, by resource.
+        direction_sum: the sum of its children's weighted directions, by resource.
         alive: how many of its children are alive.
-        waiting: leaves some of whose wants wait until the limit here has room; see `barriers`.
+        waiting: leaves that wait for headroom under the limit here; see `limit_waiters`.
     """
 
     __slots__ = (
@@ -126,7 +126,7 @@ class RoleNode(Node):
     )
 
     def __init__(self, role: Role, parent: RoleNode | None, arrival: int) -> None:
-        """A role without anything below it."""
+        """Start with nothing below it."""
         super().__init__(role, parent, arrival)
         self.role = role
         self.depth: int = 0 if parent is None else parent.depth + 1
@@ -138,12 +138,12 @@ class RoleNode(Node):
         self.waiting: dict[Leaf, None] = {}
 
     def below(self) -> Iterator[Node]:
-        """The roles and leaves right below it, in the order in which they came to be."""
+        """Yield the roles and leaves right below it, in the order of arrival."""
         yield from self.children.values()
         yield from self.leaves.values()
 
     def nodes(self) -> Iterator[Node]:
-        """Every node below it, children before their own children."""
+        """Yield every node below it, children before their own children."""
         waiting: list[Node] = list(self.below())
         while waiting:
             node = waiting.pop()
@@ -156,18 +156,18 @@ class Leaf(Node):
     """A framework in one of its roles.
 
     Attributes:
-        wants: what is wanted in this role; None is whole remainders.
+        pending: the demand in this role; None is whole remainders.
         is_member: whether the framework still subscribes to the role.
         is_connected: whether offers can reach it.
-        is_suppressed: whether it asked for none.
-        is_listed: whether it stands in the order of its role.
-        parked_by: the role whose limit it waits for, when limits leave it nothing.
-        blocked: its wants that wait for room under limits; None is that for whole remainders.
+        is_suppressed: whether it suppressed offers.
+        is_listed: whether it is in the order of its role.
+        parked_by: the role whose limit it waits for, when limits block all its demand.
+        blocked: the demand that waits for headroom under limits; None is whole remainders.
         waits_at: the roles whose limits those are.
         limited: the roles at or above it that have limits.
-        holds: the agents that are kept for it.
+        reservations: the agents that are reserved for it.
         filters: on how many agents it has filters.
-        ticket: its turn, under policies that draw lots.
+        ticket: its turn, under a random policy.
     """
 
     __slots__ = (
@@ -189,7 +189,7 @@ class Leaf(Node):
     )
 
     def __init__(self, framework_id: FrameworkId, pool: RoleNode, arrival: int) -> None:
-        """A framework that is not connected and holds nothing."""
+        """Start disconnected, with nothing held."""
         super().__init__(framework_id, pool, arrival)
         self.framework_id = framework_id
         self.role_node = pool
@@ -209,22 +209,22 @@ class Leaf(Node):
 
     @property
     def role(self) -> Role:
-        """The role that it is charged to."""
+        """The path of the role that it is charged to."""
         return self.role_node.role
 
     @property
     def is_needy(self) -> bool:
-        """Whether it is below a guarantee, its own or that of a role above it."""
+        """Whether a role above it is below its guarantee."""
         return any(not node.own[0] for node in self.path)
 
     @property
     def has_pending(self) -> bool:
-        """Whether it would take more, if it is asked at all."""
+        """Whether it has demand that is not offered yet."""
         return self.pending is None or any(want.left != 0 for want in self.pending)
 
     @property
     def is_willing(self) -> bool:
-        """Whether it should be dealt to at all."""
+        """Whether it is to be dealt to."""
         return (
             self.is_connected
             and self.is_member
@@ -234,7 +234,7 @@ class Leaf(Node):
         )
 
     def wait_at(self, pools: Iterable[RoleNode], blocked: Iterable[PendingDemand | None]) -> None:
-        """Wait for room for the wants `blocked` at these roles, and nowhere else."""
+        """Wait at these roles, and at no others, for headroom for the demand in `blocked`."""
         for pool in self.waits_at:
             del pool.waiting[self]
         self.waits_at, self.blocked = tuple(pools), tuple(blocked)

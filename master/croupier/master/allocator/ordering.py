@@ -1,8 +1,7 @@
-"""Each pool of siblings in the order of the policy, kept while what they hold changes.
+"""Siblings in the order of the policy, updated as what they hold changes.
 
-The children of a role that have willing leaves stand in a `SortedList` of entries
-`(key..., node)`. A node's place never changes while it stands there: it is taken out, keyed
-anew, put back.
+The children of a role that have willing leaves are in a `SortedList` of entries `(key..., node)`.
+A node's key never changes while it is in the list: the node is removed, keyed anew and added.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ Entry = tuple[Any, ...]
 
 
 class Ordering:
-    """Keeps levels, directions and orders in line with what nodes hold and want."""
+    """Updates levels, directions and orders by what nodes hold and want."""
 
     def __init__(self, policy: Policy, totals: Totals) -> None:
         """Order by `policy`; directions are those of shares of `totals`."""
@@ -27,27 +26,27 @@ class Ordering:
         self._totals = totals
 
     def rekey(self, leaf: Leaf) -> None:
-        """Bring the path of a leaf up to date with what it holds and wants."""
+        """Update the path of a leaf."""
         own = self._policy.own
         for node in leaf.path:
             node.own = own(node)
-            self.turn(node)
+            self.update_direction(node)
             self.reseat(node)
 
-    def follow(self, node: Node) -> None:
-        """Bring a path up to date from `node` on, as far as directions or levels change."""
+    def update_from(self, node: Node) -> None:
+        """Update the path from `node` on, as far as directions or levels change."""
         for each in node.path:
             before = each.level
             each.own = self._policy.own(each)
-            turned = self.turn(each)
+            changed = self.update_direction(each)
             self.reseat(each)
-            if not turned and each.level == before and each is not node:
+            if not changed and each.level == before and each is not node:
                 break
 
-    def turn(self, node: Node) -> bool:
+    def update_direction(self, node: Node) -> bool:
         """Update the parent's direction sum by the node; return whether it changed."""
-        pool = node.parent
-        assert pool is not None
+        role = node.parent
+        assert role is not None
         before = node.weighted_direction
         after: Amounts | None = None
         if node.is_alive:
@@ -55,9 +54,9 @@ class Ordering:
             after = {n: weight * part for n, part in direction_of(node, self._totals).items()}
         if after == before:
             return False
-        pool.alive += (after is not None) - (before is not None)
+        role.alive += (after is not None) - (before is not None)
         node.weighted_direction = after
-        direction_sum = pool.direction_sum
+        direction_sum = role.direction_sum
         if before is not None:
             for name, part in before.items():
                 direction_sum[name] -= part
@@ -70,24 +69,24 @@ class Ordering:
         return True
 
     def reseat(self, node: Node) -> None:
-        """Work out the node's level, and put it in its place among its siblings."""
-        pool = node.parent
-        assert pool is not None
+        """Compute the node's level, and put it in its place among its siblings."""
+        role = node.parent
+        assert role is not None
         old = node.entry
         if not node.willing:
             node.level = node.own
             if old is not None:
-                pool.order.remove(old)
+                role.order.remove(old)
                 node.entry = None
             return
         entry = self.entry(node)
         if old is not None:
-            pool.order.remove(old)
-        pool.order.add(entry)
+            role.order.remove(old)
+        role.order.add(entry)
         node.entry = entry
 
     def entry(self, node: Node) -> Entry:
-        """The node's entry as it should be; its level is worked out on the way."""
+        """Return the node's entry as it should be; sets its level."""
         level = node.own
         if isinstance(node, RoleNode):
             child: Node = node.order[0][-1]
@@ -95,36 +94,37 @@ class Ordering:
         node.level = level
         return (*self._policy.key(node, level), node)
 
-    def rebuild(self, pool: RoleNode) -> None:
-        """Key everything below `pool` anew. O(n log n)."""
-        pool.direction_sum, pool.alive = {}, 0
+    def rebuild(self, role: RoleNode) -> None:
+        """Key everything below `role` anew. O(n log n)."""
+        role.direction_sum, role.alive = {}, 0
         entries = []
-        for node in pool.below():
+        for node in role.below():
             node.weighted_direction = None
             node.own = self._policy.own(node)
             if isinstance(node, RoleNode):
                 self.rebuild(node)
-            self.turn(node)
+            self.update_direction(node)
             node.level, node.entry = node.own, None
             if node.willing:
                 node.entry = self.entry(node)
                 entries.append(node.entry)
-        pool.order.clear()
-        pool.order.update(entries)
+        role.order.clear()
+        role.order.update(entries)
 
     def least(
-        self, pool: RoleNode, is_eligible: Callable[[Leaf], bool]
+        self, role: RoleNode, is_eligible: Callable[[Leaf], bool]
     ) -> tuple[Leaf, Node, Level, bool] | None:
-        """The neediest eligible leaf below `pool`, and how it was found.
+        """Return the neediest eligible leaf below `role`, and how it was found.
 
-        That is the child that leads to it, that child's level without the ineligible, and
-        whether that is its level with them too. A level never falls when leaves are left out,
-        so the first child whose key as it stands is not below the best found ends the search.
+        That is the leaf, the child that leads to it, that child's level without the ineligible
+        leaves, and whether that is its level with them too. A level never falls when leaves are
+        left out, so the first child whose present key is not below the best found ends the
+        search.
         """
         best: Entry | None = None
         found: tuple[Leaf, Node, Level, bool] | None = None
         is_first = True
-        for entry in pool.order:
+        for entry in role.order:
             if best is not None and not entry < best:
                 break
             node = entry[-1]

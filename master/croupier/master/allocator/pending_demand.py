@@ -1,4 +1,4 @@
-"""One shape that a framework wants, and how much of it is on offer already."""
+"""Pending demand: one declared shape, and how much of it is offered already."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
+# Stands for a count without an end.
 MANY = 10**9
 
 
@@ -16,23 +17,22 @@ class PendingDemand:
     """A demand, counted down.
 
     Attributes:
-        demand: its count is what is wanted beyond what was launched.
-        outstanding: units of it that stand in offers not yet answered.
-        unmet: for each agent that was looked at, the first constraint that it does not pass;
-            None if it passes all.
+        demand: its count is what remains after launches.
+        outstanding: units of it in offers that were not answered yet.
+        unmet: the first constraint that each checked agent does not pass; None if it passes all.
     """
 
     __slots__ = ("demand", "outstanding", "unmet")
 
     def __init__(self, demand: Demand, outstanding: int = 0) -> None:
-        """PendingDemand what `demand` says."""
+        """Start with `outstanding` units offered."""
         self.demand = demand
         self.outstanding = outstanding
         self.unmet: dict[AgentId, Constraint | None] = {}
 
     @property
     def left(self) -> int:
-        """Units wanted beyond what is offered; very many if there is no end."""
+        """Units demanded and not offered yet; `MANY` if the demand has no count."""
         if self.demand.count is None:
             return MANY
         return max(self.demand.count - self.outstanding, 0)
@@ -49,46 +49,42 @@ class PendingDemand:
 
 
 def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:
-    """New wants; what stands in offers of the same shape, or else of the same unit, does still."""
-    wants = [PendingDemand(demand) for demand in demands]
+    """Return new pending demand, with the offers of the same shape, or else of the same unit."""
+    found = [PendingDemand(demand) for demand in demands]
     for known in before:
-        same_unit = [want for want in wants if want.demand.unit == known.demand.unit]
+        same_unit = [each for each in found if each.demand.unit == known.demand.unit]
         asked = set(known.demand.constraints)
-        same = [want for want in same_unit if set(want.demand.constraints) == asked]
-        for want in (same or same_unit)[:1]:
-            want.outstanding += known.outstanding
-    return wants
+        same = [each for each in same_unit if set(each.demand.constraints) == asked]
+        for each in (same or same_unit)[:1]:
+            each.outstanding += known.outstanding
+    return found
 
 
-def shapes(wants: Sequence[PendingDemand] | None) -> object:
-    """What agents are of use, whatever number of units is wanted."""
-    if wants is None:
+def shapes(pending: Sequence[PendingDemand] | None) -> object:
+    """Return what decides which agents are of use, whatever the counts."""
+    if pending is None:
         return None
-    return [(each.demand.unit, each.demand.constraints, each.least) for each in wants]
+    return [(each.demand.unit, each.demand.constraints, each.least) for each in pending]
 
 
-def give_back(
-    wants: Sequence[PendingDemand], unit: Resources, number: int, facts: Mapping[str, str]
+def return_units(
+    pending: Sequence[PendingDemand], unit: Resources, number: int, facts: Mapping[str, str]
 ) -> None:
-    """So many units stand no more in an offer, of an agent with these attributes."""
-    for want in _fitting(wants, facts):
-        if want.demand.unit == unit:
-            ended = min(number, want.outstanding)
-            want.outstanding -= ended
-            number -= ended
+    """Take units out of the offers of an agent with these attributes.
+
+    Demand whose constraints the agent passes goes first.
+    """
+    same = [each for each in pending if each.demand.unit == unit]
+    if len(same) > 1:
+        same.sort(key=lambda each: not each.demand.suits(facts))
+    for each in same:
+        ended = min(number, each.outstanding)
+        each.outstanding -= ended
+        number -= ended
 
 
-def count_down(wants: Sequence[PendingDemand], task: Resources, facts: Mapping[str, str]) -> None:
-    """A task was launched on an agent with these attributes."""
-    place = counted_for([want.demand for want in wants], task, facts)
+def count_down(pending: Sequence[PendingDemand], task: Resources, facts: Mapping[str, str]) -> None:
+    """Count down the demand that a task was launched for, on an agent with these attributes."""
+    place = counted_for([each.demand for each in pending], task, facts)
     if place is not None:
-        wants[place].demand = wants[place].demand.counted_down()
-
-
-def _fitting(wants: Sequence[PendingDemand], facts: Mapping[str, str]) -> list[PendingDemand]:
-    """Those first whose constraints an agent with these attributes passes."""
-    return (
-        sorted(wants, key=lambda want: not want.demand.suits(facts))
-        if len(wants) > 1
-        else list(wants)
-    )
+        pending[place].demand = pending[place].demand.counted_down()

@@ -1,4 +1,4 @@
-"""SplitMix64: numbers that look random and are the same for the same seed, on every machine."""
+"""Pseudo-random numbers that are the same for the same seed on every machine."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ _MASK = (1 << 64) - 1
 
 
 class SplitMix64:
-    """A stream of them: splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
+    """The generator splitmix64 (Steele, Lea and Flood, OOPSLA 2014)."""
 
     __slots__ = ("_state",)
 
     def __init__(self, seed: int) -> None:
-        """Begin the stream of `seed`."""
+        """Start the stream of `seed`."""
         self._state = seed & _MASK
 
     def draw(self) -> float:
-        """A number above 0 and below 1."""
+        """Return a number above 0 and below 1."""
         self._state = (self._state + 0x9E3779B97F4A7C15) & _MASK
         mixed = self._state
         mixed = ((mixed ^ (mixed >> 30)) * 0xBF58476D1CE4E5B9) & _MASK

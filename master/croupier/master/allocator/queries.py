@@ -1,4 +1,4 @@
-"""Read-only queries of the allocator: who holds what, who is entitled to what, and why."""
+"""Read-only queries of the allocator: holdings, entitlements, demand, and reasons."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class Queries:
         return WhatIf(self._tree, changes)
 
     def over_limit(self, role: Role) -> set[str]:
-        """Return the resources of which the role holds more than its limit."""
+        """Return the resources that the role holds more of than its limit."""
         node = self._tree.roles.get(role)
         return limits.exceeded(node) if node is not None else set()
 

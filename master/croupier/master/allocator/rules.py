@@ -1,4 +1,4 @@
-"""What bounds a pass, whatever the policy."""
+"""Rules of a pass, whatever the policy."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ class Rules:
 
     Attributes:
         useful: the least remainder that is offered.
-        hold_s: how long an agent may be kept for a framework, and how long that framework
-            must then wait before another is; 0 keeps none.
-        order: in which order agents are looked at; one of `queue.ORDERS`.
-        seed: for the order that draws lots.
-        scarce: resources that are kept for those who ask for them.
-        skips: whether a framework whose unit does not fit is passed over. If not, an agent is
-            done with when the neediest cannot use it (the regime of the DRF paper's Theorem 7).
+        hold_s: how long an agent may be reserved for a framework, and how long it then cannot be
+            reserved for it again; 0 reserves none.
+        order: the order in which agents are visited; one of `queue.ORDERS`.
+        seed: for the random order.
+        scarce: resources that are withheld from frameworks that do not demand them.
+        skips: whether a framework whose unit does not fit is passed over. If not, a visit ends
+            when the neediest cannot use the agent (the regime of the DRF paper's Theorem 7).
     """
 
     useful: Useful = field(default_factory=Useful)

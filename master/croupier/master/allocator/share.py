@@ -14,7 +14,7 @@ from math import lcm
 
 
 class Totals:
-    """What the whole cluster has of each scalar resource, and the scale of shares.
+    """Totals of the cluster's scalar resources, and the scale of shares.
 
     When all totals grow or shrink alike, as when one more agent of a uniform cluster comes,
     the order of shares does not change, and the old scale is kept.
@@ -27,7 +27,7 @@ class Totals:
     __slots__ = ("_amounts", "_scaled", "_touched", "factors")
 
     def __init__(self) -> None:
-        """Begin with a cluster of nothing."""
+        """Start with a cluster of nothing."""
         self._amounts: dict[str, int] = {}
         self._scaled: dict[str, int] = {}
         self._touched = False
@@ -39,7 +39,7 @@ class Totals:
         return self._amounts
 
     def add(self, scalars: Mapping[str, int], sign: int = 1) -> None:
-        """Add an agent's resources, or take them away with `sign` -1."""
+        """Add an agent's resources, or subtract them with `sign` -1."""
         for name, milli in scalars.items():
             total = self._amounts.get(name, 0) + sign * milli
             if total:
@@ -50,7 +50,7 @@ class Totals:
 
     @property
     def is_stale(self) -> bool:
-        """Whether shares compare otherwise than at the last `refresh`. O(resources)."""
+        """Whether the order of shares may differ from the last `refresh`. O(resources)."""
         if not self._touched:
             return False
         if self._amounts.keys() == self._scaled.keys():
@@ -61,21 +61,21 @@ class Totals:
 
     @property
     def whole(self) -> int:
-        """What stands for a share of 1, in the present scale; 1 for a cluster of nothing."""
+        """A share of 1 in the present scale; 1 for a cluster of nothing."""
         for name, factor in self.factors.items():
             if name in self._amounts:
                 return self._amounts[name] * factor
         return 1
 
     def refresh(self) -> None:
-        """Take the changed totals into the scale; every key must be made anew after this."""
+        """Rescale by the changed totals; every key must be computed again after this."""
         scale = lcm(*self._amounts.values()) if self._amounts else 1
         self._scaled = dict(self._amounts)
         self.factors = {name: scale // total for name, total in self._amounts.items()}
         self._touched = False
 
     def dominant(self, held: Mapping[str, int]) -> int:
-        """The dominant share of `held`, in the present scale. O(resources held)."""
+        """Return the dominant share of `held`, in the present scale. O(resources held)."""
         factors = self.factors
         share = 0
         for name, milli in held.items():
@@ -86,7 +86,7 @@ class Totals:
         return share
 
     def share(self, held: Mapping[str, int], weights: Mapping[str, int] | None = None) -> Fraction:
-        """The dominant share of `held`, 1 being the cluster; over weights in thousandths."""
+        """Return the dominant share of `held`, over weights in thousandths; 1 is the cluster."""
         best = Fraction(0)
         for name, milli in held.items():
             if name in self._amounts:

@@ -1,9 +1,9 @@
-"""Who starves: below what it is entitled to, with demand that is not met, for too long.
+"""Starvation: frameworks below their entitlement, with unmet demand, for too long.
 
-A framework is below when its dominant share is less than the tolerance times its entitlement,
-or while a role that it is in is below its guarantee. It must have declared what it wants and
-not have declined it lately: whoever takes whole remainders cannot say what is missing. One
-look at which it is not below sets its clock back.
+A framework is below when its dominant share is less than the tolerance times its entitlement, or
+while a role that it is in is below its guarantee. It must have declared demand, as otherwise
+what it lacks is unknown, and must not have declined an offer lately. One look at which it is not
+below resets its clock.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from croupier.model.errors import InvalidRequest
 
 @dataclass(frozen=True, slots=True)
 class PreemptionRules:
-    """When room is made for whom; times are in seconds.
+    """Rules of preemption; times are in seconds.
 
     Attributes:
-        is_on: whether there is any preemption where no role says otherwise.
+        is_on: whether there is preemption where no role's setting decides.
         tolerance: how much of its entitlement a framework must have, above 0 and at most 1.
         fair_timeout_s: how long a framework may be below that.
         guarantee_timeout_s: how long a role may be below its guarantee while a framework in
             it wants more.
-        grace_s: how long a framework has to end what it was asked to give up.
-        min_age_s: tasks that have run for less are left alone.
-        earmark_s: how long freed room is kept for whom it was freed, after the grace.
-        cooldown_s: how long a framework that declines is not taken to starve.
-        at_once: how many preemptions one look may begin; the next look follows at once then.
+        grace_s: how long a framework has to end tasks that it was asked to end.
+        min_age_s: tasks that have run for less are not preempted.
+        earmark_s: how long freed room is kept for the starving framework, after the grace.
+        cooldown_s: how long a framework that declined does not count as starving.
+        at_once: how many preemptions one look may begin; if so many, the next look follows soon.
     """
 
     is_on: bool = False
@@ -78,22 +78,22 @@ class Starving:
 
 
 class Starvation:
-    """For each framework that is below, since when."""
+    """Since when each framework is below."""
 
     def __init__(self, tree: Tree, rules: PreemptionRules) -> None:
-        """Nobody is below yet."""
+        """Start with no framework below."""
         self._tree = tree
         self._rules = rules
         self._since: dict[Leaf, float] = {}
         self._excused: dict[Leaf, float] = {}
 
     def excuse(self, leaf: Leaf, now: float) -> None:
-        """The leaf declined: it is not taken to starve for the cool-down."""
+        """Reset the clock of a leaf that declined; it does not starve for the cool-down."""
         self._excused[leaf] = now + self._rules.cooldown_s
         self._since.pop(leaf, None)
 
     def look(self, projection: ShareProjection, now: float) -> list[Starving]:
-        """Who starves now, the least satisfied first. O(willing leaves x depth)."""
+        """Return the frameworks that starve now, the least satisfied first. O(leaves x depth)."""
         self._excused = {leaf: until for leaf, until in self._excused.items() if until > now}
         since: dict[Leaf, float] = {}
         starving: list[Starving] = []
@@ -111,7 +111,7 @@ class Starvation:
         return starving
 
     def describe(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
-        """Whether and when room is made for the leaf, in words."""
+        """Return whether and when room is made for the leaf, in words."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
         excused = self._excused.get(leaf, now) - now
@@ -134,7 +134,7 @@ class Starvation:
         )
 
     def is_below(self, projection: ShareProjection, leaf: Leaf) -> bool:
-        """Whether the leaf has less than it should, demand aside."""
+        """Return whether the leaf is below its entitlement or a guarantee, demand aside."""
         return _needs(projection, leaf) or is_below(
             projection.satisfaction(leaf), _ratio(self._rules.tolerance)
         )

@@ -1,8 +1,8 @@
-"""Who is neediest: the tree of roles and frameworks, and what each of them holds.
+"""The share tree: roles and frameworks, what each of them holds, and which is neediest.
 
-A change to a leaf takes the nodes on its path out of their orders, one by one from below, and
-puts them back: O(depth x (log n + resources)). A change of the cluster's totals marks the tree
-stale, and everything is keyed anew before the next decision: O(n log n).
+A change to a leaf updates the order of each node on its path: O(depth x (log n + resources)). A
+change of the cluster's totals marks the tree stale, and everything is keyed anew before the next
+decision: O(n log n).
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class Tree:
     """Roles and frameworks in the order in which they are to be dealt to.
 
     Attributes:
-        root: above all roles; it weighs nothing and stands nowhere.
+        root: the node above all roles; it is in no order.
         roles: every role that has frameworks at or below it.
         leaves: by framework and role.
         deals: how many deals were made.
         has_guarantees: whether any role has one.
-        takers: who was dealt to last, latest last.
-        askers: the leaves that declared demand for a resource, by its name.
+        takers: the frameworks that were dealt to last, the latest last.
+        askers: the leaves with demand for a resource, by its name.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class Tree:
         policy: Policy | None = None,
         settings: Mapping[Role, RoleSettings] | None = None,
     ) -> None:
-        """`settings` of roles that operators set; the others weigh 1 and have no bounds."""
+        """Start empty; roles without `settings` have weight 1, no guarantee and no limit."""
         self.totals = totals
         self.policy: Policy = policy or Drf()
         self._ordering = Ordering(self.policy, totals)
@@ -72,17 +72,17 @@ class Tree:
     # Shape.
 
     def add(self, framework_id: FrameworkId, role: Role) -> Leaf:
-        """Add a framework under a role; it is listed once it is willing. O(depth)."""
+        """Add a framework under a role; `relist` lists it once it is willing. O(depth)."""
         assert (framework_id, role) not in self.leaves
-        pool = self._pool(role)
-        leaf = Leaf(framework_id, pool, self._next_arrival())
-        pool.leaves[framework_id] = leaf
+        role_node = self._role_node(role)
+        leaf = Leaf(framework_id, role_node, self._next_arrival())
+        role_node.leaves[framework_id] = leaf
         self.leaves[framework_id, role] = leaf
-        leaf.limited = _limited(pool)
+        leaf.limited = _limited(role_node)
         return leaf
 
     def remove(self, leaf: Leaf) -> None:
-        """Take out a leaf that holds nothing, and the roles that are empty without it."""
+        """Remove a leaf that holds nothing, and the roles that are empty without it."""
         assert not leaf.held, f"{leaf.framework_id} still holds {leaf.held}"
         self.unpark(leaf)
         self.count_slots(leaf, -leaf.slots)
@@ -92,39 +92,39 @@ class Tree:
             leaf.is_listed = False
             self._count_willing(leaf, -1)
         del self.leaves[leaf.framework_id, leaf.role]
-        pool = leaf.role_node
-        del pool.leaves[leaf.framework_id]
-        while pool.parent is not None and not pool.leaves and not pool.children:
-            del self.roles[pool.role]
-            del pool.parent.children[pool.role.rpartition("/")[2]]
-            pool = pool.parent
+        role_node = leaf.role_node
+        del role_node.leaves[leaf.framework_id]
+        while role_node.parent is not None and not role_node.leaves and not role_node.children:
+            del self.roles[role_node.role]
+            del role_node.parent.children[role_node.role.rpartition("/")[2]]
+            role_node = role_node.parent
 
     def set_role(self, role: Role, settings: RoleSettings) -> None:
-        """Have the role weigh, and be bounded, as `settings` say. O(leaves below it)."""
+        """Apply settings of a role. O(leaves below it)."""
         if settings.is_default:
             self.settings.pop(role, None)
         else:
             self.settings[role] = settings
         self._note_weight(settings)
         self.has_guarantees = any(each.guarantee for each in self.settings.values())
-        pool = self.roles.get(role)
-        if pool is None:
+        role_node = self.roles.get(role)
+        if role_node is None:
             return
-        self._apply(pool)
-        for node in pool.nodes():
+        self._apply(role_node)
+        for node in role_node.nodes():
             if isinstance(node, Leaf):
                 node.limited = _limited(node.role_node)
                 self.unpark(node)
-        self._ordering.follow(pool)
+        self._ordering.update_from(role_node)
 
     def unpark(self, leaf: Leaf) -> bool:
-        """Have the leaf wait for no limit any more; whether it was newly listed."""
+        """End the leaf's waiting for limits; return whether it was newly listed."""
         leaf.wait_at((), ())
         leaf.parked_by = None
         return self.relist(leaf)
 
     def relist(self, leaf: Leaf) -> bool:
-        """List or unlist `leaf` as it is willing or not; whether it was newly listed."""
+        """List the leaf if it is willing, or unlist it; return whether it was newly listed."""
         if leaf.is_willing == leaf.is_listed:
             return False
         leaf.is_listed = leaf.is_willing
@@ -134,19 +134,19 @@ class Tree:
         return leaf.is_listed
 
     def set_pending(self, leaf: Leaf, wants: list[PendingDemand] | None) -> None:
-        """Have the leaf want this; None is whole remainders. It is to be listed anew."""
+        """Set the pending demand; None is whole remainders. The caller relists the leaf."""
         for name in _names(leaf.pending):
             del self.askers[name][leaf]
         leaf.pending = wants
         for name in _names(wants):
             self.askers.setdefault(name, {})[leaf] = None
-        # An idle leaf points where its wants do.
-        self._ordering.follow(leaf)
+        # The direction of an idle leaf is that of its demand.
+        self._ordering.update_from(leaf)
 
     # What is held.
 
     def deal(self, leaf: Leaf, scalars: Mapping[str, int], units: int = 1) -> int:
-        """Charge what is dealt, as an offer; returns the number of the deal. O(log n)."""
+        """Charge an offer; return the number of the deal. O(log n)."""
         self.deals += 1
         number = self.deals
         self.policy.dealt(leaf)
@@ -160,18 +160,18 @@ class Tree:
             node.dealt_at = number
             node.own = own(node)
             if comes_alive:
-                self._ordering.turn(node)
+                self._ordering.update_direction(node)
             reseat(node)
         return number
 
     def launch(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
-        """Tasks use what was on offer."""
+        """Count offered resources as used by tasks."""
         for node in leaf.path:
             add_amounts(node.used, scalars, 1)
-        self._ordering.follow(leaf)
+        self._ordering.update_from(leaf)
 
     def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1, tasks: int = 1) -> None:
-        """Tasks that were found use `scalars` together, or no longer do with `sign` -1."""
+        """Charge what tasks use together, or release it with `sign` -1."""
         for node in leaf.path:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
@@ -179,20 +179,20 @@ class Tree:
         self._ordering.rekey(leaf)
 
     def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
-        """What was on offer is so no more."""
+        """Release what was offered."""
         for node in leaf.path:
             add_amounts(node.held, scalars, -1)
         self._ordering.rekey(leaf)
 
     def count_slots(self, leaf: Leaf, change: int) -> None:
-        """An offer of some units became tasks, or nothing."""
+        """Change the leaf's number of slots."""
         if change:
             for node in leaf.path:
                 node.slots += change
             self._ordering.rekey(leaf)
 
     def set_surplus(self, leaf: Leaf, surplus: Amounts) -> bool:
-        """So much of what is on offer to the leaf is not wanted; whether that is now more."""
+        """Set what is offered to the leaf beyond its demand; return whether that grew."""
         if surplus == leaf.surplus:
             return False
         before = leaf.surplus
@@ -207,11 +207,11 @@ class Tree:
 
     @property
     def has_willing(self) -> bool:
-        """Whether any framework wants anything."""
+        """Whether any framework is to be dealt to."""
         return self.root.willing > 0
 
     def refresh(self) -> None:
-        """Key every node anew if shares compare otherwise than they did. O(n log n)."""
+        """Key every node anew if the order of shares may have changed. O(n log n)."""
         if not self._is_stale and not self.totals.is_stale:
             return
         self.totals.refresh()
@@ -220,15 +220,15 @@ class Tree:
         self._ordering.rebuild(self.root)
 
     def neediest(self, is_eligible: Callable[[Leaf], bool]) -> Leaf | None:
-        """The eligible leaf to deal to next: exactly the policy's choice among those.
+        """Return the eligible leaf that the policy puts first, as if there were no others.
 
-        Ineligible leaves count for nothing. O(depth + leaves passed over).
+        O(depth + leaves passed over).
         """
         found = self._ordering.least(self.root, is_eligible)
         return found[0] if found is not None else None
 
     def in_order(self) -> Iterator[Leaf]:
-        """Willing leaves, role by role, each role by its place.
+        """Yield the willing leaves in order, role by role.
 
         Must not be continued after a change to the tree.
         """
@@ -245,7 +245,7 @@ class Tree:
     # Entitlements.
 
     def share_of(self, node: Node) -> Fraction:
-        """The node's dominant share of the cluster, over its weights by resource."""
+        """Return the node's dominant share of the cluster, over its weights by resource."""
         return self.totals.share(node.held, node.settings.resource_weights)
 
     def entitlement(self, node: Node) -> Fraction:
@@ -260,25 +260,25 @@ class Tree:
 
     # Inside.
 
-    def _pool(self, role: Role) -> RoleNode:
-        pool, path = self.root, ""
+    def _role_node(self, role: Role) -> RoleNode:
+        role_node, path = self.root, ""
         for name in role.split("/"):
             path = f"{path}/{name}" if path else name
-            below = pool.children.get(name)
+            below = role_node.children.get(name)
             if below is None:
-                below = RoleNode(Role(path), pool, self._next_arrival())
-                pool.children[name] = below
+                below = RoleNode(Role(path), role_node, self._next_arrival())
+                role_node.children[name] = below
                 self.roles[below.role] = below
                 self._apply(below)
                 if below.depth > self._depth:
                     self._depth = below.depth
                     self._is_stale = True
-            pool = below
-        return pool
+            role_node = below
+        return role_node
 
-    def _apply(self, pool: RoleNode) -> None:
-        pool.settings = self.settings.get(pool.role, DEFAULT)
-        pool.weight = pool.settings.weight
+    def _apply(self, role_node: RoleNode) -> None:
+        role_node.settings = self.settings.get(role_node.role, DEFAULT)
+        role_node.weight = role_node.settings.weight
 
     def _note_weight(self, settings: RoleSettings) -> None:
         bits = max(settings.weight, 1000).bit_length()
@@ -302,10 +302,10 @@ class Tree:
 
     def check(self) -> None:
         """Assert every invariant of the tree."""
-        self._check_pool(self.root)
-        for pool in (self.root, *self.roles.values()):
-            assert list(pool.order) == sorted(pool.order)
-            assert all(pool in leaf.waits_at for leaf in pool.waiting)
+        self._check_role(self.root)
+        for role_node in (self.root, *self.roles.values()):
+            assert list(role_node.order) == sorted(role_node.order)
+            assert all(role_node in leaf.waits_at for leaf in role_node.waiting)
         for key, leaf in self.leaves.items():
             assert leaf.role_node.leaves[key[0]] is leaf
             assert leaf.is_listed == leaf.is_willing == (leaf.willing == 1), leaf.name
@@ -314,17 +314,17 @@ class Tree:
             assert leaf.parked_by is None or leaf.parked_by in leaf.waits_at
             assert all(leaf.used.get(name, 0) <= milli for name, milli in leaf.held.items())
 
-    def _check_pool(self, pool: RoleNode) -> None:
+    def _check_role(self, role: RoleNode) -> None:
         held: Amounts = {}
         used: Amounts = {}
         surplus: Amounts = {}
         slots = willing = alive = 0
         direction_sum: Amounts = {}
-        for node in pool.below():
+        for node in role.below():
             if isinstance(node, RoleNode):
                 assert self.roles[node.role] is node
                 assert node.leaves or node.children
-                self._check_pool(node)
+                self._check_role(node)
             for mine, theirs in ((held, node.held), (used, node.used), (surplus, node.surplus)):
                 add_amounts(mine, theirs, 1)
             slots, willing = slots + node.slots, willing + node.willing
@@ -333,20 +333,20 @@ class Tree:
             add_amounts(direction_sum, node.weighted_direction or _NOTHING, 1)
             assert (node.entry is not None) == (node.willing > 0)
             if node.entry is not None:
-                assert node.entry in pool.order
+                assert node.entry in role.order
                 if not self._is_stale and not self.totals.is_stale:
                     assert node.entry == self._ordering.entry(node)
-        assert pool.willing == willing
-        assert pool.alive == alive
-        assert {n: p for n, p in pool.direction_sum.items() if p} == direction_sum
-        if pool is not self.root:
-            assert (pool.held, pool.used, pool.slots) == (held, used, slots), pool
-            assert pool.surplus == surplus, pool
+        assert role.willing == willing
+        assert role.alive == alive
+        assert {n: p for n, p in role.direction_sum.items() if p} == direction_sum
+        if role is not self.root:
+            assert (role.held, role.used, role.slots) == (held, used, slots), role
+            assert role.surplus == surplus, role
 
 
 def _names(wants: list[PendingDemand] | None) -> set[str]:
     return {name for want in wants or () for name in want.demand.unit.scalars}
 
 
-def _limited(pool: RoleNode) -> tuple[RoleNode, ...]:
-    return tuple(each for each in pool.path if isinstance(each, RoleNode) and each.settings.limit)
+def _limited(role: RoleNode) -> tuple[RoleNode, ...]:
+    return tuple(each for each in role.path if isinstance(each, RoleNode) and each.settings.limit)

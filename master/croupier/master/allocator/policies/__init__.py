@@ -1,7 +1,7 @@
-"""Whose turn it is: the policies, behind one protocol.
+"""Policies: the order in which frameworks are dealt to, behind one protocol.
 
-`drf` is what Croupier is for; the others are what people come from, and what it is compared
-with. `--policy` of the master takes these names.
+`drf` is the default; the others are for comparison with it. `--policy` of the master takes these
+names.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ NAMES: Final = tuple(_MAKERS)
 
 
 def make(name: str, seed: int = 0) -> Policy:
-    """The policy of that name; `seed` is for those that draw lots.
+    """Return a policy by name; `seed` is for the random one.
 
     Raises:
         InvalidRequest: if there is none.

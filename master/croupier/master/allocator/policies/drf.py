@@ -1,17 +1,17 @@
 """Hierarchical dominant resource fairness by least satisfaction.
 
-A leaf is as satisfied as its dominant share; a role as the least satisfied that is below it,
-brought to the role's scale, or as its own dominant share if that is less. What brings a
-child's level to its parent's scale is S, the largest component of the summed directions of
-the children: siblings that use different resources can each have nearly all that their role
-has, siblings that compete for one must divide it. The entitlement of a child is then
+The level of a leaf is its dominant share. The level of a role is that of its least satisfied
+child, brought to the role's scale, or its own dominant share if that is less. The scale is S, the
+largest component of the sum of the children's directions: siblings that use different resources
+can each have nearly all that their role has, siblings that compete for one must divide it. The
+entitlement of a child is then
 
     E(root) = 1,    E(child) = E(parent) * weight(child) * Q / S(parent)
 
-and the leaf that is dealt to is the one of least share over entitlement in the whole tree.
-Judging a role by its own share alone starves siblings of complementary needs; multiplying
-weights down the path breaks the promise to a role whose siblings' members are many
-(the counterexamples are among `tests/vectors`). With leaves that are not blocked this is
+and the leaf of least share over entitlement in the whole tree is dealt to. To judge a role by its
+own share alone starves siblings with complementary demand. To multiply weights down the path
+breaks the promise to a role whose siblings have many members (the counterexamples are among
+`tests/vectors`). With leaves that are not blocked this is
 H-DRF (Bhattacharya et al., SoCC 2013); flat, it is weighted DRF (Ghodsi et al., NSDI 2011).
 
 Keys are exact: a level is a fraction of integers, and its key is the floor of it times
@@ -35,14 +35,14 @@ _Q_BITS = Q.bit_length()
 class Drf(Still):
     """The default policy.
 
-    Equal levels go to whoever was dealt to least recently, so that no name or age can starve
-    another; with `rotate` False, to whoever came first.
+    Of equal levels the one that was dealt to least recently comes first, so that no name or age
+    can starve another; with `rotate` False, the one that arrived first.
     """
 
     name = "drf"
 
     def __init__(self, *, rotate: bool = True) -> None:
-        """`rotate` False is for comparison with schedules that fix the order of ties."""
+        """Start without a cluster; `rotate` False is for schedules that fix the order of ties."""
         self._rotate = rotate
         self._factors: Mapping[str, int] = {}
         self._shift = 0
@@ -53,7 +53,7 @@ class Drf(Still):
         self._shift = 2 * (depth + 1) * (weight_bits + _Q_BITS)
 
     def own(self, node: Node) -> Level:
-        """Its dominant share, over its weights by resource if it has such."""
+        """Return its dominant share, over its weights by resource if it has any."""
         settings = node.settings
         if settings.guarantee:
             below = needy(node)
@@ -70,24 +70,24 @@ class Drf(Still):
                     share = scaled
         return (1, share, 1)
 
-    def join(self, pool: RoleNode, child: Node, level: Level) -> Level:
-        """The least of the pool's own level and its neediest child's, brought to its scale."""
+    def join(self, role: RoleNode, child: Node, level: Level) -> Level:
+        """Return the lesser of the role's own level and its neediest child's, in its scale."""
         tier, number, over = level
         if tier:
             if (
-                pool.alive == 1
-                and pool.own[0]
+                role.alive == 1
+                and role.own[0]
                 and isinstance(child, Leaf)
-                and not pool.settings.resource_weights
+                and not role.settings.resource_weights
             ):
-                # It holds what the pool holds: its lifted level is the pool's own.
-                return pool.own
-            up, down = lift_of(pool)
-            return least(pool.own, (tier, number * up, over * child.weight * down))
-        return least(pool.own, level)
+                # It holds what the role holds: its level in the role's scale is the role's own.
+                return role.own
+            up, down = lift_of(role)
+            return least(role.own, (tier, number * up, over * child.weight * down))
+        return least(role.own, level)
 
     def key(self, node: Node, level: Level) -> Key:
-        """Level over weight; then the least recently dealt; then the first that came."""
+        """Order by level over weight, then by the least recent deal, then by arrival."""
         tier, number, over = level
         if tier:
             exact = (number << self._shift) // (over * node.weight)
@@ -101,7 +101,7 @@ class Drf(Still):
 def weighted_share(
     held: Mapping[str, int], factors: Mapping[str, int], weights: Mapping[str, int]
 ) -> Level:
-    """The largest of the shares over the weights of their resources, as a level."""
+    """Return the largest of the shares over the weights of their resources, as a level."""
     best, over = 0, 1
     for name, milli in held.items():
         if name in factors:

@@ -1,6 +1,6 @@
-"""Policies that take no measure of roles: one line of frameworks for the whole cluster.
+"""Policies with one line of frameworks for the whole cluster, whatever their roles hold.
 
-Guarantees still go first. A role comes up when the first in line below it does.
+Guarantees still go first. The turn of a role is the earliest turn below it.
 """
 
 from __future__ import annotations
@@ -19,58 +19,57 @@ _PARTS = 1 << 40
 
 
 class Flat(Still, ABC):
-    """Whoever has the least turn, wherever it stands in the tree."""
+    """The framework with the least turn comes first, wherever it is in the tree."""
 
     name: str
 
     @abstractmethod
     def turn(self, leaf: Leaf) -> int:
-        """When the leaf comes up."""
+        """Return the turn of the leaf."""
 
     def own(self, node: Node) -> Level:
-        """Its need, or its turn; a role has none of its own."""
+        """Return its need, or its turn; a role has no turn of its own."""
         below = needy(node)
         if below is not None:
             return below
         return (1, self.turn(node), 1) if isinstance(node, Leaf) else _LAST
 
-    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
-        """The earliest turn below it."""
-        return least(pool.own, level)
+    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+        """Return the earliest turn below it."""
+        return least(role.own, level)
 
     def key(self, node: Node, level: Level) -> Key:
-        """The turn, or how much of the guarantee is met; then the first that came."""
+        """Order by turn, or by how much of the guarantee is met; then by arrival."""
         tier, number, over = level
         return tier, number if tier else (number << NEED_BITS) // over, node.arrival
 
 
 class Fifo(Flat):
-    """First come, first served: the next only gets what all before it cannot use."""
+    """First come, first served: a framework gets only what all before it cannot use."""
 
     name = "fifo"
 
     def turn(self, leaf: Leaf) -> int:
-        """When it came."""
+        """Return its arrival."""
         return leaf.arrival
 
 
 class Random(Flat):
-    """A lottery: each unit goes to one of the willing at random, in proportion to weights.
+    """A lottery: each unit goes to a willing framework at random, in proportion to weights.
 
-    The turns of a leaf are the times of a Poisson process of its weight's rate, so which is
-    the earliest is an independent draw each time. The numbers are a hash of seed and leaf:
-    the same seed draws the same.
+    The turns of a leaf are the times of a Poisson process with its weight as the rate, so the
+    earliest is an independent draw each time. The same seed draws the same.
     """
 
     name = "random"
 
     def __init__(self, seed: int = 0) -> None:
-        """Draw from `seed`."""
+        """Start the draws of `seed`."""
         self._prng = SplitMix64(seed)
         self._time = 0
 
     def turn(self, leaf: Leaf) -> int:
-        """The virtual time of its next turn."""
+        """Return the virtual time of its next turn."""
         return leaf.ticket
 
     def listed(self, leaf: Leaf, /) -> None:

@@ -13,14 +13,12 @@ NEED_BITS: Final = 128
 
 
 def needy(node: Node, held: Mapping[str, int] | None = None) -> Level | None:
-    """The node's level while it is below its guarantee; None once any part of it is met.
+    """Return the node's level while it is below its guarantee, else None; of `held` if given.
 
-    With `held` it is that level if the node held so much.
-
-    It is met when any guaranteed resource is: the next unit would go beyond it. Guarantees
-    that are too large together scale down by themselves, as the least fulfilled goes first.
-    Who holds something, but nothing of what it was guaranteed, has no use for that: else a
-    guarantee of gpus would give all cpus to a role whose tasks want cpus alone.
+    A guarantee is met when any guaranteed resource is: the next unit would go beyond it.
+    Guarantees that are too large together scale down by themselves, as the least fulfilled goes
+    first. A node that holds something, but no guaranteed resource, has no use for the guarantee:
+    else a guarantee of gpus would give all cpus to a role whose tasks take cpus alone.
     """
     guarantee = node.settings.guarantee
     if not guarantee:
@@ -38,20 +36,20 @@ def needy(node: Node, held: Mapping[str, int] | None = None) -> Level | None:
 
 
 def least(one: Level, other: Level) -> Level:
-    """The one of two levels that has come less far; the first if they are equal."""
+    """Return the lesser of two levels; the first if they are equal."""
     if other[0] != one[0]:
         return other if other[0] < one[0] else one
     return other if other[1] * one[2] < one[1] * other[2] else one
 
 
 class Still:
-    """What a policy does not do whose levels follow from what nodes hold alone."""
+    """The parts of `Policy` that do nothing when levels depend only on what nodes hold."""
 
     def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
-        """Nothing: its levels are whole numbers."""
+        """Ignore the scale: levels are whole numbers."""
 
     def listed(self, leaf: Leaf, /) -> None:
-        """Nothing: a leaf stands where its level puts it."""
+        """Do nothing: the level decides the place."""
 
     def dealt(self, leaf: Leaf, /) -> None:
-        """Nothing: the charge itself moves the leaf."""
+        """Do nothing: the charge itself moves the leaf."""

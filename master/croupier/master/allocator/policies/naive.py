@@ -1,8 +1,7 @@
-"""Policies that judge every node by one measure of what it holds itself, over its weight.
+"""Policies that order every node by one measure of what it holds itself, over its weight.
 
-A role's order is that of its own measure, whoever is below it: the way of the schedulers
-that came before hierarchical DRF. They are here to be compared with, and for clusters that
-want what they were used to.
+A role's place depends on its own measure, whatever is below it, as in the schedulers before
+hierarchical DRF. They serve for comparison, and for clusters that migrate from such schedulers.
 """
 
 from __future__ import annotations
@@ -17,18 +16,18 @@ from croupier.master.allocator.share import Totals
 
 
 class Naive(Still, ABC):
-    """One measure, guarantees first, the least recently dealt on ties."""
+    """One measure; guarantees first; ties by the least recent deal."""
 
     name: str
 
     def __init__(self) -> None:
-        """Begin without a cluster."""
+        """Start without a cluster."""
         self._factors: Mapping[str, int] = {}
         self._shift = 0
 
     @abstractmethod
     def measure(self, node: Node) -> int:
-        """What is to be equal between siblings, before weights."""
+        """Return what is to be equal between siblings, before weights."""
 
     def scale(self, totals: Totals, _depth: int, weight_bits: int, /) -> None:
         """See `Policy`."""
@@ -36,16 +35,16 @@ class Naive(Still, ABC):
         self._shift = 2 * weight_bits
 
     def own(self, node: Node) -> Level:
-        """The measure of what it holds, or how much of its guarantee is met."""
+        """Return the measure of what it holds, or how much of its guarantee is met."""
         below = needy(node)
         return below if below is not None else (1, self.measure(node), 1)
 
-    def join(self, pool: RoleNode, _child: Node, level: Level) -> Level:
-        """The pool's own level, except that a needy child makes it needy too."""
-        return level if level[0] < pool.own[0] else pool.own
+    def join(self, role: RoleNode, _child: Node, level: Level) -> Level:
+        """Return the role's own level, except that a needy child makes it needy too."""
+        return level if level[0] < role.own[0] else role.own
 
     def key(self, node: Node, level: Level) -> Key:
-        """Measure over weight; then the least recently dealt; then the first that came."""
+        """Order by measure over weight, then by the least recent deal, then by arrival."""
         tier, number, over = level
         exact = (number << self._shift) // node.weight if tier else (number << NEED_BITS) // over
         return tier, exact, node.dealt_at, node.arrival
@@ -57,33 +56,33 @@ class Asset(Naive):
     name = "asset"
 
     def measure(self, node: Node) -> int:
-        """The sum of its shares."""
+        """Return the sum of its shares."""
         factors = self._factors
         return sum(milli * factors[name] for name, milli in node.held.items() if name in factors)
 
 
 class SingleResource(Naive):
-    """Fairness of one resource, cpus if none is named; the others are not looked at."""
+    """Fairness of one resource, cpus by default; the others are ignored."""
 
     name = "single-resource"
 
     def __init__(self, resource: str = "cpus") -> None:
-        """Look at `resource` only."""
+        """Measure `resource` only."""
         super().__init__()
         self._resource = resource
 
     def measure(self, node: Node) -> int:
-        """Thousandths of the resource."""
+        """Return thousandths of the resource."""
         return node.held.get(self._resource, 0)
 
 
 class Slots(Naive):
-    """Slot fairness: tasks and units on offer count, whatever they take (section 7 there)."""
+    """Slot fairness: tasks and offered units count, whatever they take (DRF paper, section 7)."""
 
     name = "slots"
 
     def measure(self, node: Node) -> int:
-        """How many slots it has."""
+        """Return how many slots it has."""
         return node.slots
 
 
@@ -91,7 +90,7 @@ class YarnDrf(Naive):
     """The comparator of the YARN fair scheduler's DominantResourceFairnessPolicy.
 
     Below the minimum share first, by use over minimum; then dominant share over weight; then
-    the remaining shares, the largest first; then who started first. Mended: need is judged by
+    the remaining shares, the largest first; then the start time. Unlike YARN, need is judged by
     every guaranteed resource and not by the cluster's dominant one alone, a minimum of 0 is
     none, and differences neither overflow nor round.
     """
@@ -99,13 +98,13 @@ class YarnDrf(Naive):
     name = "yarn-drf"
 
     def measure(self, node: Node) -> int:
-        """Its dominant share."""
+        """Return its dominant share."""
         factors = self._factors
         shares = (milli * factors[name] for name, milli in node.held.items() if name in factors)
         return max(shares, default=0)
 
     def key(self, node: Node, level: Level) -> Key:
-        """Need, or all shares over the weight in descending order; then the start."""
+        """Order by need, or by all shares over weight, the largest first; then by arrival."""
         tier, number, over = level
         if not tier:
             return 0, ((number << NEED_BITS) // over,), node.arrival

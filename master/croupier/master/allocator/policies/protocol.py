@@ -1,4 +1,4 @@
-"""What a policy decides: whose turn it is, level by level down the tree of roles."""
+"""The protocol of policies: they order siblings, level by level down the tree of roles."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Key = tuple[Any, ...]
 class Policy(Protocol):
     """Orders siblings by a key made of their levels; the least is dealt to first.
 
-    Every key ends in the node's arrival, so that no two are equal, and a pool's key never
+    Every key ends in the node's arrival, so that no two are equal, and a role's key never
     falls when leaves below it are left out: that is what makes a search for the neediest
     eligible leaf stop early (research: Ghodsi et al., SoCC 2013, and this tree's docstring).
 
@@ -24,22 +24,22 @@ class Policy(Protocol):
     name: str
 
     def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
-        """Make levels by these totals from now on, for a tree so deep, of such weights.
+        """Compute levels by these totals from now on, for a tree of this depth and weights.
 
         Every node is keyed anew after this.
         """
 
     def own(self, node: Node) -> Level:
-        """How far the node has come by what it holds itself."""
+        """Return the node's level by what it holds itself."""
 
-    def join(self, pool: RoleNode, child: Node, level: Level, /) -> Level:
-        """How far the pool has come, with `level` that of its neediest child."""
+    def join(self, role: RoleNode, child: Node, level: Level, /) -> Level:
+        """Return the role's level, with `level` that of its neediest child."""
 
     def key(self, node: Node, level: Level) -> Key:
-        """Where a node of this level stands among its siblings."""
+        """Return the sort key of a node of this level among its siblings."""
 
     def listed(self, leaf: Leaf, /) -> None:
-        """The leaf takes its place in the order, after it wanted nothing."""
+        """Note that the leaf enters the order."""
 
     def dealt(self, leaf: Leaf, /) -> None:
-        """The leaf was dealt a unit."""
+        """Note that the leaf is dealt a unit."""
