@@ -59,6 +59,8 @@ TIMES = SessionTimes(
     # A master may be busy with thousands of agents that register.
     connect_s=20.0,
     join_s=20.0,
+    # Reports have no deadlines, so an idle agent need not wake up often.
+    tick_s=5.0,
     backoff_first_s=0.2,
     backoff_cap_s=10.0,
     election_first_s=0.5,

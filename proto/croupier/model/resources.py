@@ -193,7 +193,7 @@ class Resources:
         return ""
 
     def units_within(self, free: Resources, most: int) -> int:
-        """How many times this fits in `free` at once, at most `most`.
+        """Return how many times this fits in `free`, at most `most`.
 
         A scalar that `free` holds as ranges counts numbers: a unit of `ports:2` takes
         any two ports.

@@ -1,4 +1,4 @@
-"""Errors on the wire: the tables from the error tree to `ErrorCode` and to gRPC's codes."""
+"""Errors on the wire: the one table between the error tree, `ErrorCode` and gRPC's codes."""
 
 from __future__ import annotations
 
@@ -8,29 +8,27 @@ from croupier.model import errors
 from croupier.model.errors import CroupierError
 from croupier.v1 import framework_pb2 as pb
 
-_CODES: dict[type[CroupierError], pb.ErrorCode.ValueType] = {
-    errors.InvalidRequest: pb.ERROR_CODE_INVALID,
-    errors.NotFound: pb.ERROR_CODE_NOT_FOUND,
-    errors.Conflict: pb.ERROR_CODE_CONFLICT,
-    errors.Unavailable: pb.ERROR_CODE_UNAVAILABLE,
-    errors.NotLeader: pb.ERROR_CODE_NOT_LEADER,
-    errors.FailedOver: pb.ERROR_CODE_FAILED_OVER,
-    errors.Removed: pb.ERROR_CODE_REMOVED,
-    errors.TooSlow: pb.ERROR_CODE_TOO_SLOW,
-    errors.ProtocolViolation: pb.ERROR_CODE_PROTOCOL,
-}
-_ERRORS = {code: kind for kind, code in _CODES.items()}
-
-STATUS: dict[type[CroupierError], grpc.StatusCode] = {
-    errors.InvalidRequest: grpc.StatusCode.INVALID_ARGUMENT,
-    errors.NotFound: grpc.StatusCode.NOT_FOUND,
-    errors.Conflict: grpc.StatusCode.FAILED_PRECONDITION,
-    errors.Unavailable: grpc.StatusCode.UNAVAILABLE,
-    errors.NotLeader: grpc.StatusCode.UNAVAILABLE,
-    errors.FailedOver: grpc.StatusCode.ABORTED,
-    errors.Removed: grpc.StatusCode.ABORTED,
-    errors.TooSlow: grpc.StatusCode.RESOURCE_EXHAUSTED,
-    errors.ProtocolViolation: grpc.StatusCode.INVALID_ARGUMENT,
+_STATUS = grpc.StatusCode
+_TABLE: tuple[tuple[type[CroupierError], pb.ErrorCode.ValueType, grpc.StatusCode], ...] = (
+    (errors.InvalidRequest, pb.ERROR_CODE_INVALID, _STATUS.INVALID_ARGUMENT),
+    (errors.NotFound, pb.ERROR_CODE_NOT_FOUND, _STATUS.NOT_FOUND),
+    (errors.Conflict, pb.ERROR_CODE_CONFLICT, _STATUS.FAILED_PRECONDITION),
+    (errors.Unavailable, pb.ERROR_CODE_UNAVAILABLE, _STATUS.UNAVAILABLE),
+    (errors.NotLeader, pb.ERROR_CODE_NOT_LEADER, _STATUS.UNAVAILABLE),
+    (errors.FailedOver, pb.ERROR_CODE_FAILED_OVER, _STATUS.ABORTED),
+    (errors.Removed, pb.ERROR_CODE_REMOVED, _STATUS.ABORTED),
+    (errors.TooSlow, pb.ERROR_CODE_TOO_SLOW, _STATUS.RESOURCE_EXHAUSTED),
+    (errors.ProtocolViolation, pb.ERROR_CODE_PROTOCOL, _STATUS.INVALID_ARGUMENT),
+)
+_CODES = {kind: code for kind, code, _ in _TABLE}
+_ERRORS = {code: kind for kind, code, _ in _TABLE}
+STATUS = {kind: status for kind, _, status in _TABLE}
+# The error of a failed call; any other status means Unavailable.
+_MEANINGS: dict[grpc.StatusCode, type[CroupierError]] = {
+    _STATUS.INVALID_ARGUMENT: errors.InvalidRequest,
+    _STATUS.NOT_FOUND: errors.NotFound,
+    _STATUS.FAILED_PRECONDITION: errors.Conflict,
+    _STATUS.ABORTED: errors.Removed,
 }
 
 
@@ -51,16 +49,7 @@ def error_from_wire(error: pb.Error) -> CroupierError:
 
 def error_from_rpc(error: grpc.RpcError) -> CroupierError:
     """Return the error of the tree that a failed gRPC call means."""
-    code = error.code() if isinstance(error, grpc.aio.AioRpcError) else None
-    details = (error.details() if isinstance(error, grpc.aio.AioRpcError) else "") or str(error)
-    match code:
-        case grpc.StatusCode.INVALID_ARGUMENT:
-            return errors.InvalidRequest(details)
-        case grpc.StatusCode.NOT_FOUND:
-            return errors.NotFound(details)
-        case grpc.StatusCode.FAILED_PRECONDITION:
-            return errors.Conflict(details)
-        case grpc.StatusCode.ABORTED:
-            return errors.Removed(details)
-        case _:
-            return errors.Unavailable(details)
+    if not isinstance(error, grpc.aio.AioRpcError):
+        return errors.Unavailable(str(error))
+    kind = _MEANINGS.get(error.code(), errors.Unavailable)
+    return kind(error.details() or str(error))

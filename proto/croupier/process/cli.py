@@ -50,15 +50,12 @@ def run_app(app: App, argv: Sequence[str] | None = None) -> int:
         command = " ".join((name, *_subcommand(error.command_chain or (), name)))
         print(f"{name}: {_one_line(error)} (see {command} --help)", file=sys.stderr)
         return USAGE_ERROR
-    except InvalidRequest as error:
+    except (InvalidRequest, FileNotFoundError) as error:
         print(f"{name}: {_one_line(error)}", file=sys.stderr)
         return USAGE_ERROR
     except CroupierError as error:
         print(f"{name}: {printable(str(error))}", file=sys.stderr)
         return 1
-    except FileNotFoundError as error:
-        print(f"{name}: {error}", file=sys.stderr)
-        return USAGE_ERROR
     return result if isinstance(result, int) else 0
 
 

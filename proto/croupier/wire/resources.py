@@ -23,14 +23,7 @@ from croupier.wire.limits import check_count
 
 T = TypeVar("T")
 
-_OPERATORS = {
-    pb.Constraint.OPERATOR_EXISTS: Operator.EXISTS,
-    pb.Constraint.OPERATOR_NOT_EXISTS: Operator.NOT_EXISTS,
-    pb.Constraint.OPERATOR_EQUALS: Operator.EQUALS,
-    pb.Constraint.OPERATOR_NOT_EQUALS: Operator.NOT_EQUALS,
-    pb.Constraint.OPERATOR_MATCHES: Operator.MATCHES,
-    pb.Constraint.OPERATOR_NOT_MATCHES: Operator.NOT_MATCHES,
-}
+_OPERATORS = {pb.Constraint.Operator.Value(f"OPERATOR_{each.name}"): each for each in Operator}
 _INT64_MAX = 2**63 - 1
 _OPERATORS_OUT = {operator: number for number, operator in _OPERATORS.items()}
 
