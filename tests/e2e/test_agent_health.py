@@ -77,7 +77,7 @@ async def _is_told(master: str, agent_id: str) -> None:
     assert "was removed or replaced" in said.out
     said = await croupier("why", "relaunching", "--agent", "host0", "--master", master)
     assert f"agent is unhealthy: agent {agent_id}: " in said.out
-    assert "-> mend what the agent names" in said.out
+    assert "-> repair what the agent reports" in said.out
     said = await croupier("agents", "--json", "--master", master)
     (shown,) = [each for each in json.loads(said.out) if each["agent_id"] == agent_id]
     assert {"work-dir", "checkpoint"} == {each["part"] for each in shown["problems"]}

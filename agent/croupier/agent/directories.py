@@ -1,7 +1,8 @@
 """Opens files and directories of the work dir by descriptor, one component at a time.
 
 Rule: a task may run as the agent's own user, and replace any file below the work dir by a link or
-a pipe. No open here follows a link or waits for a writer, and only regular files are opened.
+a pipe. No open here follows a link or waits for a writer, and only regular files are opened. Else
+the functions raise OSError, as they do if the system refuses.
 """
 
 from __future__ import annotations
@@ -24,9 +25,6 @@ def open_directory(name: str | Path, at: int | None = None, *, to_list: bool = F
         name: relative to the directory `at`, if that is given.
         at: the descriptor of the parent.
         to_list: whether the descriptor can list the directory and change its owner.
-
-    Raises:
-        OSError: if there is no such directory, or it is a link.
     """
     access = os.O_RDONLY if to_list else os.O_PATH
     return os.open(name, access | _DIRECTORY, dir_fd=at)
@@ -43,11 +41,7 @@ def directory(name: str | Path, at: int | None = None, *, to_list: bool = False)
 
 
 def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int = 0o600) -> int:
-    """Open a regular file; return a descriptor.
-
-    Raises:
-        OSError: if it is no regular file, or cannot be opened.
-    """
+    """Open a regular file; return a descriptor."""
     fd = os.open(name, flags | _FILE, mode, dir_fd=at)
     if not stat.S_ISREG(os.fstat(fd).st_mode):
         os.close(fd)
@@ -56,21 +50,13 @@ def open_regular(name: str | Path, flags: int, at: int | None = None, mode: int 
 
 
 def open_beneath(path: Path, flags: int, mode: int = 0o600) -> int:
-    """Open a regular file in a directory that is no link itself; return a descriptor.
-
-    Raises:
-        OSError: as `directory` and `open_regular` do.
-    """
+    """Open a regular file in a directory that is no link itself; return a descriptor."""
     with directory(path.parent) as parent:
         return open_regular(path.name, flags, parent, mode)
 
 
 def unlink_beneath(path: Path) -> None:
-    """Remove a file, if it exists, from a directory that is no link itself.
-
-    Raises:
-        OSError: if it cannot be removed.
-    """
+    """Remove a file, if it exists, from a directory that is no link itself."""
     try:
         with directory(path.parent) as parent:
             os.unlink(path.name, dir_fd=parent)

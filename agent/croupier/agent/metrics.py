@@ -22,8 +22,14 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-# Answers to launches and adoptions.
-_ANSWERS = (ev.Started, ev.LaunchFailed, ev.NotStarted, ev.Adopted, ev.Exited, ev.Vanished)
+# Answers to adoptions. `Started` and `NotStarted` answer launches.
+_OUTCOMES: Final[dict[type[Event], str]] = {
+    ev.Adopted: "running",
+    ev.Exited: "ended",
+    ev.LaunchFailed: "failed",
+    ev.Vanished: "vanished",
+}
+_ANSWERS = (ev.Started, ev.NotStarted, ev.LaunchFailed, ev.Adopted, ev.Exited, ev.Vanished)
 _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
 # Names without the prefix `croupier_` and without `_total`, HELP texts, and labels.
@@ -56,7 +62,7 @@ HISTOGRAMS: Final = {
 _LABEL_VALUES = {
     "agent_status_updates": ("sent", "resent", "acknowledged"),
     "agent_container_errors": ("user", "sandbox", "exec"),
-    "agent_recovered_tasks": ("running", "ended", "failed", "vanished"),
+    "agent_recovered_tasks": tuple(_OUTCOMES.values()),
 }
 
 
@@ -91,7 +97,8 @@ class Metrics:
             self._seconds["agent_launch"].observe(self._clock.now() - ordered_at)
         run = self._adopting.pop(event.key, None)
         if run is not None:
-            outcome = _outcome_of(event)
+            is_unstarted = isinstance(event, ev.Vanished) and event.never_started
+            outcome = "unstarted" if is_unstarted else _OUTCOMES[type(event)]
             self._count("agent_recovered_tasks", outcome)
             framework_id, task_id = event.key
             _log.info(
@@ -158,22 +165,6 @@ class Metrics:
     def _count(self, name: str, *labels: str, by: int = 1) -> None:
         counter = self._counters[name]
         (counter.labels(*labels) if labels else counter).inc(by)
-
-
-def _outcome_of(
-    answer: ev.Started | ev.LaunchFailed | ev.NotStarted | ev.Adopted | ev.Exited | ev.Vanished,
-) -> str:
-    match answer:
-        case ev.Adopted() | ev.Started():
-            return "running"
-        case ev.Exited():
-            return "ended"
-        case ev.LaunchFailed():
-            return "failed"
-        case ev.Vanished(never_started=False):
-            return "vanished"
-        case ev.Vanished() | ev.NotStarted():
-            return "unstarted"
 
 
 def _log_move(status: TaskStatus) -> None:

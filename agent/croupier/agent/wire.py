@@ -43,7 +43,7 @@ class Identity:
 
 
 def register_to_wire(identity: Identity, state: AgentState) -> list[pb.Report]:
-    """Return REGISTER with everything that the agent knows. Pages of its tasks come before it.
+    """Return REGISTER with everything that the agent knows, after pages of many tasks.
 
     O(tasks).
     """

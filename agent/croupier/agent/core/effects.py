@@ -40,11 +40,7 @@ class SendRegister:
 
 @dataclass(frozen=True, slots=True)
 class SendUpdates:
-    """Send updates of one task in the session, unless the session has ended.
-
-    Attributes:
-        again: the updates were sent before.
-    """
+    """Send updates of one task in the session, perhaps again, unless it has ended."""
 
     session: int
     statuses: tuple[TaskStatus, ...]
@@ -66,11 +62,9 @@ class RefuseLaunch:
 
 @dataclass(frozen=True, slots=True)
 class HealthChanged:
-    """Report what keeps the agent from launching tasks to the master, logs and metrics.
+    """Report the agent's problems, none if it is healthy again, to the master, logs and metrics.
 
-    Attributes:
-        session: None if there is none; REGISTER then carries the problems.
-        problems: empty if the agent is healthy again.
+    Without a session, REGISTER of the next one carries them.
     """
 
     session: int | None

@@ -36,12 +36,7 @@ class DiskFull:
 
 @dataclass(frozen=True, slots=True)
 class HealthChecked:
-    """The answer to `CheckHealth`.
-
-    Attributes:
-        problems: what keeps the agent from launching tasks; at most one for each part.
-        is_thorough: whether this was a thorough check.
-    """
+    """The answer to `CheckHealth`, with at most one problem for each part."""
 
     problems: tuple[Problem, ...]
     is_thorough: bool = False
@@ -63,11 +58,7 @@ class Disconnected:
 
 @dataclass(frozen=True, slots=True)
 class MasterSeen:
-    """A message showed a newer master. This comes before the orders of that message.
-
-    Attributes:
-        position: the position of the master's store; None if the master does not send it.
-    """
+    """A message showed a newer master. This comes before the orders of that message."""
 
     master_epoch: int
     cluster: str = ""
@@ -76,11 +67,7 @@ class MasterSeen:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The master has registered the agent under this id.
-
-    Attributes:
-        takes_refusals: whether this master takes `RefuseLaunch`.
-    """
+    """The master has registered the agent. Older masters do not take refusals of launches."""
 
     agent_id: AgentId
     takes_refusals: bool = True

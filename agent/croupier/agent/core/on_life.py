@@ -54,7 +54,7 @@ def _skip_lost_numbers(state: AgentState, now: Now) -> Iterator[Effect]:
 
 
 def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
-    """Take over the live process of a task; what is recorded of it may lag behind."""
+    """Take over the live process of a task; its records may lag behind."""
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))

@@ -24,7 +24,7 @@ from croupier.agent.core.tasks import (
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
-# Of an update. What a program prints goes to its stderr.
+# The longest message of an update.
 MAX_MESSAGE = 500
 
 

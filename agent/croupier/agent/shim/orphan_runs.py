@@ -6,6 +6,8 @@ Rules:
 - Only run files are removed: anything else in the directory is not the agent's.
 - A task is recorded before it starts and forgotten after its end. So a live orphan proves that
   records are lost.
+
+The functions raise OSError if the directory cannot be read or written to.
 """
 
 from __future__ import annotations
@@ -33,9 +35,6 @@ def find_live_orphans(runs: Path, known: Collection[str]) -> list[Path]:
     """Return the run files of live runs in the directory that are not `known`.
 
     A shim that could not start its task is about to end, and does not count.
-
-    Raises:
-        OSError: if the directory cannot be read.
     """
     return [
         path
@@ -49,9 +48,6 @@ def end_orphans(runs: Path, known: Collection[str]) -> int:
 
     Such runs are left by an agent that was killed before it forgot them, or that lost records.
     Blocks until they have ended, for up to about 20 s if a process cannot be killed.
-
-    Raises:
-        OSError: if the directory cannot be read or written to.
     """
     orphans = _orphans(runs, known)
     if not orphans:

@@ -2,7 +2,7 @@
 
 Rule: the file has its full size before a process is started, and each line is written once, in
 place and in one write. So a full disk fails the start and never loses an end, and a line is either
-whole or absent.
+whole or absent. Functions that take a path or descriptor raise OSError if the system refuses.
 
 It has four lines of 64 bytes, padded with blanks. The agent writes the first, the shim the others:
 
@@ -83,11 +83,7 @@ class RunRecord:
 
 
 def create(path: Path) -> int:
-    """Create a run file in its full size; return a descriptor.
-
-    Raises:
-        OSError: if it exists already, or the disk is full.
-    """
+    """Create a run file in its full size; return a descriptor. It must not exist already."""
     fd = open_beneath(path, os.O_RDWR | os.O_CREAT | os.O_EXCL)
     try:
         if os.write(fd, _BLANK) != SIZE:
@@ -100,20 +96,12 @@ def create(path: Path) -> int:
 
 
 def read(fd: int) -> RunRecord:
-    """Read an open run file.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
+    """Read an open run file."""
     return parse(os.pread(fd, SIZE + 1, 0))
 
 
 def read_path(path: Path) -> RunRecord:
-    """Read a run file.
-
-    Raises:
-        OSError: if it is no regular file, or cannot be read.
-    """
+    """Read a run file."""
     fd = open_beneath(path, os.O_RDONLY)
     try:
         return read(fd)
@@ -131,11 +119,7 @@ def try_lock(fd: int) -> bool:
 
 
 def is_locked(path: Path) -> bool:
-    """Return whether the file is locked: its shim lives.
-
-    Raises:
-        OSError: if there is no such file, or it is a link.
-    """
+    """Return whether the file is locked: its shim lives."""
     fd = open_beneath(path, os.O_RDONLY)
     try:
         return not try_lock(fd)
@@ -144,11 +128,7 @@ def is_locked(path: Path) -> bool:
 
 
 def is_run_file(path: Path) -> bool:
-    """Return whether this is a run file, perhaps an unfinished one.
-
-    Raises:
-        OSError: if it cannot be read.
-    """
+    """Return whether this is a run file, perhaps an unfinished one."""
     try:
         fd = open_beneath(path, os.O_RDONLY)
     except OSError as error:
