@@ -39,7 +39,7 @@ class Scene(World):
         incomplete: bool = False,
         claim: Claim = Claim.KNOWN,
     ) -> None:
-        """The agent registers, with `t1` if `states` are its updates, the last unacknowledged."""
+        """Register the agent, with `t1` if `states` are its updates, the last unacknowledged."""
         tasks: tuple[AgentTask, ...] = ()
         if states:
             statuses = tuple(

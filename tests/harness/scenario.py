@@ -40,12 +40,12 @@ from croupier.model.task import Source, TaskState, TaskStatus
 from croupier.model.verdict import Verdict
 from tests.harness.world import World, make_task
 
-# Stories hold offers for longer than frameworks usually may.
+# Scenarios use longer leases than the default maximum.
 LEASES = Settings(max_offer_lease_s=60.0)
 
 
 class Story:
-    """One scenario under way."""
+    """A running scenario."""
 
     def __init__(self) -> None:
         self.world = World(settings=LEASES)
@@ -58,7 +58,7 @@ class Story:
         self._spy(self.world)
 
     def run(self, command: str) -> str:
-        """Do what `command` says; return what came of it."""
+        """Run a command and return its output."""
         self._out = []
         words = command.split()
         options = dict(word.split("=", 1) for word in words[1:] if "=" in word)
@@ -110,7 +110,7 @@ class Story:
         self._held_back = True
 
     def _do_deal(self, plain: list[str], options: dict[str, str]) -> None:
-        """Deal, and tell it unit by unit with shares worked out here, not by the engine."""
+        """Run a pass, and print each grant with shares computed here, not by the engine."""
         self._held_back = False
         allocator, totals = self.world.state.allocator, self._totals()
         held: dict[str, Resources] = {}
@@ -218,7 +218,7 @@ class Story:
         self._operate(plain[0], MarkGone())
 
     def _operate(self, agent: str, action: AgentAction) -> None:
-        """Do it, and tell how the agent stands then."""
+        """Apply an action and print the agent after it."""
         effects = self.world.do(OperateAgent(1, self._ids.get(agent, agent), action))
         for effect in effects:
             if isinstance(effect, Answer) and isinstance(effect.result, CroupierError):
@@ -248,12 +248,12 @@ class Story:
             self._out.append(f"  {blocker.task_id}: {blocker.reason}")
 
     def _do_restart(self, plain: list[str], options: dict[str, str]) -> None:
-        """The next master takes over; nobody is connected."""
+        """Fail over to the next master; every session ends."""
         self.world.restart()
         self._sessions.clear()
 
     def _do_back(self, plain: list[str], options: dict[str, str]) -> None:
-        """An agent registers again with the tasks named, which run: `back a1 cpus:4 f.t1`."""
+        """Register an agent again with these running tasks: `back a1 cpus:4 f.t1`."""
         name, resources, *tasks = plain
         agent_id = AgentId(self._ids[name])
         listed = []
@@ -281,7 +281,7 @@ class Story:
         self.world.do(Heard(self._sessions[plain[0]]))
 
     def _do_silence(self, plain: list[str], options: dict[str, str]) -> None:
-        """Time in which nothing is heard of the agents named, and of all others it is."""
+        """Let time pass; all agents but the named ones send heartbeats."""
         mute = {self.world.state.agents[AgentId(self._ids[name])].session for name in plain[1:]}
         for session, peer in self.world.state.peers.items():
             if session not in mute:
@@ -315,7 +315,7 @@ class Story:
                 detail = detail.replace(known, name)
             self._out.append(f"{passed.cause.value}, {passed.agents} agents: {detail}")
 
-    # Telling.
+    # Output.
 
     def _tell(self, effect: Effect) -> None:
         match effect:
@@ -366,7 +366,7 @@ class Story:
         self._sessions[name] = session
         self._ids[name] = known
         self._names[known] = name
-        # The story's lines were told before the session had its name.
+        # These lines were printed before the session had its name.
         self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
 
     def _name_of(self, session: SessionId) -> str:
@@ -397,7 +397,7 @@ class Story:
 
 
 def run_story(text: str) -> str:
-    """Run every command of a scenario and return the text with what came of them."""
+    """Run every command of a scenario and return the text with their output."""
     story = Story()
     blocks = []
     for block in text.strip().split("\n\n"):

@@ -1,4 +1,4 @@
-"""Strategies for values of a type, by the type alone: small ones, that can come off the wire."""
+"""Strategies for small values of a type, such as conversions from the wire return."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
 
 
 def values_of(hint: Any) -> st.SearchStrategy[Any]:
-    """Values of the type `hint`; those of a dataclass often have defaults."""
+    """Return values of the type `hint`; fields of a dataclass often have their defaults."""
     while hasattr(hint, "__supertype__"):
         hint = hint.__supertype__
     if hint in _SPECIAL:

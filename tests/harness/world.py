@@ -52,7 +52,7 @@ CLUSTER = "c"
 
 
 class World:
-    """Drives a `State` and remembers what it wanted done."""
+    """Drives a `State` and records its effects."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class World:
         self._seqs: dict[SessionId, int] = {}
 
     def do(self, event: Event, allocate: bool = True) -> list[Effect]:
-        """One step, and then passes until every agent is settled."""
+        """Step once, and then run passes until every agent is settled."""
         effects = self._step(event)
         while allocate and self.state.allocator.has_dirty_agents:
             effects += self._step(AllocationDue())
@@ -112,7 +112,7 @@ class World:
                 pass
 
     def check_ledger(self) -> None:
-        """Assert that what was saved of tasks is what is known of them."""
+        """Assert that the saved tasks equal those in the state."""
         known = 0
         for framework in self.state.frameworks.values():
             for task in framework.tasks.values():
@@ -121,10 +121,10 @@ class World:
                     task.record(),
                 )
                 if record.kill is not None and record.kill[1] is Reason.FRAMEWORK_REMOVED:
-                    # That is saved with the framework.
+                    # This kill is saved with the framework.
                     record = replace(record, kill=entry.kill)
                 if task.state.is_terminal:
-                    # In memory it is slimmed; on disk it is with the next change.
+                    # In memory it is slimmed at once, on disk with the next change.
                     entry = replace(entry, info=entry.info.slimmed())
                 assert entry == record
                 known += 1
@@ -136,14 +136,14 @@ class World:
         assert len(self.ledger) == known + done
 
     def registry(self) -> Registry:
-        """What was saved."""
+        """The saved records."""
         registry = Registry()
         for record in (MasterRecord(CLUSTER, self.state.epoch), *self.saved):
             registry.apply(record)
         return registry
 
     def restart(self) -> None:
-        """Have the next master take over from what was saved; every session is over."""
+        """Fail over to the next master; every session ends."""
         master_id = f"{CLUSTER}-{self.state.epoch + 1}"
         self.state = self._recovered(master_id, self.registry())
         check_state(self.state)
@@ -154,7 +154,7 @@ class World:
         return recover_state(registry, master_id, self.state.settings, allocator, self.now)
 
     def pass_time(self, seconds: float) -> None:
-        """Let time pass, stopping at every deadline on the way."""
+        """Let time pass, and handle every deadline on the way."""
         end = self.now + seconds
         while (at := self.state.next_deadline()) is not None and at <= end:
             self.now = max(self.now, at)
@@ -186,7 +186,7 @@ class World:
         return session
 
     def agent_id(self, session: SessionId) -> AgentId:
-        """The id of the agent on this session."""
+        """Return the id of the agent on this session."""
         peer = self.state.peers[session]
         agent_id: AgentId = getattr(peer, "agent_id")  # noqa: B009 - either kind of peer
         return agent_id
@@ -200,7 +200,7 @@ class World:
         sequence: int,
         agent_id: str = "",
     ) -> None:
-        """One status update from the agent."""
+        """Send one status update from the agent."""
         status = TaskStatus(
             FrameworkId(framework_id),
             TaskId(task_id),
@@ -256,7 +256,7 @@ class World:
         return session
 
     def framework_id(self, session: SessionId) -> FrameworkId:
-        """The id that the framework on this session was given."""
+        """Return the id of the framework on this session."""
         subscribed = [m for m in self.sent.get(session, ()) if isinstance(m, Subscribed)]
         return subscribed[-1].framework_id
 
@@ -272,7 +272,7 @@ class World:
         return verdicts[-1]
 
     def offers(self, session: SessionId) -> list[Offered]:
-        """The offers that were made on this session and still stand."""
+        """Return the outstanding offers of this session."""
         return [
             message
             for message in self.sent.get(session, ())
@@ -282,30 +282,30 @@ class World:
     def accept(
         self, session: SessionId, *tasks: TaskInfo, offers: Sequence[str] | None = None
     ) -> Verdict:
-        """Accept the offers named, or the first that stands."""
+        """Accept the named offers, or the first outstanding one."""
         ids = [self.offers(session)[0].offer_id] if offers is None else offers
         return self.call(session, calls.Accept(tuple(OfferId(i) for i in ids), tasks))
 
     def decline(self, session: SessionId, refuse_s: float | None = None) -> None:
-        """Decline every offer that stands."""
+        """Decline every outstanding offer."""
         ids = tuple(offer.offer_id for offer in self.offers(session))
         if ids:
             self.call(session, calls.Decline(ids, refuse_s))
 
     def end_session(self, session: SessionId) -> None:
-        """Break the stream."""
+        """End the session."""
         self.do(SessionEnded(session, "the stream broke"))
 
     def updates(self, session: SessionId) -> list[TaskStatus]:
-        """The updates that were sent on this session."""
+        """Return the updates that were sent on this session."""
         told = [m.statuses for m in self.sent.get(session, ()) if isinstance(m, Updated)]
         return [status for statuses in told for status in statuses]
 
     def launches(self, session: SessionId) -> list[TaskInfo]:
-        """The tasks that this agent was told to launch."""
+        """Return the tasks that this agent was ordered to launch."""
         return [m.task for m in self.sent.get(session, ()) if isinstance(m, LaunchTask)]
 
 
 def make_task(task_id: str, resources: str = "cpus:1;mem:1GB", shell: str = "true") -> TaskInfo:
-    """A small task."""
+    """Return a small task."""
     return TaskInfo(TaskId(task_id), Command(shell=shell), Resources.parse(resources))

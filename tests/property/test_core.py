@@ -1,4 +1,4 @@
-"""Whatever happens to the core, in whatever order, every invariant holds after every step."""
+"""Every invariant of the core holds after every step of any sequence of events."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ REPORTED = st.sampled_from(
 
 
 class CoreMachine(RuleBasedStateMachine):
-    """Agents and frameworks that come, go, lie and repeat themselves."""
+    """Agents and frameworks that connect, disconnect, lie and repeat themselves."""
 
     agents = Bundle("agents")
     frameworks = Bundle("frameworks")
@@ -85,7 +85,7 @@ class CoreMachine(RuleBasedStateMachine):
     def begin(self, weight: int) -> None:
         rules = PreemptionRules(True, fair_timeout_s=4.0, guarantee_timeout_s=2.0, grace_s=3.0)
         roles = {Role("r1"): RoleSettings(weight * 1000), Role("r2"): RoleSettings(1000)}
-        # Few agents may be given up at once, and few that are gone are remembered.
+        # Few agents may become unreachable at once, and few gone ones are remembered.
         small = Settings(preemption=rules, removals=3, gone_agents=2)
         self.world = World(state=State(f"{CLUSTER}-1", small, Allocator(roles=roles)))
         self.known_agents: list[AgentId] = []
@@ -95,7 +95,7 @@ class CoreMachine(RuleBasedStateMachine):
         self.populate()
 
     def populate(self) -> None:
-        """Two agents, and two frameworks with tasks: what is interesting is near."""
+        """Start two agents, and two frameworks with tasks."""
         for host in ("h0", "h1"):
             self.known_agents.append(self.world.agent_id(self.world.agent(ROOMY, host)))
         for role in ("r1", "r2"):
@@ -105,7 +105,7 @@ class CoreMachine(RuleBasedStateMachine):
             self.launch(offer.offer_id, "cpus:1;mem:1GB", "cpus:1;mem:1GB")
 
     def launch(self, offer_id: OfferId, *amounts: str) -> None:
-        """Accept an offer that stands."""
+        """Accept an outstanding offer."""
         framework_id = self.world.state.offers[offer_id].framework_id
         session = self.world.state.frameworks[framework_id].session
         assert session is not None
@@ -281,7 +281,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(lot=st.integers(0, 3))
     def master_restarts(self, lot: int) -> None:
-        """The next master knows of agents, frameworks and tasks what this one did."""
+        """Fail over: the next master knows the same agents, frameworks and tasks."""
         if lot != 3:
             return
         before = _lasting(self.world.state)
@@ -290,7 +290,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(lost=st.sampled_from([0, 0, 2, 3]))
     def all_return(self, lost: int) -> None:
-        """Agents and frameworks come back, with all their tasks or without some of them."""
+        """Return all agents and frameworks, with or without some of their tasks."""
         state = self.world.state
         for agent in list(state.agents.values()):
             if agent.session is None:
@@ -312,7 +312,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(session=agents, is_full=st.booleans(), refuses=st.booleans())
     def agent_tells_its_health(self, session: SessionId, is_full: bool, refuses: bool) -> None:
-        """Also launches that it has taken long ago may be said to be refused."""
+        """Report health; refusals may name launches that the agent executed long ago."""
         peer = self.world.state.peers.get(session)
         tasks = list(peer.tasks) if isinstance(peer, Agent) and refuses else []
         refused = tuple(RefusedLaunch(*key, "it is full") for key in tasks)
@@ -364,7 +364,7 @@ class CoreMachine(RuleBasedStateMachine):
     @rule(session=agents, agent_id=st.sampled_from(["", "other"]))
     def agent_reports_nonsense(self, session: SessionId, agent_id: str) -> None:
         if session in self.world.state.peers:
-            self.world.report(session, "nobody", "t1", TaskState.FINISHED, 1, agent_id)
+            self.world.report(session, "unknown", "t1", TaskState.FINISHED, 1, agent_id)
 
     @rule(session=st.one_of(consumes(agents), consumes(frameworks)))
     def stream_breaks(self, session: SessionId) -> None:
@@ -384,7 +384,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @invariant()
     def drained_agents_are_emptied(self) -> None:
-        """Every task of theirs is to end, and was told so if its agent is there."""
+        """Assert that each of their tasks has a kill, ordered if its agent is connected."""
         if not hasattr(self, "world"):
             return
         for agent in self.world.state.agents.values():
@@ -395,7 +395,7 @@ class CoreMachine(RuleBasedStateMachine):
                 continue
             assert found is not None
             assert found.tasks_left == len(live)
-            # Of a task that is undecided the agent may have said the end to an earlier master.
+            # An absent agent may have reported the end of a task to an earlier master.
             assert all(task.kill is not None or task.is_absent for task in live)
             assert agent.session is None or all(
                 task.kill is not None and task.kill.due is not None for task in live
@@ -403,7 +403,7 @@ class CoreMachine(RuleBasedStateMachine):
             assert not agent.is_offered
 
     def teardown(self) -> None:
-        """In the end everything can be freed: nothing has leaked."""
+        """Assert that everything can be freed in the end."""
         if not hasattr(self, "world"):
             return
         state = self.world.state
@@ -419,7 +419,7 @@ class CoreMachine(RuleBasedStateMachine):
 
 
 def _listed(tasks: list[Task]) -> tuple[AgentTask, ...]:
-    """What an agent says that believes that all of them run."""
+    """Return the list of an agent on which all these tasks run."""
     listed = []
     for task in tasks:
         running = TaskStatus(
@@ -435,7 +435,7 @@ def _listed(tasks: list[Task]) -> tuple[AgentTask, ...]:
 
 
 def _lasting(state: State) -> object:
-    """What must not be lost with a master."""
+    """Return what must survive a failover."""
     return (
         {agent_id: agent.record() for agent_id, agent in state.agents.items()},
         set(state.gone),
@@ -446,7 +446,7 @@ def _lasting(state: State) -> object:
         {
             (framework_id, task_id): (
                 task.agent_id,
-                # A drain makes that shorter again when the agent returns.
+                # A drain shortens it again when the agent returns.
                 None if framework.is_removed else task.record().kill,
                 task.master_status,
                 task.is_orphan,

@@ -1,4 +1,4 @@
-"""Whatever happens to the core, its log has the same happen again; and asking changes nothing."""
+"""The log of any run replays with the same decisions; reads change nothing."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROLES = st.sampled_from(["r1", "r1/x", "r2", "r3"]).map(Role)
 
 
 class RecordedMachine(CoreMachine):
-    """The core's machine, with a log, and operators who ask and change."""
+    """The core's machine with an event log, and operators that read and change."""
 
     @initialize(
         weight=st.integers(1, 3),
@@ -64,7 +64,7 @@ class RecordedMachine(CoreMachine):
     def an_operator_sets_a_role(
         self, role: Role, guarantee: int, limit: int | None, preemption: bool | None
     ) -> None:
-        """By an event, as operators do; what contradicts itself is refused."""
+        """Change a role by a command; contradictory settings are refused."""
         settings = RoleSettings(
             weight=1000 + 500 * guarantee,
             guarantee={"cpus": guarantee * 1000} if guarantee else {},
@@ -75,7 +75,7 @@ class RecordedMachine(CoreMachine):
 
     @rule()
     def operator_asks(self) -> None:
-        """Everything that operators and scrapes look at."""
+        """Read everything that operators and scrapes read."""
         state = self.world.state
         role_statuses(state)
         list(state.allocator.queries.what_if({Role("r1"): RoleSettings(7000)}).moved())

@@ -1,4 +1,4 @@
-"""Operators who change roles at any moment: what stands is legal, lasting, and binding."""
+"""Operators change roles at any moment: the settings stay legal, durable and binding."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ ROLES = [Role(role) for role in ("a", "a/x", "a/y", "a/y/z", "b", "b/x")]
 FLAGS = {Role("a"): RoleSettings(2000), Role("b/x"): RoleSettings(500)}
 
 
-class Drama:
-    """A cluster in which anything may happen, chosen by `rng`."""
+class RandomCluster:
+    """A cluster whose events are drawn from `rng`."""
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
@@ -106,13 +106,13 @@ class Drama:
                 world.pass_time(6.0)
 
     def _ask(self, event: UpdateRoles) -> object:
-        # The pass comes later: the answer is held against the state of this very moment.
+        # Without a pass, so that the answer can be compared with the present state.
         (answer,) = (each for each in self.world._step(event) if isinstance(each, Answer))
         return answer.result
 
 
 def recovered(world: World) -> Mapping[Role, RoleSettings]:
-    """The settings that a master which takes over would go by."""
+    """Return the settings of the next master."""
     registry = Registry()
     for record in world.saved:
         registry.apply(record)
@@ -122,15 +122,15 @@ def recovered(world: World) -> Mapping[Role, RoleSettings]:
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_whatever_operators_do(seed: int) -> None:
-    drama = Drama(random.Random(seed))
+def test_settings_stay_legal_durable_and_binding(seed: int) -> None:
+    drama = RandomCluster(random.Random(seed))
     world = drama.world
     used: dict[tuple[Role, str], int] = {}
     for _ in range(60):
         drama.act()
         for role, standing in role_statuses(world.state).items():
             for name, limit in standing.settings.limit.items():
-                # Above a limit that was forced, or came with tasks there, nothing is added.
+                # Usage above a forced limit does not grow.
                 before = used.get((role, name), 0)
                 assert standing.used[name] <= max(limit, before), (role, name)
         used = {

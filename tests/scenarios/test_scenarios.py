@@ -1,4 +1,4 @@
-"""Every text file beside this is a story that must come out as it is written."""
+"""Every text file beside this is a scenario whose output must be as written."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An agent that cannot launch tasks is not offered, and what it refused is told by the master."""
+"""Agents with problems are not offered, and the master records the launches that they refuse."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ GONE = Problem("work-dir", "it was removed")
 
 
 class Sick(Scene):
-    """A scene with an agent that tells how it fares."""
+    """A scene with an agent that reports its health."""
 
     def tell(self, *problems: Problem, refused: tuple[str, ...] = ()) -> None:
         names = (RefusedLaunch(self.owner, T1, f"no: {why}") for why in refused)
@@ -46,7 +46,7 @@ class Sick(Scene):
         return len(self.offers(self.session))
 
 
-def test_its_offers_are_rescinded_and_it_is_offered_again_once_it_is_healthy() -> None:
+def test_unhealthy_agent_is_withheld_until_it_is_healthy() -> None:
     scene = Sick()
     (offer,) = scene.offers(scene.session)
     scene.tell(FULL)
@@ -62,7 +62,7 @@ def test_its_offers_are_rescinded_and_it_is_offered_again_once_it_is_healthy() -
     assert AgentHealthy(scene.host_id, "host") in scene.facts
 
 
-def test_what_is_said_again_is_no_news() -> None:
+def test_repeated_health_report_changes_nothing() -> None:
     scene = Sick()
     scene.tell(FULL)
     facts = len(scene.facts)
@@ -73,7 +73,7 @@ def test_what_is_said_again_is_no_news() -> None:
     assert scene.offered() == 0
 
 
-def test_its_tasks_run_on_and_stay_charged() -> None:
+def test_tasks_of_unhealthy_agent_stay_charged() -> None:
     scene = Sick()
     scene.launch()
     scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
@@ -85,7 +85,7 @@ def test_its_tasks_run_on_and_stay_charged() -> None:
     assert scene.offered() == 0
 
 
-def test_register_carries_it_over_reconnects_and_failovers() -> None:
+def test_problems_survive_reconnect_and_failover() -> None:
     scene = Sick()
     scene.tell(FULL)
     scene.end_session(scene.host)
@@ -100,7 +100,7 @@ def test_register_carries_it_over_reconnects_and_failovers() -> None:
     assert scene.offered() == 1
 
 
-def test_an_operators_word_and_the_agents_are_kept_apart() -> None:
+def test_reactivate_does_not_override_problems() -> None:
     scene = Sick()
     scene.tell(FULL)
     for action in (Deactivate(), Reactivate()):
@@ -113,7 +113,7 @@ def test_an_operators_word_and_the_agents_are_kept_apart() -> None:
     assert scene.offered() == 1
 
 
-def test_a_suspect_agent_that_is_heard_of_again_is_not_offered_while_it_has_a_problem() -> None:
+def test_suspect_agent_with_problem_stays_withheld_after_heartbeat() -> None:
     scene = Sick()
     scene.tell(FULL)
     scene.pass_time(40.0)
@@ -124,7 +124,7 @@ def test_a_suspect_agent_that_is_heard_of_again_is_not_offered_while_it_has_a_pr
 
 
 class TestARefusedLaunch:
-    def test_is_recorded_and_told_by_the_master(self) -> None:
+    def test_is_recorded_and_sent_by_the_master(self) -> None:
         scene = Sick()
         scene.launch()
         scene.tell(FULL, refused=("it is full",))
@@ -141,7 +141,7 @@ class TestARefusedLaunch:
         assert record.master_status.state is TaskState.DROPPED
         assert not scene.state.used(scene.state.agents[scene.host_id])
 
-    def test_stays_ended_when_master_and_agent_die(self) -> None:
+    def test_stays_ended_after_master_and_agent_restart(self) -> None:
         scene = Sick()
         scene.launch()
         scene.tell(FULL, refused=("it is full",))
@@ -151,14 +151,14 @@ class TestARefusedLaunch:
         assert not scene.launches(scene.host)
         assert [status.state for status in scene.told()] == [TaskState.DROPPED]
 
-    def test_is_ordered_again_if_the_word_was_lost(self) -> None:
+    def test_is_ordered_again_if_the_refusal_was_lost(self) -> None:
         scene = Sick()
         scene.launch()
         scene.end_session(scene.host)
         scene.returns()
         assert [task.task_id for task in scene.launches(scene.host)] == [T1]
 
-    def test_means_nothing_for_a_task_that_the_agent_has_taken(self) -> None:
+    def test_is_ignored_for_a_task_with_updates(self) -> None:
         scene = Sick()
         scene.launch()
         scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
@@ -167,7 +167,7 @@ class TestARefusedLaunch:
         scene.do(AgentHealth(scene.host, (), (RefusedLaunch(scene.owner, T1, ""),) * 3))
 
 
-def test_it_is_shown_with_the_agents_words() -> None:
+def test_problems_are_shown_to_operators() -> None:
     scene = Sick()
     scene.tell(FULL, GONE)
     view = view_agent(agent_status(scene.state, scene.state.agents[scene.host_id], scene.now))
@@ -180,13 +180,13 @@ def test_it_is_shown_with_the_agents_words() -> None:
         assert why.detail.endswith(": disk: it is full; work-dir: it was removed")
 
 
-def test_only_a_registered_agent_may_tell() -> None:
+def test_health_report_before_register_is_refused() -> None:
     scene = Sick()
     scene.do(AgentHealth(scene.session, (FULL,)))
     assert isinstance(scene.closed[scene.session], ProtocolViolation)
 
 
-def test_one_that_changes_its_mind_all_the_time_does_not_fill_the_log(
+def test_flapping_health_does_not_fill_the_log(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     metrics = Metrics(CollectorRegistry())
@@ -196,7 +196,7 @@ def test_one_that_changes_its_mind_all_the_time_does_not_fill_the_log(
     assert capsys.readouterr().out.count("agent_unhealthy") in (1, 2)
 
 
-def test_what_agents_say_of_themselves_is_bounded_and_printable() -> None:
+def test_problem_texts_are_bounded_and_printable() -> None:
     scene = Sick()
     wire = pb.AgentHealth()
     for _ in range(1000):

@@ -1,4 +1,4 @@
-"""What is remembered for ever is not: every memory of the core has a bound."""
+"""Everything that the core remembers is bounded."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from croupier.model.task import TaskState, TaskStatus
 from tests.harness.world import CLUSTER, World, make_task
 
 
-def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
+def test_removed_frameworks_are_bounded_in_memory_and_on_disk() -> None:
     world = World(settings=Settings(removed_frameworks=3))
     ids = []
     for _ in range(5):
@@ -41,7 +41,7 @@ def test_removed_frameworks_are_forgotten_in_memory_and_on_disk() -> None:
 
 
 @pytest.mark.parametrize("chosen", ["", "mine", "another-3-F7", f"{CLUSTER}-9-F1"])
-def test_a_removed_id_is_refused_however_many_were_removed_since(chosen: str) -> None:
+def test_removed_id_is_refused_after_many_removals(chosen: str) -> None:
     world = World(state=State(f"{CLUSTER}-1", Settings(removed_frameworks=3), Allocator()))
     session = world.framework(framework_id=chosen)
     framework_id = world.framework_id(session)
@@ -55,7 +55,7 @@ def test_a_removed_id_is_refused_however_many_were_removed_since(chosen: str) ->
         again = world.framework(framework_id=framework_id)
         assert isinstance(world.closed[again], Removed)
         assert world.framework() not in world.closed
-        # Nor is it by an agent that has been away and still runs a task of it.
+        # An agent that still runs a task of it cannot restore it.
         running = TaskStatus(
             framework_id, TaskId("t1"), AgentId("a1"), TaskState.RUNNING, sequence=1
         )
@@ -70,17 +70,17 @@ def test_a_removed_id_is_refused_however_many_were_removed_since(chosen: str) ->
     assert len(remembered) <= 6
 
 
-def test_frameworks_of_a_lost_store_come_back_whatever_their_ids() -> None:
+def test_frameworks_of_a_lost_store_may_reconnect_with_any_id() -> None:
     world = World(state=State(f"{CLUSTER}-1", Settings(), Allocator()))
     for framework_id in ("mine", "another-3-F7", f"{CLUSTER}-1-F5"):
         session = world.framework(framework_id=framework_id)
         assert world.framework_id(session) == framework_id
     world.call(session, calls.Teardown())
-    # A new framework gets an id that none ever had, not even one of its own making.
+    # A new framework gets an id that was never used, not even one that a peer chose.
     assert world.framework_id(world.framework()) == f"{CLUSTER}-1-F6"
 
 
-def test_ended_tasks_and_spent_ids_are_bounded() -> None:
+def test_ended_tasks_and_used_ids_are_bounded() -> None:
     world = World(settings=Settings(completed_tasks=3, used_task_ids=2))
     agent = world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -96,7 +96,7 @@ def test_ended_tasks_and_spent_ids_are_bounded() -> None:
     assert verdict.tasks[0].error is not None
 
 
-def test_a_great_reconciliation_is_few_messages() -> None:
+def test_large_reconcile_is_answered_in_few_messages() -> None:
     world = World()
     session = world.framework()
     ids = tuple(TaskId(f"t{number}") for number in range(1_201))
@@ -106,7 +106,7 @@ def test_a_great_reconciliation_is_few_messages() -> None:
     assert {status.state for status in world.updates(session)} == {TaskState.UNKNOWN}
 
 
-def test_a_great_catching_up_is_few_messages() -> None:
+def test_many_missed_updates_are_sent_in_few_messages() -> None:
     world = World()
     agent = world.agent("cpus:2000;mem:2000GB")
     agent_id = world.agent_id(agent)
@@ -124,7 +124,7 @@ def test_a_great_catching_up_is_few_messages() -> None:
     assert {status.state for status in world.updates(session)} == {TaskState.GONE_BY_OPERATOR}
 
 
-def test_unreachable_agents_that_nobody_misses_are_forgotten() -> None:
+def test_unreachable_agents_without_tasks_are_forgotten() -> None:
     world = World(settings=Settings(unreachable_agents=2))
     sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(5)]
     ids = [world.agent_id(session) for session in sessions]
@@ -140,13 +140,13 @@ def test_unreachable_agents_that_nobody_misses_are_forgotten() -> None:
         ForgetAgent(each) for each in ids[2:]
     ]
     assert set(world.registry().agents) == set(ids[:2])
-    # It comes back as one that was never seen.
+    # It returns as an unknown agent.
     again = world.agent("cpus:1;mem:1GB", "h4", agent_id=ids[4])
     assert world.agent_id(again) == ids[4]
     assert ids[4] in world.registry().agents
 
 
-def test_all_that_are_too_many_are_forgotten_at_the_next_loss() -> None:
+def test_all_excess_unreachable_agents_are_forgotten_at_the_next_loss() -> None:
     world = World(settings=Settings(unreachable_agents=1))
     sessions = [world.agent("cpus:1;mem:1GB", f"h{number}") for number in range(3)]
     ids = [world.agent_id(session) for session in sessions]
@@ -162,7 +162,7 @@ def test_all_that_are_too_many_are_forgotten_at_the_next_loss() -> None:
     assert set(world.registry().agents) == {last}
 
 
-def test_verdicts_are_forgotten_once_they_have_arrived() -> None:
+def test_seen_verdicts_are_forgotten() -> None:
     world = World()
     session = world.framework()
     for _ in range(10):
@@ -173,7 +173,7 @@ def test_verdicts_are_forgotten_once_they_have_arrived() -> None:
     assert list(framework.verdicts) == [8, 9, 10]
 
 
-def test_an_agent_that_lies_about_its_tasks_is_refused() -> None:
+def test_agent_with_false_task_list_is_refused() -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB")
     session = world.framework()

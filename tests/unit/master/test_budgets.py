@@ -1,4 +1,4 @@
-"""No peer takes memory without bound: each has a budget, and so have all together."""
+"""The memory that peers take is bounded, for each and for all."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def call_until_cut_off(world: World, session: SessionId) -> None:
         assert world.state.verdicts.total < 11_000
 
 
-def test_equal_errors_of_a_verdict_are_one_and_hold_no_frames() -> None:
+def test_equal_errors_of_a_verdict_are_shared_and_hold_no_frames() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -46,7 +46,7 @@ def test_equal_errors_of_a_verdict_are_one_and_hold_no_frames() -> None:
     assert not any(isinstance(each, types.FrameType) for each in held)
 
 
-def test_a_framework_that_marks_no_verdicts_as_seen_is_cut_off() -> None:
+def test_framework_with_too_many_unseen_verdicts_is_disconnected() -> None:
     world = World(settings=Settings(verdict_bytes=10_000))
     one, other = world.framework(), world.framework()
     world.call(other, calls.Revive())
@@ -56,7 +56,7 @@ def test_a_framework_that_marks_no_verdicts_as_seen_is_cut_off() -> None:
     assert other not in world.closed
 
 
-def test_verdicts_of_all_are_bounded_and_the_largest_goes() -> None:
+def test_framework_with_most_verdicts_is_disconnected_when_all_exceed_the_budget() -> None:
     world = World(settings=Settings(all_verdict_bytes=10_000))
     small = world.framework()
     world.call(small, calls.Revive())
@@ -64,14 +64,14 @@ def test_verdicts_of_all_are_bounded_and_the_largest_goes() -> None:
     call_until_cut_off(world, large)
     assert isinstance(world.closed[large], TooSlow)
     assert world.state.verdicts.total < 1_000
-    # It is answered when it is back, but not what it was answered before.
+    # After it reconnected its calls are answered, but the earlier verdicts are forgotten.
     again = world.framework(framework_id=world.framework_id(large))
     verdict = world.call(again, calls.Revive(), seq=1)
     assert isinstance(verdict.error, Conflict)
     assert small not in world.closed
 
 
-def test_seen_verdicts_take_no_memory() -> None:
+def test_seen_verdicts_hold_no_memory() -> None:
     world = World()
     session = world.framework()
     for _ in range(5):
@@ -88,7 +88,7 @@ def large_task(task_id: str, size: int = 10_000) -> TaskInfo:
     return replace(make_task(task_id), command=Command(shell="true", environment=environment))
 
 
-def test_ended_tasks_are_kept_without_what_is_large() -> None:
+def test_ended_tasks_are_slimmed() -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB;ports:[1-1000]")
     session = world.framework()
@@ -116,7 +116,7 @@ def test_ended_tasks_are_kept_without_what_is_large() -> None:
     [Settings(description_bytes=50_000), Settings(all_description_bytes=50_000)],
     ids=["each", "all"],
 )
-def test_no_more_is_launched_than_memory_is_meant_for(settings: Settings) -> None:
+def test_launches_above_the_text_budget_are_refused(settings: Settings) -> None:
     world = World(settings=settings)
     agent = world.agent("cpus:64;mem:64GB")
     session = world.framework()
@@ -135,11 +135,11 @@ def deep(number: int, levels: int = 4) -> str:
     return "/".join(f"r{number}-{level}" for level in range(levels))
 
 
-def test_levels_of_roles_are_bounded_for_all_frameworks() -> None:
+def test_role_levels_are_bounded_for_all_frameworks() -> None:
     world = World(settings=Settings(role_levels=150))
     first = world.framework(roles=tuple(deep(number) for number in range(32)))
     assert first not in world.closed
-    # Levels that are there already cost nothing.
+    # Existing levels cost nothing.
     same = world.framework(roles=tuple(deep(number) for number in range(32)))
     assert same not in world.closed
     full = world.framework(roles=tuple(deep(number) for number in range(100, 106)))
@@ -149,8 +149,8 @@ def test_levels_of_roles_are_bounded_for_all_frameworks() -> None:
     assert small not in world.closed
 
 
-def test_a_framework_returns_though_there_are_too_many_levels() -> None:
-    """An agent may bring a task of a role that is new."""
+def test_framework_may_reconnect_when_there_are_too_many_levels() -> None:
+    """A task of a registering agent may add a role."""
     world = World(settings=Settings(role_levels=2))
     session = world.framework("a/b")
     own = world.framework_id(session)
@@ -166,7 +166,7 @@ def test_a_framework_returns_though_there_are_too_many_levels() -> None:
     assert back not in world.closed
 
 
-def test_frameworks_are_bounded_and_the_known_may_return() -> None:
+def test_frameworks_are_bounded_and_known_ones_may_reconnect() -> None:
     world = World(settings=Settings(frameworks=2))
     one, two = world.framework(), world.framework()
     known = world.framework_id(one)

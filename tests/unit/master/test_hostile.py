@@ -1,4 +1,4 @@
-"""Peers that lie, repeat themselves or overdo it: refused by name, and nothing else changes."""
+"""Peers that lie, repeat themselves or exceed limits are refused, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def status(
     )
 
 
-def test_ids_that_look_like_the_next_ones_are_passed_over() -> None:
+def test_chosen_ids_that_equal_the_next_ones_are_skipped() -> None:
     world = World()
     world.framework(framework_id="m-F1")
     world.agent("cpus:1", agent_id="m-A1")
@@ -44,7 +44,7 @@ def test_ids_that_look_like_the_next_ones_are_passed_over() -> None:
     "state",
     [TaskState.UNREACHABLE, TaskState.LOST, TaskState.ERROR, TaskState.STAGING, TaskState.UNKNOWN],
 )
-def test_an_agent_cannot_pass_the_masters_verdicts(state: TaskState) -> None:
+def test_agent_cannot_send_states_of_the_master(state: TaskState) -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -56,7 +56,7 @@ def test_an_agent_cannot_pass_the_masters_verdicts(state: TaskState) -> None:
     world.call(session, calls.Teardown())
 
 
-def test_registrations_that_contradict_themselves_are_refused() -> None:
+def test_contradictory_registrations_are_refused() -> None:
     def listed(latest: TaskStatus, *waiting: TaskStatus) -> InvalidRequest | object:
         task = AgentTask(FrameworkId("f"), make_task("t"), latest, waiting)
         world = World()
@@ -79,8 +79,8 @@ def test_registrations_that_contradict_themselves_are_refused() -> None:
         assert isinstance(listed(latest, *waiting), InvalidRequest), (latest, waiting)
 
 
-def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() -> None:
-    """Its framework was removed meanwhile, but still waits for another task."""
+def test_removed_task_is_killed_when_its_agent_returns() -> None:
+    """Its framework was removed, but another of its tasks still runs."""
     world = World()
     one = world.agent("cpus:1;mem:1GB", "h1")
     two = world.agent("cpus:1;mem:1GB", "h2")
@@ -108,7 +108,7 @@ def test_a_task_that_was_given_up_for_good_is_killed_when_its_agent_returns() ->
     assert world.state.allocator.queries.free(away) == Resources.parse("cpus:1;mem:1GB")
 
 
-def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
+def test_removed_framework_with_tasks_cannot_reconnect() -> None:
     world = World(settings=Settings(removed_frameworks=1))
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -122,7 +122,7 @@ def test_a_removed_framework_that_still_ends_cannot_come_back() -> None:
     assert isinstance(world.closed[again], Removed)
 
 
-def test_silence_is_given_up_at_its_very_moment() -> None:
+def test_silent_session_is_closed_exactly_at_its_deadline() -> None:
     world = World()
     world.now = 210.0111891144907
     session = world.framework()
@@ -130,7 +130,7 @@ def test_silence_is_given_up_at_its_very_moment() -> None:
     assert session in world.closed
 
 
-def test_great_errors_make_small_verdicts() -> None:
+def test_long_errors_are_shortened_in_verdicts() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework()
@@ -142,7 +142,7 @@ def test_great_errors_make_small_verdicts() -> None:
     assert len(str(verdict.error)) < 500
 
 
-def test_overdone_calls_are_refused() -> None:
+def test_calls_above_the_limits_are_refused() -> None:
     world = World()
     session = world.framework()
     ids = tuple(TaskId(f"t{number}") for number in range(10_001))
@@ -156,14 +156,14 @@ def test_overdone_calls_are_refused() -> None:
     world.do(OperatorKill(1, TaskId("t"), FrameworkId(""), 2**60))
 
 
-def test_a_number_from_the_past_that_is_not_known_is_no_success() -> None:
+def test_unknown_earlier_call_number_is_refused() -> None:
     world = World()
     session = world.framework()
     world.call(session, calls.Revive(), seq=2**63)
     assert isinstance(world.call(session, calls.Revive(), seq=1).error, Conflict)
 
 
-def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
+def test_wakeups_and_deadlines_do_not_accumulate() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     session = world.framework(offer_lease_s=60.0)
@@ -174,8 +174,8 @@ def test_wake_ups_and_deadlines_do_not_pile_up() -> None:
     assert len(world.state.deadlines._heap) < 200
 
 
-def test_many_ranges_and_many_waiting_do_not_make_a_long_visit() -> None:
-    """A visit ends after some work and the agent comes up again; all is dealt in the end."""
+def test_visit_with_many_ranges_and_demands_is_bounded() -> None:
+    """A visit stops after some work and continues later; all is offered in the end."""
     world = World()
     ports = ",".join(str(2 * number + 1) for number in range(1_000))
     world.agent(f"cpus:64;ports:[{ports}]", allocate=False)
@@ -192,8 +192,8 @@ def test_many_ranges_and_many_waiting_do_not_make_a_long_visit() -> None:
     assert max(slices) <= 500
 
 
-def test_costly_patterns_do_not_make_a_long_pass() -> None:
-    """What matching costs is counted as work, and each agent is held against them once."""
+def test_pass_with_costly_patterns_is_bounded() -> None:
+    """Matching counts as work, and each agent is matched once."""
     world = World()
     for number in range(60):
         world.agent("cpus:1", f"n{number}-".ljust(255, "a"), allocate=False)
@@ -214,15 +214,15 @@ def test_costly_patterns_do_not_make_a_long_pass() -> None:
 
 
 def grants_of_passes(world: World) -> list[int]:
-    """How many grants each slice makes until all is settled."""
+    """Return the number of grants of each slice until all agents are settled."""
     slices = []
     while world.state.allocator.has_dirty_agents:
         slices.append(len(world.state.allocator.run(0.0, 1000)))
     return slices
 
 
-def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_task() -> None:
-    """Its framework was away when it ended, and its agent when the framework returned."""
+def test_unsent_end_is_sent_when_the_agent_returns_without_the_task() -> None:
+    """Its framework was disconnected when it ended, and its agent when the framework returned."""
     world = World()
     host = world.agent("cpus:4;mem:4GB")
     agent_id = world.agent_id(host)
@@ -242,7 +242,7 @@ def test_an_end_that_nobody_was_told_is_told_when_the_agent_returns_without_the_
     assert not world.state.frameworks[framework_id].tasks
 
 
-def test_an_end_that_was_told_is_not_told_again_when_the_agent_stops() -> None:
+def test_sent_end_is_not_resent_when_the_agent_stops() -> None:
     world = World()
     host = world.agent("cpus:4;mem:4GB")
     session = world.framework()

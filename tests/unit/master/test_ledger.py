@@ -1,4 +1,4 @@
-"""The ledger of tasks: what was accepted outlives the master, and is done once."""
+"""The ledger of tasks: accepted tasks survive failover, and run once."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_an_accept_is_in_the_ledger_before_its_verdict() -> None:
     ]
 
 
-def test_what_never_arrived_is_launched_again_and_holds_its_room() -> None:
+def test_task_that_never_arrived_is_launched_again_and_stays_charged() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()
@@ -41,7 +41,7 @@ def test_what_never_arrived_is_launched_again_and_holds_its_room() -> None:
     assert str(scene.state.used(scene.state.agents[scene.host_id])) == "cpus:1;mem:1GB"
 
 
-def test_what_arrived_is_not_launched_again() -> None:
+def test_task_that_arrived_is_not_launched_again() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()
@@ -51,7 +51,7 @@ def test_what_arrived_is_not_launched_again() -> None:
     assert (task.state, task.sequence, task.is_active) == (TaskState.RUNNING, 2, True)
 
 
-def test_a_task_that_ran_before_is_gone_if_its_agent_returns_without_it() -> None:
+def test_task_with_updates_is_gone_if_its_agent_returns_without_it() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()
@@ -63,7 +63,7 @@ def test_a_task_that_ran_before_is_gone_if_its_agent_returns_without_it() -> Non
     assert [s.state for s in scene.told()] == [TaskState.GONE]
 
 
-def test_an_agent_that_has_lost_records_is_not_given_a_task_twice() -> None:
+def test_task_is_not_launched_twice_on_an_agent_that_lost_records() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()
@@ -73,7 +73,7 @@ def test_an_agent_that_has_lost_records_is_not_given_a_task_twice() -> None:
     assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.GONE, MASTER_SEQUENCE)]
 
 
-def test_what_is_not_decided_is_said_to_be_unknown_and_until_when() -> None:
+def test_task_of_an_absent_agent_is_unknown_with_the_time_until_decided() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()
@@ -87,7 +87,7 @@ def test_what_is_not_decided_is_said_to_be_unknown_and_until_when() -> None:
     assert scene.told()[-1].state is TaskState.UNREACHABLE
 
 
-def test_an_accept_that_is_sent_again_to_the_next_master_is_answered_from_the_ledger() -> None:
+def test_repeated_accept_is_answered_from_the_ledger_by_the_next_master() -> None:
     scene = Scene()
     offer = scene.offers(scene.session)[0].offer_id
     call = calls.Accept((offer,), (make_task("t1"), make_task("t2", "cpus:9")))
@@ -99,12 +99,12 @@ def test_an_accept_that_is_sent_again_to_the_next_master_is_answered_from_the_le
     assert verdict.error is None
     assert [type(v.error) for v in verdict.tasks] == [type(None), Conflict]
     assert scene.launches(scene.host) == []
-    # The same number in another run of the program is another call.
+    # The same number in another run of the program is a different call.
     scene.framework_back("c2")
     assert isinstance(scene.call(scene.session, call, 5).error, Conflict)
 
 
-def test_offers_of_an_earlier_master_have_ended() -> None:
+def test_offers_of_an_earlier_master_are_ended() -> None:
     scene = Scene()
     offer = scene.offers(scene.session)[0].offer_id
     scene.restart()
@@ -116,12 +116,12 @@ def test_offers_of_an_earlier_master_have_ended() -> None:
     assert not isinstance(scene.call(scene.session, calls.Decline((never,)), 3).error, Conflict)
 
 
-def test_an_end_is_forgotten_once_it_is_acknowledged_and_the_verdict_has_arrived() -> None:
+def test_acknowledged_task_is_retained_until_its_verdict_is_seen() -> None:
     scene = Scene()
     scene.launch()
     scene.finish(scene.host, scene.owner, "t1")
     scene.acknowledge(2, seq=2)
-    # The verdict may have been lost: the ACCEPT may come again, to any master.
+    # The verdict may have been lost, so the ACCEPT may be repeated to any master.
     assert scene.records[-1].is_acknowledged
     call = calls.Accept((OfferId(f"{CLUSTER}-1-O1"),), (make_task("t1"),))
     scene.restart()
@@ -134,7 +134,7 @@ def test_an_end_is_forgotten_once_it_is_acknowledged_and_the_verdict_has_arrived
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
 
-def test_an_end_whose_verdict_has_arrived_is_forgotten_at_once() -> None:
+def test_acknowledged_task_with_a_seen_verdict_is_forgotten_at_once() -> None:
     scene = Scene()
     scene.launch()
     scene.do(Heard(scene.session, 1))
@@ -144,7 +144,7 @@ def test_an_end_whose_verdict_has_arrived_is_forgotten_at_once() -> None:
 
 
 @pytest.mark.parametrize("framework_first", [True, False])
-def test_an_end_is_told_where_the_ledger_was_lost(framework_first: bool) -> None:
+def test_end_is_sent_when_the_ledger_was_lost(framework_first: bool) -> None:
     scene = Scene()
     scene.launch()
     scene.saved.clear()
@@ -154,14 +154,14 @@ def test_an_end_is_told_where_the_ledger_was_lost(framework_first: bool) -> None
         scene.framework_back()
     scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1)
     scene.framework_back()
-    # Its agent tells it again when asked to.
+    # Its agent resends it on request.
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
     assert scene.told()[-1].state is TaskState.FINISHED
     scene.acknowledge(2, seq=7)
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
 
-def test_a_kill_outlives_the_master() -> None:
+def test_kill_survives_failover() -> None:
     scene = Scene()
     scene.launch()
     scene.call(scene.session, calls.Kill(T1, 500), 2)
@@ -173,7 +173,7 @@ def test_a_kill_outlives_the_master() -> None:
     ]
 
 
-def test_an_end_that_the_master_makes_is_told_until_acknowledged() -> None:
+def test_end_made_by_the_master_is_resent_until_acknowledged() -> None:
     scene = Scene()
     scene.launch()
     scene.call(scene.session, calls.Kill(T1, None), 2)
@@ -191,7 +191,7 @@ def test_an_end_that_the_master_makes_is_told_until_acknowledged() -> None:
     assert not scene.state.frameworks[scene.owner].tasks
 
 
-def test_a_task_that_no_longer_fits_its_agent_is_dropped() -> None:
+def test_task_that_does_not_fit_its_agent_any_more_is_dropped() -> None:
     scene = Scene()
     scene.launch(make_task("t1", "cpus:3;mem:1GB"))
     scene.restart()
@@ -201,7 +201,7 @@ def test_a_task_that_no_longer_fits_its_agent_is_dropped() -> None:
     assert [s.state for s in scene.told()] == [TaskState.DROPPED]
 
 
-def test_what_a_framework_missed_while_it_was_away_is_told_when_it_returns() -> None:
+def test_missed_statuses_are_sent_when_the_framework_reconnects() -> None:
     scene = Scene()
     scene.launch()
     scene.end_session(scene.session)
@@ -211,7 +211,7 @@ def test_what_a_framework_missed_while_it_was_away_is_told_when_it_returns() -> 
     assert [s.state for s in scene.told()] == [TaskState.UNREACHABLE]
 
 
-def test_the_tasks_of_a_removed_framework_end_under_the_next_master_too() -> None:
+def test_tasks_of_a_removed_framework_are_killed_by_the_next_master() -> None:
     scene = Scene()
     scene.launch()
     scene.call(scene.session, calls.Teardown(), 2)
@@ -223,7 +223,7 @@ def test_the_tasks_of_a_removed_framework_end_under_the_next_master_too() -> Non
     assert scene.owner not in scene.state.frameworks
 
 
-def test_a_framework_that_may_not_be_away_is_given_time_to_find_the_next_master() -> None:
+def test_frameworks_get_time_to_reconnect_after_failover() -> None:
     scene = Scene()
     session = scene.framework(name="brief", failover_timeout_s=0.0)
     brief = scene.framework_id(session)
@@ -236,7 +236,7 @@ def test_a_framework_that_may_not_be_away_is_given_time_to_find_the_next_master(
     assert brief not in scene.state.frameworks
 
 
-def test_each_run_of_a_program_has_an_epoch_of_its_own() -> None:
+def test_each_run_of_a_program_has_its_own_epoch() -> None:
     scene = Scene()
     scene.launch()
     scene.framework_back("c2")
@@ -250,7 +250,7 @@ def test_each_run_of_a_program_has_an_epoch_of_its_own() -> None:
     assert epochs == [1, 2, 3]
 
 
-def test_who_never_acknowledges_launches_no_more() -> None:
+def test_launches_are_refused_with_too_many_unacknowledged_ends() -> None:
     scene = Scene(replace(Settings(), unacknowledged=1))
     scene.launch()
     scene.finish(scene.host, scene.owner, "t1")
@@ -264,7 +264,7 @@ def test_who_never_acknowledges_launches_no_more() -> None:
     assert scene.call(scene.session, call, 10).tasks[0].error is None
 
 
-def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
+def test_master_that_learns_of_a_newer_one_is_deposed() -> None:
     scene = Scene()
     agent_id, total = AgentId("A9"), Resources.parse(ALL)
     register = Register(SessionId(99), agent_id, "h", total, {}, claim=Claim.NEWER)
@@ -275,7 +275,7 @@ def test_a_master_that_reads_of_a_newer_one_leads_no_more() -> None:
 
 
 @pytest.mark.parametrize("claim", [Claim.UNPROVEN, Claim.FOREIGN])
-def test_a_claim_that_is_not_proven_deposes_nobody(claim: Claim) -> None:
+def test_unproven_claim_does_not_depose_the_master(claim: Claim) -> None:
     scene = Scene()
     agent_id, total = AgentId("A9"), Resources.parse(ALL)
     register = Register(SessionId(99), agent_id, "h", total, {}, claim=claim, objection="because")
@@ -288,7 +288,7 @@ def test_a_claim_that_is_not_proven_deposes_nobody(claim: Claim) -> None:
 
 
 @pytest.mark.parametrize("seq", [1, 2])
-def test_a_call_that_is_answered_again_is_not_done_again(seq: int) -> None:
+def test_repeated_call_is_answered_without_effect(seq: int) -> None:
     scene = Scene()
     offers = [m for m in scene.sent[scene.session] if isinstance(m, Offered)]
     call = calls.Accept((offers[0].offer_id,), (make_task("t1"),))
@@ -299,9 +299,7 @@ def test_a_call_that_is_answered_again_is_not_done_again(seq: int) -> None:
     assert len(scene.launches(scene.host)) == 1
 
 
-def test_an_end_that_was_acknowledged_is_not_told_again_though_its_agent_did_not_hear_of_it() -> (
-    None
-):
+def test_acknowledged_end_is_not_resent_when_the_acknowledgement_was_lost() -> None:
     scene = Scene()
     scene.launch()
     ends = (TaskState.RUNNING, TaskState.FINISHED)
@@ -316,7 +314,7 @@ def test_an_end_that_was_acknowledged_is_not_told_again_though_its_agent_did_not
     assert not scene.state.frameworks[scene.owner].tasks
 
 
-def test_what_a_returned_agent_tells_is_not_told_before_it_does() -> None:
+def test_reconcile_does_not_guess_what_an_absent_agent_reports() -> None:
     scene = Scene()
     scene.launch()
     scene.end_session(scene.session)
@@ -328,11 +326,11 @@ def test_what_a_returned_agent_tells_is_not_told_before_it_does() -> None:
     assert ResendUpdates(scene.owner) in scene.sent[scene.host]
 
 
-def test_an_end_told_for_want_of_an_agent_waits_for_nothing_that_came_before() -> None:
+def test_end_made_by_the_master_does_not_wait_for_earlier_updates() -> None:
     scene = Scene()
     scene.launch()
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED, waiting=3)
-    # The handler of the first update failed; what comes after that waits until it comes again.
+    # The first update was not acknowledged, so later ones wait until it is resent.
     scene.do(AgentStopped(scene.host, "bye"))
     scene.pass_time(Settings().resend_s)
     assert [(s.state, s.sequence) for s in scene.told()][3:] == [
@@ -342,14 +340,14 @@ def test_an_end_told_for_want_of_an_agent_waits_for_nothing_that_came_before() -
     assert not scene.state.frameworks[scene.owner].tasks
 
 
-def test_updates_are_told_in_order_to_a_framework_that_was_away_for_some() -> None:
+def test_updates_are_sent_in_order_after_a_reconnect() -> None:
     scene = Scene()
     scene.launch()
     scene.end_session(scene.session)
     scene.report(scene.host, scene.owner, T1, TaskState.STARTING, 1)
     scene.report(scene.host, scene.owner, T1, TaskState.RUNNING, 2)
     scene.framework_back()
-    # Sent before the agent was asked to send all again.
+    # Sent before the agent was asked to resend all.
     scene.report(scene.host, scene.owner, T1, TaskState.FINISHED, 3)
     assert scene.told() == []
     for number, state in enumerate(
@@ -359,7 +357,7 @@ def test_updates_are_told_in_order_to_a_framework_that_was_away_for_some() -> No
     assert [s.sequence for s in scene.told()] == [1, 2, 3]
 
 
-def test_an_older_run_of_a_program_never_takes_over_from_a_newer_one() -> None:
+def test_earlier_run_never_takes_over_from_a_later_one() -> None:
     scene = Scene()
     scene.end_session(scene.session)
     scene.framework_back("c2")
@@ -375,7 +373,7 @@ def test_an_older_run_of_a_program_never_takes_over_from_a_newer_one() -> None:
 
 
 @pytest.mark.parametrize("claim", [Claim.SILENT, Claim.GIVEN_UP])
-def test_an_end_is_told_of_a_task_that_the_ledger_may_have_lost(claim: Claim) -> None:
+def test_end_of_a_task_that_the_ledger_may_have_lost_is_sent(claim: Claim) -> None:
     scene = Scene()
     scene.launch()
     scene.saved = [r for r in scene.saved if not isinstance(r, TaskRecord)]
@@ -388,7 +386,7 @@ def test_an_end_is_told_of_a_task_that_the_ledger_may_have_lost(claim: Claim) ->
     assert not scene.state.frameworks[scene.owner].tasks
 
 
-def test_a_task_that_its_agent_may_have_run_since_the_store_was_copied_is_gone() -> None:
+def test_unlisted_task_is_gone_when_the_store_is_an_old_copy() -> None:
     scene = Scene()
     scene.launch()
     scene.restart()

@@ -1,4 +1,4 @@
-"""An agent whose tasks hold many ranges: what they come to is added up once."""
+"""Ranges of an agent's tasks are added up once."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_registering_is_linear_in_ranges(monkeypatch: pytest.MonkeyPatch) -> Non
         assert agent not in world.closed, session
         free = world.state.allocator.queries.free(AgentId("a"))
         assert len(free.ranges["ports"]) == MANY
-    # Each of some steps for each registration looks at every range; it was a thousand steps.
+    # A few steps of a registration visit every range; before there were a thousand such steps.
     assert sum(looked_at) < 40 * MANY
     monkeypatch.undo()
     check_state(world.state)

@@ -1,4 +1,4 @@
-"""A master that goes on with an old copy of its store, which does not know all frameworks."""
+"""A master that starts with an old copy of its store, in which frameworks are missing."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ KNOWN, LIVE, REMOVED = (FrameworkId(f"{CLUSTER}-5-F{number}") for number in (1, 
 
 
 def registry() -> Registry:
-    """The old copy: it was made before the second framework subscribed."""
+    """Return the old copy, made before the second framework subscribed."""
     known = FrameworkRecord(KNOWN, "f", (Role("r"),), 600.0, client_id="c1")
     return Registry(BEFORE, frameworks={KNOWN: known})
 
 
 def after_old_store(epoch: int) -> MasterRecord:
-    """The record of the next term, if an agent has heard of a master of that epoch."""
+    """Return the record of the next term, if an agent has seen a master of that epoch."""
     given_up = StorePosition(0, epoch, "lost", 99)
     return next_record(BEFORE, 10, Names("x", "y", "next"), given_up)
 
@@ -53,7 +53,7 @@ def old_store(settings: Settings | None = None) -> World:
 
 
 def remove(world: World, framework_id: str) -> None:
-    """The framework returns, and tears down."""
+    """Reconnect the framework and tear it down."""
     world.call(world.framework(framework_id=framework_id), calls.Teardown())
 
 
@@ -65,7 +65,7 @@ def agent_with_task_of(world: World, framework_id: FrameworkId) -> SessionId:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_removed_framework_removes_no_other_that_the_copy_does_not_know(
+def test_removal_of_an_unrecorded_framework_removes_no_other(
     restarted: bool,
 ) -> None:
     world = old_store()
@@ -80,7 +80,7 @@ def test_a_removed_framework_removes_no_other_that_the_copy_does_not_know(
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_removed_framework_that_the_copy_knows_removes_all_below_it(restarted: bool) -> None:
+def test_removal_of_a_recorded_framework_refuses_all_lower_ids(restarted: bool) -> None:
     world = old_store()
     remove(world, KNOWN)
     first, second = (world.framework_id(world.framework()) for _ in range(2))
@@ -93,7 +93,7 @@ def test_a_removed_framework_that_the_copy_knows_removes_all_below_it(restarted:
         assert isinstance(world.closed[again], Removed)
 
 
-def test_removed_frameworks_that_the_copy_does_not_know_are_bounded() -> None:
+def test_removed_unrecorded_frameworks_are_bounded() -> None:
     world = old_store(Settings(removed_frameworks=2))
     ids = [FrameworkId(f"{CLUSTER}-5-F{number}") for number in (4, 3, 2)]
     for framework_id in ids[:2]:
@@ -107,7 +107,7 @@ def test_removed_frameworks_that_the_copy_does_not_know_are_bounded() -> None:
     assert world.framework() not in world.closed
 
 
-def test_a_removed_id_of_the_present_term_is_not_given_again() -> None:
+def test_removed_id_of_the_present_term_is_not_reused() -> None:
     world = old_store(Settings(removed_frameworks=1))
     own = world.state.master_id
     for number in (2, 1):

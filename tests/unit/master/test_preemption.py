@@ -1,4 +1,4 @@
-"""When preemption waits, and what an operator is told of it."""
+"""When preemption waits, and how it is explained to operators."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HURRY = Settings(preemption=PreemptionRules(True, fair_timeout_s=5.0, grace_s=10
 
 
 def fill(world: World, cpus: int = 4) -> SessionId:
-    """A framework has everything of one agent, and another wants of it; the agent's session."""
+    """Let one framework use a whole agent while another waits; return the agent's session."""
     host = world.agent(f"cpus:{cpus};mem:4GB")
     early = world.framework("early", "cpus:1;mem:1MB")
     world.accept(early, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(cpus)))
@@ -41,13 +41,13 @@ def asked(world: World) -> list[PreemptRequested]:
 
 
 def pass_time(world: World, seconds: float) -> None:
-    """Nobody falls silent meanwhile."""
+    """Let time pass while all peers send heartbeats."""
     for peer in world.state.peers.values():
         peer.last_heard = world.now + seconds
     world.pass_time(seconds)
 
 
-def test_it_waits_for_the_agents_that_an_earlier_master_knew() -> None:
+def test_preemption_waits_for_absent_agents() -> None:
     known = {AgentId(f"a{n}"): AgentRecord(AgentId(f"a{n}"), f"h{n}") for n in range(4)}
     registry = Registry(MasterRecord("m", 1), known)
     state = recover_state(registry, "m-2", HURRY, Allocator(), 0.0)
@@ -61,7 +61,7 @@ def test_it_waits_for_the_agents_that_an_earlier_master_knew() -> None:
     assert not asked(world), "the late one was dealt the agents that came"
 
 
-def test_it_goes_on_once_the_missing_are_given_up() -> None:
+def test_preemption_continues_once_absent_agents_are_unreachable() -> None:
     registry = Registry(MasterRecord("m", 1), {AgentId("gone"): AgentRecord(AgentId("gone"), "h")})
     world = World(state=recover_state(registry, "m-2", HURRY, Allocator(), 0.0))
     fill(world)
@@ -71,7 +71,7 @@ def test_it_goes_on_once_the_missing_are_given_up() -> None:
     assert asked(world)
 
 
-def test_each_step_is_told() -> None:
+def test_each_step_is_reported_as_a_fact() -> None:
     world = World(settings=HURRY)
     host = fill(world)
     pass_time(world, 7.0)
@@ -85,7 +85,7 @@ def test_each_step_is_told() -> None:
     assert [(fact.task_id, fact.outcome) for fact in ended] == [("t3", "yielded"), ("t2", "killed")]
 
 
-def test_a_framework_that_ends_what_it_was_asked_for_has_yielded_it() -> None:
+def test_victim_that_ends_within_its_grace_has_yielded() -> None:
     world = World(settings=HURRY)
     host = fill(world)
     pass_time(world, 7.0)
@@ -99,8 +99,8 @@ def test_a_framework_that_ends_what_it_was_asked_for_has_yielded_it() -> None:
     assert [(fact.task_id, fact.outcome) for fact in ended] == [("t3", "yielded")]
 
 
-def test_a_look_ends_in_time_however_many_starve_in_vain() -> None:
-    """A hundred that want more than any victim may give up: comparisons are bounded."""
+def test_check_is_bounded_when_many_starve_without_victims() -> None:
+    """A hundred frameworks demand more than victims can yield: comparisons are bounded."""
     world = World(settings=HURRY)
     for _ in range(10):
         world.agent("cpus:40;mem:4GB")
@@ -126,14 +126,14 @@ def test_a_look_ends_in_time_however_many_starve_in_vain() -> None:
 
 
 def told_of_preemption(world: World, name: str) -> list[str]:
-    """What `why` says of room that is made for the framework of this name."""
+    """Return what `why` explains of preemption for the framework of this name."""
     (framework_id,) = [f for f, known in world.state.frameworks.items() if known.name == name]
     answer = view_reasons(world.state, framework_id, AgentId(""), world.now)
     assert answer.policy == "drf"
     return [each.detail for each in answer.reasons if each.cause == "preemption"]
 
 
-def test_why_tells_whether_and_when_room_is_made() -> None:
+def test_why_explains_preemption() -> None:
     world = World(settings=HURRY)
     world.agent("cpus:4;mem:4GB")
     session = world.framework("early", "cpus:1;mem:1MB", name="early")
@@ -150,7 +150,7 @@ def test_why_tells_whether_and_when_room_is_made() -> None:
     assert told_of_preemption(world, "late") == [], "room is being made, and that is told"
 
 
-def test_why_tells_that_no_victim_is_found() -> None:
+def test_why_reports_missing_victims() -> None:
     world = World(settings=HURRY)
     world.agent("cpus:1;mem:4GB")
     session = world.framework("early", "cpus:1;mem:1MB", name="early")
@@ -161,7 +161,7 @@ def test_why_tells_that_no_victim_is_found() -> None:
     assert "nothing can be taken back for it now" in line
 
 
-def test_why_says_nothing_of_preemption_where_there_is_none() -> None:
+def test_why_omits_preemption_when_it_is_off() -> None:
     world = World()
     world.agent("cpus:1;mem:4GB")
     session = world.framework("early", "cpus:1;mem:1MB", name="early")
@@ -170,8 +170,8 @@ def test_why_says_nothing_of_preemption_where_there_is_none() -> None:
     assert told_of_preemption(world, "late") == []
 
 
-def test_a_guarantee_that_takes_more_of_another_resource_is_met() -> None:
-    """Four cpus in units of 1 cpu and 2 GB are all of the memory, half of the cpus."""
+def test_guarantee_is_met_when_its_units_take_more_of_another_resource() -> None:
+    """Four units of 1 cpu and 2 GB take all of the memory and half of the cpus."""
     rules = PreemptionRules(True, guarantee_timeout_s=3.0, grace_s=10.0)
     world = World(settings=Settings(preemption=rules))
     world.state.allocator.set_role(Role("b"), RoleSettings(guarantee={"cpus": 4000}))
@@ -189,6 +189,6 @@ def test_a_guarantee_that_takes_more_of_another_resource_is_met() -> None:
     for task_id in request.task_ids:
         world.finish(host, owner, task_id)
     assert [str(offer.resources) for offer in world.offers(late)] == [large]
-    # It has what it is guaranteed; the other starves, and may not take from it.
+    # It holds its guarantee, so the other framework starves and may not preempt it.
     pass_time(world, 120.0)
     assert len(asked(world)) == 1

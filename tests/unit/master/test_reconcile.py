@@ -1,4 +1,4 @@
-"""RECONCILE: the latest status as it is, and nothing live after an end."""
+"""RECONCILE answers the latest status, and no live status follows an end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LIFE = (TaskState.STARTING, TaskState.RUNNING, TaskState.FAILED)
 
 
 class Away(Scene):
-    """`t1` has run and failed while its framework was away; the framework is back."""
+    """`t1` ran and failed while its framework was disconnected; the framework is back."""
 
     def __init__(self, *states: TaskState) -> None:
         super().__init__()
@@ -35,7 +35,7 @@ class Away(Scene):
         self.framework_back()
 
     def send_again(self) -> None:
-        """The agent sends what was not acknowledged."""
+        """Resend what was not acknowledged."""
         self.do(AgentReported(self.host, self.statuses))
 
     def reconcile(self, seq: int = 2) -> TaskStatus:
@@ -43,25 +43,25 @@ class Away(Scene):
         return self.told()[-1]
 
 
-def test_the_answer_is_the_true_status() -> None:
+def test_answer_is_the_latest_status() -> None:
     scene = Away()
     assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
     assert scene.told() == [replace(scene.statuses[-1], is_reconciled=True)]
 
 
-def test_nothing_live_is_told_after_an_end_in_one_session() -> None:
+def test_no_live_status_follows_an_end_in_one_session() -> None:
     scene = Away()
     scene.reconcile()
     scene.send_again()
     assert [status.state for status in scene.told()] == [TaskState.FAILED, TaskState.FAILED]
-    # Another session may have missed the end, and is told all in order.
+    # A new session may have missed the end, and is sent all updates in order.
     scene.end_session(scene.session)
     scene.framework_back()
     scene.send_again()
     assert [status.state for status in scene.told()] == list(LIFE)
 
 
-def test_an_end_that_was_reconciled_is_acknowledged_as_the_update_itself() -> None:
+def test_reconciled_end_is_acknowledged_as_the_update() -> None:
     scene = Away()
     scene.acknowledge(scene.reconcile().sequence, 3)
     assert T1 not in scene.state.frameworks[scene.owner].tasks
@@ -73,14 +73,14 @@ def test_an_end_that_was_reconciled_is_acknowledged_as_the_update_itself() -> No
     assert scene.sent[scene.host][-1] == message
 
 
-def test_what_comes_after_a_live_status_that_was_reconciled_is_told() -> None:
+def test_update_after_a_reconciled_live_status_is_sent() -> None:
     scene = Away(*LIFE[:2])
     assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 3)
     assert [status.sequence for status in scene.told()] == [2, 3]
 
 
-def test_an_end_that_the_master_tells_keeps_its_number() -> None:
+def test_end_made_by_the_master_keeps_its_number() -> None:
     scene = Away(TaskState.STARTING)
     scene.end_session(scene.host)
     scene.agent_back(incomplete=True)
@@ -89,8 +89,8 @@ def test_an_end_that_the_master_tells_keeps_its_number() -> None:
     assert (answer.sequence, answer.is_reconciled) == (MASTER_SEQUENCE, True)
 
 
-def test_an_end_under_a_later_number_is_told_though_what_came_before_is_not() -> None:
-    """An agent that has lost records tells all again, under numbers above those lost."""
+def test_end_with_a_later_number_is_sent_without_its_predecessors() -> None:
+    """An agent that lost records resends all, with numbers above the lost ones."""
     scene = Away()
     scene.reconcile()
     scene.end_session(scene.host)
@@ -104,8 +104,8 @@ def test_an_end_under_a_later_number_is_told_though_what_came_before_is_not() ->
     assert T1 not in scene.state.frameworks[scene.owner].tasks
 
 
-def test_an_older_sdk_is_answered_without_a_number() -> None:
-    """It shows no number twice, so it would never show an answer that has one."""
+def test_older_sdk_is_answered_without_a_number() -> None:
+    """It handles no number twice, so it would ignore an answer that has one."""
     scene = Away()
     scene.end_session(scene.session)
     scene.session = scene.framework(
@@ -114,6 +114,6 @@ def test_an_older_sdk_is_answered_without_a_number() -> None:
     answer = scene.reconcile()
     assert answer == replace(scene.statuses[-1], sequence=0)
     assert not answer.needs_acknowledgement
-    # The agent tells the end until that is acknowledged.
+    # The agent resends the end until it is acknowledged.
     scene.send_again()
     assert scene.told()[-1] == scene.statuses[-1]

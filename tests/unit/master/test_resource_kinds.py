@@ -1,4 +1,4 @@
-"""Kinds of resources are bounded in the whole cluster, and each agent answers for its own."""
+"""The kinds of resources in a cluster are bounded; only agents with new kinds are refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def invented(count: int, prefix: str = "a") -> str:
     return ";".join((PLAIN, *kinds))
 
 
-def test_agents_with_kinds_that_are_known_are_never_refused() -> None:
+def test_agents_with_known_kinds_are_never_refused() -> None:
     world = World()
     world.agent(invented(59), "full")
     for number, resources in enumerate(
@@ -31,7 +31,7 @@ def test_agents_with_kinds_that_are_known_are_never_refused() -> None:
         assert session in world.state.peers, resources
 
 
-def test_an_agent_with_a_new_kind_is_refused_alone_and_the_operator_told() -> None:
+def test_agent_with_a_new_kind_is_refused_and_reported() -> None:
     world = World()
     world.agent(invented(59), "full")
     late = world.agent(PLAIN + ";fpgas:1;tpus:2", "late", agent_id="A7")
@@ -42,7 +42,7 @@ def test_an_agent_with_a_new_kind_is_refused_alone_and_the_operator_told() -> No
     assert world.agent(PLAIN, "late") in world.state.peers
 
 
-def test_kinds_of_an_agent_that_is_gone_make_room() -> None:
+def test_kinds_of_a_gone_agent_make_room() -> None:
     world = World()
     full = world.agent(invented(59), "full")
     world.end_session(full)
@@ -51,7 +51,7 @@ def test_kinds_of_an_agent_that_is_gone_make_room() -> None:
     assert world.agent(PLAIN + ";fpgas:1") in world.state.peers
 
 
-def test_an_agent_that_comes_again_does_not_stand_in_its_own_way() -> None:
+def test_registering_again_does_not_count_own_kinds_twice() -> None:
     world = World()
     first = world.agent_id(world.agent(invented(59)))
     assert world.agent(invented(59, "b"), agent_id=first) in world.state.peers
@@ -67,7 +67,7 @@ def test_ranges_and_sets_count_too(more: str) -> None:
     assert len({*told.scalars, "ports"}) == 64
 
 
-def test_refusals_are_logged_now_and_then(capsys: pytest.CaptureFixture[str]) -> None:
+def test_log_of_refusals_is_throttled(capsys: pytest.CaptureFixture[str]) -> None:
     metrics = Metrics(CollectorRegistry())
     for number in range(1000):
         metrics.happened(AgentRefused(AgentId(""), f"h{number}", "why"))

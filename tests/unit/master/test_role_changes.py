@@ -1,4 +1,4 @@
-"""What a change of roles' settings must not contradict."""
+"""Checks of changes to roles."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def settings(guarantee: str = "", limit: str = "", weight: int = 1000) -> RoleSe
 
 
 def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Cluster:
-    """A cluster with `total`, ports, and roles that use so much."""
+    """Return a cluster with `total`, ports, and roles with this usage."""
     amounts = parse_amounts(total)
     return Cluster(
         amounts,
@@ -43,7 +43,7 @@ def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Clus
     )
 
 
-def test_a_part_replaces_that_part_and_leaves_the_rest() -> None:
+def test_change_of_a_part_leaves_the_rest() -> None:
     now = {ADS: RoleSettings(2000, {"cpus": 3}, {"cpus": 1}, {"mem": 5}, False)}
     given = settings(limit="cpus:8")
     change = RoleChange(ADS, given, (Part.LIMIT,))
@@ -53,7 +53,7 @@ def test_a_part_replaces_that_part_and_leaves_the_rest() -> None:
     assert changed_settings([RoleChange(ADS, given)], now, {}) == {ADS: given}
 
 
-def test_no_settings_are_those_that_the_master_was_started_with() -> None:
+def test_change_without_settings_restores_the_flags() -> None:
     now = {ADS: settings("cpus:1", weight=5000), WEB: settings(weight=9)}
     initial = {ADS: settings(weight=2000)}
     changes = [RoleChange(ADS, None, (Part.WEIGHT,)), RoleChange(WEB, None)]
@@ -77,18 +77,18 @@ def test_no_settings_are_those_that_the_master_was_started_with() -> None:
         [RoleChange(ADS, settings(limit="cpus:1")), RoleChange(WEB, settings("cpus:2", "cpus:1"))],
     ],
 )
-def test_changes_that_cannot_be(changes: list[RoleChange]) -> None:
+def test_invalid_changes_are_refused(changes: list[RoleChange]) -> None:
     with pytest.raises(InvalidRequest):
         changed_settings(changes, {}, {})
 
 
-def test_a_part_that_contradicts_another_that_stays_is_refused() -> None:
+def test_part_that_contradicts_an_unchanged_part_is_refused() -> None:
     now = {ADS: settings("cpus:4")}
     with pytest.raises(InvalidRequest, match="role ads: the guarantee cpus:4 is above the limit"):
         changed_settings([RoleChange(ADS, settings(limit="cpus:2"), (Part.LIMIT,))], now, {})
 
 
-def test_guarantees_below_a_role_are_within_its_own_if_it_has_one() -> None:
+def test_guarantees_below_a_role_are_bounded_by_its_own() -> None:
     check_settings({PROD: settings("cpus:4"), TEST: settings("cpus:4")})
     check_settings({ADS: settings("cpus:8"), PROD: settings("cpus:4"), TEST: settings("cpus:4")})
     check_settings({ADS: settings("mem:1GB"), PROD: settings("cpus:4")})
@@ -101,7 +101,7 @@ def test_guarantees_below_a_role_are_within_its_own_if_it_has_one() -> None:
     )
 
 
-def test_guarantees_are_within_every_limit_above() -> None:
+def test_guarantees_are_bounded_by_every_limit_above() -> None:
     deep = Role("ads/prod/eu")
     check_settings({ADS: settings(limit="cpus:4"), deep: settings("cpus:4")})
     with pytest.raises(InvalidRequest) as refusal:
@@ -109,11 +109,11 @@ def test_guarantees_are_within_every_limit_above() -> None:
     assert str(refusal.value) == (
         "cpus:4 is guaranteed to roles within ads, which is limited to cpus:3"
     )
-    # A limit below may be above one that is above it: the lesser binds.
+    # The limit of a role may be above that of its parent: the smaller binds.
     check_settings({ADS: settings(limit="cpus:3"), PROD: settings(limit="cpus:9")})
 
 
-def test_there_are_only_so_many() -> None:
+def test_number_of_roles_is_bounded() -> None:
     full = {Role(f"r{number}"): settings(weight=2) for number in range(MAX_ROLES_SET)}
     check_settings(full)
     with pytest.raises(InvalidRequest, match="more than 10000"):
@@ -136,7 +136,7 @@ def refusal(
     return refused.value
 
 
-def test_an_unknown_resource_is_refused_with_those_that_are_known() -> None:
+def test_unknown_resource_is_refused_with_the_known_ones() -> None:
     error = refusal({ADS: settings(limit="gpus:1")}, cluster(away=2))
     assert isinstance(error, Conflict)
     assert str(error) == (
@@ -146,11 +146,11 @@ def test_an_unknown_resource_is_refused_with_those_that_are_known() -> None:
     error = refusal({ADS: settings(limit="ports:1")}, cluster())
     assert str(error) == "role ads: ports has no amount, and only amounts count (cpus, mem)"
     assert isinstance(refusal({ADS: RoleSettings(1, {"gpus": 2})}, cluster()), Conflict)
-    # What stands already is not held against a change of something else.
+    # Unchanged settings are not checked against the cluster.
     against({ADS: settings(limit="gpus:2", weight=9)}, {ADS: settings(limit="gpus:1")}, cluster())
 
 
-def test_no_more_is_guaranteed_than_there_is() -> None:
+def test_guarantees_above_the_cluster_are_refused() -> None:
     now = {WEB: settings("cpus:10")}
     against({ADS: settings("cpus:6")}, now, cluster())
     error = refusal({ADS: settings("cpus:7")}, cluster(), now)
@@ -159,18 +159,18 @@ def test_no_more_is_guaranteed_than_there_is() -> None:
         "cpus:17 would be guaranteed in all and the cluster has cpus:16; "
         "--force accepts it all the same"
     )
-    # What is guaranteed below a role is part of what is guaranteed to the role.
+    # Guarantees below a role are part of its own.
     against({Role("web/x"): settings("cpus:9")}, now, cluster())
-    # The cluster has shrunk since: taking away is allowed, adding is not.
+    # The cluster has shrunk: guarantees may be lowered, not raised.
     against({WEB: settings("cpus:9")}, now, cluster("cpus:4"))
     refusal({WEB: settings("cpus:11")}, cluster("cpus:4"), now)
 
 
-def test_a_cluster_without_agents_contradicts_nothing() -> None:
+def test_cluster_without_agents_contradicts_nothing() -> None:
     against({ADS: settings("cpus:9", "gpus:3")}, {}, cluster(""))
 
 
-def test_a_limit_below_what_is_used_is_a_conflict() -> None:
+def test_limit_below_usage_is_a_conflict() -> None:
     facing = cluster(ads="cpus:4", ads_prod="cpus:3")
     against({ADS: settings(limit="cpus:4")}, {}, facing)
     error = refusal({ADS: settings(limit="cpus:3")}, facing)
@@ -179,13 +179,13 @@ def test_a_limit_below_what_is_used_is_a_conflict() -> None:
         "role ads: tasks use cpus:4, which is more than the limit cpus:3; "
         "--force accepts it all the same: they run on, and none is added"
     )
-    # A limit that was forced may be raised, and something else be changed.
+    # A forced limit may be raised, and other settings may change.
     now = {ADS: settings(limit="cpus:1")}
     against({ADS: settings(limit="cpus:2", weight=5)}, now, facing)
     refusal({ADS: settings(limit="cpus:0")}, facing, now)
 
 
-def test_ten_thousand_roles_are_looked_at_within_a_slice_of_the_loop() -> None:
+def test_ten_thousand_roles_are_checked_within_a_slice() -> None:
     roles = {
         Role(f"org{number % 100}/team{number}"): settings("cpus:1;mem:1GB", "cpus:2;mem:2GB")
         for number in range(MAX_ROLES_SET)

@@ -1,4 +1,4 @@
-"""What operators change of roles takes effect at once, as a whole or not at all, and lasts."""
+"""Changes of roles are durable, atomic, and take effect at once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def change(
 def update(
     world: World, *changes: RoleChange, dry_run: bool = False, force: bool = False
 ) -> object:
-    """The answer to an operator who wants `changes`."""
+    """Return the answer to `changes`."""
     event = UpdateRoles(1, changes, dry_run, force, "somewhere")
     (answer,) = (each for each in world.do(event) if isinstance(each, Answer))
     return answer.result
@@ -56,7 +56,7 @@ def held(world: World, role: str) -> str:
     return f"{standing.used} used, {standing.offered} offered"
 
 
-def test_a_weight_is_saved_told_and_of_effect_in_the_next_pass() -> None:
+def test_weight_is_saved_reported_and_used_in_the_next_pass() -> None:
     world = World()
     agent = world.agent("cpus:6;mem:6GB")
     web = world.framework("web", "cpus:1;mem:1GB")
@@ -87,7 +87,7 @@ def test_a_weight_is_saved_told_and_of_effect_in_the_next_pass() -> None:
     assert held(world, "ads").startswith("cpus:4")
 
 
-def test_what_is_refused_changes_nothing() -> None:
+def test_refused_change_has_no_effect() -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB")
     web = world.framework("web", "cpus:1;mem:1GB")
@@ -112,7 +112,7 @@ def test_what_is_refused_changes_nothing() -> None:
     assert world.state.agents[world.agent_id(agent)].in_pool
 
 
-def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
+def test_dry_run_answers_the_effect_and_changes_nothing() -> None:
     world = World()
     world.agent("cpus:4;mem:4GB")
     for role in ("web", "ads"):
@@ -131,7 +131,7 @@ def test_a_dry_run_tells_what_would_be_and_changes_nothing() -> None:
     assert isinstance(update(world, change("ads", "cpus:9"), dry_run=True), Conflict)
 
 
-def test_a_limit_takes_offers_back_that_are_beyond_it() -> None:
+def test_lowered_limit_rescinds_offers_above_it() -> None:
     world = World()
     world.agent("cpus:8;mem:8GB")
     web = world.framework("web", "cpus:1;mem:1GB")
@@ -148,7 +148,7 @@ def test_a_limit_takes_offers_back_that_are_beyond_it() -> None:
     assert held(world, "web").startswith("cpus:2;mem:2GB used, cpus:1")
 
 
-def test_a_limit_below_what_is_used_is_for_those_who_insist() -> None:
+def test_limit_below_usage_needs_force() -> None:
     world = World()
     agent = world.agent("cpus:4;mem:4GB")
     web = world.framework("web", "cpus:1;mem:1GB")
@@ -164,7 +164,7 @@ def test_a_limit_below_what_is_used_is_for_those_who_insist() -> None:
         assert len(world.offers(web)) == (number == 2)
 
 
-def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
+def test_settings_survive_restart_and_override_flags() -> None:
     flags = {ADS: RoleSettings(2000), WEB: RoleSettings(3000)}
     world = World(state=State("m", Settings(), Allocator(roles=flags)))
     update(world, change("ads"), change("web/x", limit="cpus:1"))
@@ -182,7 +182,7 @@ def test_what_is_set_is_there_after_a_restart_and_wins_over_the_flags() -> None:
     assert world.saved == [ForgetRole(ADS)]
 
 
-def test_setting_what_is_set_saves_nothing() -> None:
+def test_equal_settings_are_not_saved() -> None:
     world = World()
     update(world, change("ads", limit="cpus:1"))
     saved = len(world.saved)
@@ -191,7 +191,7 @@ def test_setting_what_is_set_saves_nothing() -> None:
     assert len(world.saved) == saved
 
 
-def test_roles_stand_as_a_tree_with_all_below_them() -> None:
+def test_role_status_includes_roles_below() -> None:
     world = World()
     world.agent("cpus:10;mem:10GB")
     prod = world.framework("ads/prod/eu", "cpus:1;mem:1GB", count=2)
@@ -206,7 +206,7 @@ def test_roles_stand_as_a_tree_with_all_below_them() -> None:
 
 
 @pytest.mark.parametrize("force", [True, False])
-def test_settings_never_contradict_each_other_even_for_those_who_insist(force: bool) -> None:
+def test_settings_never_contradict_each_other_even_with_force(force: bool) -> None:
     world = World()
     update(world, change("ads", limit="cpus:3"))
     answer = update(world, change("ads/x", "cpus:2"), change("ads/y", "cpus:2"), force=force)
@@ -214,7 +214,7 @@ def test_settings_never_contradict_each_other_even_for_those_who_insist(force: b
     assert list(world.state.allocator.queries.roles()) == [ADS]
 
 
-def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
+def test_deep_guarantee_changes_all_roles_above() -> None:
     world = World()
     world.agent("cpus:10;mem:10GB")
     for role in ("a/x/y", "a/x/z", "b"):
@@ -230,7 +230,7 @@ def test_a_guarantee_deep_down_moves_all_roles_above_it() -> None:
     assert [tree.roles[Role(role)].level[0] for role in ("a", "a/x", "a/x/y", "b")] == [0, 0, 0, 1]
 
 
-def test_of_very_many_roles_that_moved_only_so_many_are_told() -> None:
+def test_answered_roles_are_bounded() -> None:
     world = World()
     world.agent("cpus:10;mem:10GB")
     for number in range(503):

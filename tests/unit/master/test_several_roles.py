@@ -36,20 +36,20 @@ def used(world: World, role: Role) -> dict[str, int]:
 
 
 class TestOffers:
-    def test_each_is_in_the_role_of_its_demand(self) -> None:
+    def test_offer_is_in_the_role_of_its_demand(self) -> None:
         world = World()
         world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), demands=both())
         offers = {offer.role: offer.resources for offer in world.offers(session)}
         assert offers == {ADS: Resources.parse("cpus:2;mem:2GB"), WEB: LARGE}
 
-    def test_a_role_without_demand_has_none(self) -> None:
+    def test_role_without_demand_gets_no_offers(self) -> None:
         world = World()
         world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), demands=(Demand(UNIT, role=WEB),))
         assert {offer.role for offer in world.offers(session)} == {WEB}
 
-    def test_tasks_and_shares_are_of_the_role_of_the_offer(self) -> None:
+    def test_tasks_count_for_the_role_of_their_offer(self) -> None:
         world = World()
         agent = world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), demands=both())
@@ -69,7 +69,7 @@ class TestOffers:
         world.finish(agent, framework.framework_id, "t1")
         assert not used(world, WEB)
 
-    def test_those_of_several_roles_are_not_accepted_together(self) -> None:
+    def test_offers_of_several_roles_cannot_be_accepted_together(self) -> None:
         world = World()
         agent = world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), demands=both())
@@ -82,10 +82,10 @@ class TestOffers:
         assert not world.launches(agent)
         assert not world.state.frameworks[world.framework_id(session)].tasks
         assert not {offer for offer in ids if offer in world.state.offers}
-        # What was promised is promised anew.
+        # The resources are offered again.
         assert {offer.role for offer in world.offers(session)} == {ADS, WEB}
 
-    def test_a_shape_is_counted_down_in_its_own_role(self) -> None:
+    def test_demand_is_counted_down_in_its_own_role(self) -> None:
         world = World()
         world.agent("cpus:8;mem:8GB")
         demands = (Demand(UNIT, 2), Demand(UNIT, 3, role=WEB))
@@ -104,7 +104,7 @@ class TestOffers:
         session = world.framework(demands=(Demand(UNIT, None, tests),))
         assert [offer.agent.hostname for offer in world.offers(session)] == ["node-1"]
 
-    def test_a_task_that_goes_over_a_limit_set_since_is_refused(self) -> None:
+    def test_task_above_a_limit_set_after_its_offer_is_refused(self) -> None:
         world = World()
         agent = world.agent("cpus:8;mem:8GB")
         session = world.framework(WEB, "cpus:1;mem:1GB", 3)
@@ -117,7 +117,7 @@ class TestOffers:
 
 
 class TestSilence:
-    def test_a_role_is_suppressed_and_revived_by_itself(self) -> None:
+    def test_roles_are_suppressed_and_revived_separately(self) -> None:
         world = World()
         session = world.framework(roles=(ADS, WEB))
         assert world.call(session, calls.Suppress((ADS,))).error is None
@@ -129,7 +129,7 @@ class TestSilence:
         world.call(session, calls.Revive((ADS,)))
         assert {offer.role for offer in world.offers(session)} == {ADS}
 
-    def test_subscribe_may_suppress_some(self) -> None:
+    def test_subscribe_may_suppress_some_roles(self) -> None:
         world = World()
         world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), suppressed_roles=(ADS,))
@@ -140,7 +140,7 @@ class TestSilence:
         assert world.state.allocator.queries.is_suppressed(FrameworkId("m-F1"))
 
     @pytest.mark.parametrize("kind", [calls.Suppress, calls.Revive])
-    def test_a_role_of_others_spoils_the_call(
+    def test_role_of_another_framework_is_refused(
         self, kind: type[calls.Suppress | calls.Revive]
     ) -> None:
         world = World()
@@ -154,7 +154,7 @@ class TestSilence:
 
 class TestChangedRoles:
     def start(self) -> World:
-        """A framework with a task in each of two roles."""
+        """Start a framework with a task in each of two roles."""
         world = World()
         self.agent = world.agent("cpus:8;mem:8GB")
         session = world.framework(roles=(ADS, WEB), demands=both(1))
@@ -165,7 +165,7 @@ class TestChangedRoles:
         self.session = session
         return world
 
-    def test_tasks_stay_where_they_are(self) -> None:
+    def test_tasks_keep_their_roles(self) -> None:
         world = self.start()
         again = world.framework(roles=(DEV,), framework_id="m-F1")
         framework = world.state.frameworks[FrameworkId("m-F1")]
@@ -177,7 +177,7 @@ class TestChangedRoles:
         assert not used(world, WEB)
         assert {offer.role for offer in world.offers(again)} == {DEV}
 
-    def test_a_role_that_comes_back_has_its_tasks(self) -> None:
+    def test_restored_role_has_its_tasks(self) -> None:
         world = self.start()
         world.framework(roles=(ADS,), framework_id="m-F1")
         world.framework(roles=(WEB, ADS), framework_id="m-F1")
@@ -185,14 +185,14 @@ class TestChangedRoles:
         world.finish(self.agent, "m-F1", "t-web")
         assert not used(world, WEB)
 
-    def test_demands_that_name_a_role_which_is_gone_are_refused(self) -> None:
+    def test_demand_in_a_dropped_role_is_refused(self) -> None:
         world = self.start()
         refused = world.framework(roles=(ADS,), demands=both(), framework_id="m-F1")
         assert isinstance(world.closed[refused], InvalidRequest)
         assert world.state.frameworks[FrameworkId("m-F1")].session == self.session
         assert world.state.frameworks[FrameworkId("m-F1")].roles == (ADS, WEB)
 
-    def test_they_are_saved(self) -> None:
+    def test_changed_roles_are_saved(self) -> None:
         world = self.start()
         world.framework(roles=(DEV, ADS), framework_id="m-F1")
         record = world.saved[-1]
@@ -213,7 +213,7 @@ class TestAfterARestart:
         )
         return AgentTask(FrameworkId("f1"), task, running, (), role)
 
-    def test_a_framework_has_the_roles_it_had(self) -> None:
+    def test_framework_keeps_its_roles(self) -> None:
         registry = Registry()
         registry.apply(FrameworkRecord(FrameworkId("f1"), "f", (ADS, WEB), 600.0))
         state = recover_state(registry, "m2", Settings(), Allocator(), 0.0)
@@ -228,7 +228,7 @@ class TestAfterARestart:
         assert [tasks[TaskId(f"t{n}")].role for n in (1, 2, 3)] == [WEB, DEV, ADS]
         assert [used(world, role)["cpus"] for role in (ADS, WEB, DEV)] == [1000] * 3
 
-    def test_one_that_is_known_by_its_tasks_only_has_their_role(self) -> None:
+    def test_framework_known_by_its_tasks_has_their_role(self) -> None:
         world = World()
         listed = (self.listed("t1", WEB), self.listed("t2", DEV))
         session = world.agent("cpus:8;mem:8GB", agent_id="a1", tasks=listed)
@@ -252,7 +252,7 @@ class TestRefusals:
             (Demand(UNIT, None, (matches("rack", "r."),) * 10_000),),
         ],
     )
-    def test_demands_that_cannot_be_change_nothing(self, demands: tuple[Demand, ...]) -> None:
+    def test_invalid_demands_change_nothing(self, demands: tuple[Demand, ...]) -> None:
         world = World()
         session = world.framework(roles=(ADS, WEB), demands=both())
         before = world.state.allocator.queries.demands(FrameworkId("m-F1"))
@@ -269,7 +269,7 @@ class TestRefusals:
             ("a", "b", "a"), tuple(f"r{number}" for number in range(33)),
         ],
     )  # fmt: skip
-    def test_roles_that_cannot_be_change_nothing(self, roles: tuple[str, ...]) -> None:
+    def test_invalid_roles_change_nothing(self, roles: tuple[str, ...]) -> None:
         world = World()
         session = world.framework(roles=(ADS, WEB))
         newer = world.framework(roles=roles, framework_id="m-F1")
@@ -280,14 +280,14 @@ class TestRefusals:
         assert isinstance(world.closed[fresh], InvalidRequest)
         assert len(world.state.frameworks) == 1
 
-    def test_suppressing_a_role_of_others_at_subscribe_changes_nothing(self) -> None:
+    def test_subscribe_that_suppresses_another_role_changes_nothing(self) -> None:
         world = World()
         session = world.framework(roles=(ADS,), suppressed_roles=(WEB,))
         assert isinstance(world.closed[session], InvalidRequest)
         assert not world.state.frameworks
 
 
-def test_a_preemption_goes_out_as_it_is() -> None:
+def test_preempt_request_is_converted() -> None:
     asked = PreemptRequested(
         (TaskId("t1"), TaskId("t2")), AgentId("a1"), 2.5, WEB, "role dev is owed cpus:2"
     )

@@ -1,4 +1,4 @@
-"""Who is not heard of: suspected, unreachable, back again."""
+"""Silent agents: suspected, unreachable, returned."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.harness.restarting import ALL, T1, Scene
 from tests.harness.world import World
 
 
-def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of() -> None:
+def test_suspect_agent_is_offered_again_after_a_heartbeat() -> None:
     scene = Scene()
     scene.pass_time(40.0)
     assert scene.state.agents[scene.host_id].state.name == "suspect"
@@ -26,14 +26,14 @@ def test_an_agent_is_suspected_first_and_dealt_again_when_it_is_heard_of() -> No
     assert len(scene.offers(scene.session)) == 1
 
 
-def test_one_that_stays_silent_is_unreachable() -> None:
+def test_silent_agent_becomes_unreachable() -> None:
     scene = Scene()
     scene.launch()
     scene.pass_time(75.0)
     assert scene.state.agents[scene.host_id].state.name == "unreachable"
 
 
-def test_not_many_are_given_up_at_once() -> None:
+def test_removals_are_rate_limited() -> None:
     settings = replace(Settings(), removals=2, removal_window_s=60.0)
     world = World(settings=settings)
     for number in range(5):
@@ -52,10 +52,10 @@ def test_not_many_are_given_up_at_once() -> None:
     assert unreachable() == 5
 
 
-def test_many_that_are_to_be_given_up_take_their_turns_whatever_the_clock_reads() -> None:
+def test_rate_limit_of_removals_tolerates_rounding() -> None:
     settings = replace(Settings(), removals=1, removal_window_s=0.1)
     world = World(settings=settings)
-    # 7.7 + 0.1 - 0.1 is less than 7.7, as floats go.
+    # In floats, 7.7 + 0.1 - 0.1 is less than 7.7.
     world.now = 7.7 - (settings.agent_timeout_s - settings.suspect_s)
     for number in range(3):
         world.end_session(world.agent(ALL, f"h{number}"))
@@ -63,7 +63,7 @@ def test_many_that_are_to_be_given_up_take_their_turns_whatever_the_clock_reads(
     assert len(world.state.unreachable) == 3
 
 
-def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> None:
+def test_unreachable_agent_returns_with_its_tasks() -> None:
     scene = Scene()
     scene.launch()
     scene.end_session(scene.host)
@@ -78,7 +78,7 @@ def test_unreachable_is_remembered_and_taken_back_when_the_agent_returns() -> No
     assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
 
 
-def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
+def test_agent_stays_unreachable_after_failover() -> None:
     scene = Scene()
     scene.launch()
     scene.end_session(scene.host)
@@ -89,7 +89,7 @@ def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
     scene.call(scene.session, calls.Reconcile((T1,)), 2)
     last = scene.told()[-1]
     assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
-    # It was given up once, and is not given up again.
+    # It does not become unreachable a second time.
     scene.pass_time(1000.0)
     assert not scene.state.removals
     assert scene.told()[-1] == last
@@ -98,7 +98,7 @@ def test_an_unreachable_agent_stays_so_under_the_next_master() -> None:
     assert scene.state.agents[scene.host_id].is_absent
 
 
-def test_an_end_that_was_not_acknowledged_outlives_its_agent() -> None:
+def test_unacknowledged_end_survives_its_agent() -> None:
     scene = Scene()
     scene.launch()
     scene.do(OperateAgent(7, scene.host_id, Drain(), "me"))
@@ -114,14 +114,14 @@ def test_an_end_that_was_not_acknowledged_outlives_its_agent() -> None:
         scene.restart()
     scene.framework_back()
     assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.KILLED, MASTER_SEQUENCE)]
-    # Its agent comes back with it, and may forget it.
+    # Its agent returns with it, and may forget it.
     scene.agent_back(TaskState.RUNNING, TaskState.KILLED, waiting=2)
     assert [s.state for s in scene.told()] == [TaskState.KILLED]
     assert AcknowledgeUpdate(scene.owner, T1, 2) in scene.sent[scene.host]
 
 
 @pytest.mark.parametrize("away", [False, True])
-def test_who_may_not_have_heard_that_a_task_is_unreachable_hears_it_of_the_next_master(
+def test_next_master_resends_unreachable(
     away: bool,
 ) -> None:
     scene = Scene()
@@ -139,7 +139,7 @@ def test_who_may_not_have_heard_that_a_task_is_unreachable_hears_it_of_the_next_
 
 
 @pytest.mark.parametrize("terms", [0, 1, 2])
-def test_who_may_not_have_heard_that_an_agent_is_back_hears_it_of_the_next_master(
+def test_next_master_resends_status_of_a_returned_agent(
     terms: int,
 ) -> None:
     scene = Scene()

@@ -1,4 +1,4 @@
-"""Tasks whose agent has not returned to a new master count for their role and framework."""
+"""Tasks of absent agents count for their role and framework."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LIMIT = RoleSettings(limit={"cpus": 2000})
 
 
 class Limited(Scene):
-    """Role `lim` uses the two cpus of its limit on one agent of four, and the master restarts."""
+    """Role `lim` uses its limit of two cpus on an agent with four, and the master restarts."""
 
     is_of_before = False
 
@@ -51,7 +51,7 @@ class Limited(Scene):
         self.wants_more()
 
     def registry(self) -> Registry:
-        """What was saved; by a master that did not save totals, if `is_of_before`."""
+        """The registry; as of an older release without totals, if `is_of_before`."""
         registry = super().registry()
         if self.is_of_before:
             for agent_id, record in registry.agents.items():
@@ -69,7 +69,7 @@ class Limited(Scene):
         return answer.result
 
     def returns(self, *task_ids: str, total: str = ALL, incomplete: bool = False) -> None:
-        """The agent registers, with these tasks running."""
+        """Register the agent with these running tasks."""
         tasks = []
         for task_id in map(TaskId, task_ids):
             state, source = TaskState.RUNNING, Source.EXECUTOR
@@ -90,7 +90,7 @@ class Limited(Scene):
         return " ".join(map(str, found))
 
 
-def test_a_limit_holds_while_the_agent_of_its_tasks_is_away() -> None:
+def test_limit_counts_tasks_of_an_absent_agent() -> None:
     scene = Limited()
     scene.agent(ALL, "other")
     assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
@@ -98,19 +98,19 @@ def test_a_limit_holds_while_the_agent_of_its_tasks_is_away() -> None:
     assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
 
 
-def test_what_is_away_counts_in_shares_and_so_does_its_capacity() -> None:
+def test_shares_count_tasks_and_capacity_of_absent_agents() -> None:
     scene = Limited()
     assert role_statuses(scene.state)[LIM].share == Fraction(2, 4)
     scene.set_role(RoleSettings())
     rival = scene.framework("rival", demand=SMALL, count=4)
     scene.agent(ALL, "other")
-    # Two of the six that are used or free are on the agent that is away.
+    # Two of the six cpus that are used or free are on the absent agent.
     assert scene.offered(rival) == "cpus:3;mem:3GB"
     assert scene.offered() == "cpus:1;mem:1GB"
     assert role_statuses(scene.state)[LIM].share == Fraction(3, 8)
 
 
-def test_what_is_away_counts_toward_a_guarantee() -> None:
+def test_guarantee_counts_tasks_of_absent_agents() -> None:
     scene = Limited()
     scene.set_role(RoleSettings(guarantee={"cpus": 2000}))
     scene.agent("cpus:1;mem:1GB", "other", allocate=False)
@@ -118,7 +118,7 @@ def test_what_is_away_counts_toward_a_guarantee() -> None:
     assert (scene.offered(rival), scene.offered()) == ("cpus:1;mem:1GB", "")
 
 
-def test_a_limit_below_what_is_away_is_set_by_force_only() -> None:
+def test_limit_below_absent_usage_needs_force() -> None:
     scene = Limited()
     lower = RoleSettings(limit={"cpus": 1000})
     refusal = scene.set_role(lower)
@@ -126,8 +126,8 @@ def test_a_limit_below_what_is_away_is_set_by_force_only() -> None:
     assert "cpus:2" in str(refusal)
 
 
-def test_capacity_that_no_record_tells_is_what_tasks_hold() -> None:
-    """Records of before totals were kept."""
+def test_agent_without_a_saved_total_counts_what_its_tasks_hold() -> None:
+    """Records of older releases have no total."""
 
     class Older(Limited):
         is_of_before = True
@@ -140,8 +140,8 @@ def test_capacity_that_no_record_tells_is_what_tasks_hold() -> None:
     assert role_statuses(scene.state)[LIM].share == Fraction(2, 8)
 
 
-class Portly(World):
-    """Tasks with and without resources that count in shares, and the master restarts."""
+class WithPorts(World):
+    """Tasks with and without resources that count in shares; the master restarts."""
 
     def __init__(self, *resources: str) -> None:
         super().__init__(state=State(f"{CLUSTER}-1", Settings(), Allocator()))
@@ -181,37 +181,37 @@ class Portly(World):
 
 @pytest.mark.parametrize("state", [TaskState.RUNNING, TaskState.FINISHED])
 @pytest.mark.parametrize("resources", [("ports:[1-2]",), ("cpus:1", "ports:[1-2]")])
-def test_a_task_of_ports_alone_is_decided_when_its_agent_returns(
+def test_task_with_ports_only_is_decided_when_its_agent_returns(
     resources: tuple[str, ...], state: TaskState
 ) -> None:
-    scene = Portly(*resources)
+    scene = WithPorts(*resources)
     scene.returns(state)
     is_running = state is TaskState.RUNNING
     held = [task for task in scene.state.frameworks[scene.owner].tasks.values() if task.is_active]
     assert len(held) == (len(resources) if is_running else 0)
 
 
-def test_a_task_that_never_arrived_is_launched_again_and_counts_once() -> None:
+def test_relaunched_task_counts_once() -> None:
     scene = Limited()
     scene.returns("t1")
     assert [task.task_id for task in scene.launches(scene.host)] == ["t2"]
     assert (scene.used(), scene.offered()) == ("cpus:2;mem:2GB", "")
 
 
-def test_what_an_agent_has_lost_counts_no_more() -> None:
+def test_lost_task_does_not_count() -> None:
     scene = Limited()
     scene.returns("t1", incomplete=True)
     assert (scene.used(), scene.offered()) == ("cpus:1;mem:1GB", "cpus:1;mem:1GB")
 
 
-def test_what_does_not_fit_its_smaller_agent_counts_no_more() -> None:
+def test_dropped_task_does_not_count() -> None:
     scene = Limited()
     scene.returns(total="cpus:1;mem:1GB")
     assert [task.task_id for task in scene.launches(scene.host)] == ["t1"]
     assert scene.used() == "cpus:1;mem:1GB"
 
 
-def test_an_agent_that_returns_and_leaves_counts_as_any_other() -> None:
+def test_returned_agent_that_leaves_counts_as_any_other() -> None:
     scene = Limited()
     scene.returns("t1", "t2")
     scene.end_session(scene.host)
@@ -220,7 +220,7 @@ def test_an_agent_that_returns_and_leaves_counts_as_any_other() -> None:
 
 
 @pytest.mark.parametrize("ended_by", ["time", "operator"])
-def test_tasks_of_an_agent_that_is_given_up_count_no_more(ended_by: str) -> None:
+def test_tasks_of_a_removed_agent_do_not_count(ended_by: str) -> None:
     scene = Limited()
     if ended_by == "time":
         scene.end_session(scene.session)
@@ -237,7 +237,7 @@ def test_tasks_of_an_agent_that_is_given_up_count_no_more(ended_by: str) -> None
     assert scene.agent_id(other) != scene.host_id
 
 
-def test_tasks_of_a_removed_framework_count_until_their_agent_is_back() -> None:
+def test_tasks_of_a_removed_framework_count_until_their_agent_returns() -> None:
     scene = Limited()
     scene.call(scene.session, calls.Teardown())
     heir = scene.framework("lim", demand=SMALL, count=4)
@@ -247,7 +247,7 @@ def test_tasks_of_a_removed_framework_count_until_their_agent_is_back() -> None:
     assert scene.used() == "cpus:2;mem:2GB"
 
 
-def test_a_task_that_was_unreachable_once_is_undecided_as_any_other() -> None:
+def test_formerly_unreachable_task_is_absent_after_failover() -> None:
     scene = Limited()
     scene.pass_time(scene.state.settings.return_timeout_s)
     scene.returns("t1", "t2")
@@ -261,7 +261,7 @@ def test_a_task_that_was_unreachable_once_is_undecided_as_any_other() -> None:
     assert [kill.task_id for kill in kills] == ["t1", "t2"]
 
 
-def test_a_total_is_saved_when_it_changes_and_only_then() -> None:
+def test_total_is_saved_only_when_it_changes() -> None:
     scene = Scene()
     saved = [each for each in scene.saved if isinstance(each, AgentRecord)]
     assert [each.total for each in saved] == [Resources.parse(ALL)]

@@ -1,4 +1,4 @@
-"""Frameworks that an operator tears down."""
+"""Operators tear frameworks down."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ class Scene(World):
         assert self.accept(self.session, make_task("t1")).error is None
 
     def tear_down(self, framework_id: str) -> object:
-        """The operator's answer."""
+        """Return the answer to the operator."""
         effects = self.do(TeardownFramework(7, FrameworkId(framework_id), "me"))
         (answer,) = [each for each in effects if isinstance(each, Answer)]
         assert answer.request == 7
         return answer.result
 
 
-def test_a_framework_that_is_away_is_torn_down_at_once() -> None:
+def test_disconnected_framework_is_torn_down_at_once() -> None:
     scene = Scene()
     scene.do(SessionEnded(scene.session, "it crashed"))
     effects = scene.do(TeardownFramework(7, scene.owner, "me"))
@@ -57,7 +57,7 @@ def is_save(effect: object) -> bool:
     return isinstance(effect, Save)
 
 
-def test_a_framework_that_is_connected_is_told() -> None:
+def test_connected_framework_gets_an_error() -> None:
     scene = Scene()
     effects = scene.do(TeardownFramework(7, scene.owner, "me"))
     (close,) = [each for each in effects if isinstance(each, Close)]
@@ -66,7 +66,7 @@ def test_a_framework_that_is_connected_is_told() -> None:
     assert "an operator has torn it down" in str(close.error)
 
 
-def test_to_tear_a_framework_down_again_changes_nothing() -> None:
+def test_second_teardown_changes_nothing() -> None:
     scene = Scene()
     scene.tear_down(scene.owner)
     before = len(scene.saved), len(scene.facts)
@@ -87,7 +87,7 @@ def test_an_unknown_framework_is_refused(framework_id: str) -> None:
     assert (len(scene.saved), len(scene.facts)) == before
 
 
-def test_a_framework_that_is_away_says_when_it_will_be_removed() -> None:
+def test_disconnected_framework_shows_its_removal_time() -> None:
     scene = Scene()
     (framework,) = scene.state.frameworks.values()
     view = view_framework(scene.state, framework, scene.now)

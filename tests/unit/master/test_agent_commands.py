@@ -1,4 +1,4 @@
-"""Drained, deactivated, reactivated, declared gone."""
+"""Operators drain, deactivate and reactivate agents, or declare them gone."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Scene(World):
         assert verdict.error is None
 
     def operate(self, action: AgentAction, agent: str | None = None) -> object:
-        """What the operator is answered."""
+        """Return the answer to the operator."""
         named = self.host_id if agent is None else agent
         event = OperateAgent(7, named, action, "me")
         (answer,) = [each for each in self.do(event) if isinstance(each, Answer)]
@@ -56,7 +56,7 @@ class Scene(World):
         return answer.result
 
     def refused(self, action: AgentAction, agent: str | None = None) -> CroupierError:
-        """The error that the operator is answered; nothing else came of it."""
+        """Return the error that the operator is answered; nothing else changes."""
         before = len(self.saved), len(self.facts)
         error = self.operate(action, agent)
         assert isinstance(error, CroupierError)
@@ -65,18 +65,18 @@ class Scene(World):
 
     @property
     def known(self) -> Agent:
-        """The agent in the books."""
+        """The agent in the state."""
         return self.state.agents[self.host_id]
 
     @property
     def drain(self) -> DrainProgress:
-        """How far it is."""
+        """The progress of its drain."""
         found = drain_progress(self.state, self.known, self.now)
         assert found is not None
         return found
 
     def agent_back(self, *running: TaskInfo) -> None:
-        """The agent registers with these tasks, whose first update waits."""
+        """Register the agent with these tasks, whose first update is unacknowledged."""
         listed = []
         for info in running:
             place = (self.owner, info.task_id, self.host_id)
@@ -85,26 +85,26 @@ class Scene(World):
         self.host = self.agent(ALL, agent_id=self.host_id, tasks=tuple(listed))
 
     def killed(self, session: SessionId | None = None) -> list[tuple[str, int | None, Reason]]:
-        """The kills that the agent was sent on its latest session."""
+        """Return the kills that were sent to the agent on its latest session."""
         sent = self.sent.get(session or self.host, [])
         kills = [message for message in sent if isinstance(message, KillTask)]
         return [(kill.task_id, kill.grace_ms, kill.reason) for kill in kills]
 
     def drained(self) -> int:
-        """How often it was told that a drain is done."""
+        """Return how often a drain was reported as done."""
         return sum(isinstance(fact, AgentDrained) for fact in self.facts)
 
 
 def graceful(task_id: str, grace_ms: int) -> TaskInfo:
-    """A small task that is given so long."""
+    """Return a small task with this grace."""
     task = make_task(task_id)
     return TaskInfo(task.task_id, task.command, task.resources, grace_ms=grace_ms)
 
 
-# Draining.
+# Drain.
 
 
-def test_a_drained_agent_is_offered_no_more_and_its_tasks_end() -> None:
+def test_drained_agent_is_withheld_and_its_tasks_end() -> None:
     scene = Scene()
     scene.pass_time(6.0)
     (offer,) = scene.offers(scene.session)
@@ -134,7 +134,7 @@ def test_an_agent_without_tasks_is_drained_at_once() -> None:
     assert AgentDrained(other, "idle") in scene.facts
 
 
-def test_a_task_has_the_lesser_of_its_own_grace_and_that_of_the_drain() -> None:
+def test_drain_kills_with_the_shorter_grace() -> None:
     scene = Scene(graceful("t1", 1000), graceful("t2", 60_000))
     scene.operate(Drain(5000))
     draining = Reason.AGENT_DRAINING
@@ -143,7 +143,7 @@ def test_a_task_has_the_lesser_of_its_own_grace_and_that_of_the_drain() -> None:
     assert scene.drain.grace_ms == 5000
 
 
-def test_a_second_drain_may_shorten_the_grace_and_is_otherwise_none() -> None:
+def test_second_drain_may_only_shorten_the_grace() -> None:
     scene = Scene(graceful("t1", 60_000))
     scene.operate(Drain(30_000))
     saved, sent = len(scene.saved), len(scene.killed())
@@ -158,7 +158,7 @@ def test_a_second_drain_may_shorten_the_grace_and_is_otherwise_none() -> None:
     assert scene.drain.estimate_s == 5.0
 
 
-def test_a_task_that_was_to_end_keeps_its_reason() -> None:
+def test_drain_keeps_the_reason_of_an_earlier_kill() -> None:
     scene = Scene(graceful("t1", 60_000))
     scene.call(scene.session, calls.Kill(T1))
     scene.operate(Drain())
@@ -167,7 +167,7 @@ def test_a_task_that_was_to_end_keeps_its_reason() -> None:
     assert scene.killed()[1:] == [("t1", 1000, Reason.KILLED_BY_FRAMEWORK)]
 
 
-def test_an_agent_that_is_away_is_told_when_it_returns() -> None:
+def test_disconnected_agent_is_drained_when_it_returns() -> None:
     scene = Scene()
     scene.end_session(scene.host)
     scene.operate(Drain())
@@ -191,7 +191,7 @@ def test_a_task_that_never_arrived_is_not_launched_on_a_drained_agent() -> None:
     assert scene.drained() == 1
 
 
-def test_a_task_that_is_found_on_a_drained_agent_ends_too() -> None:
+def test_unknown_task_on_a_drained_agent_is_killed() -> None:
     scene = Scene()
     scene.operate(Drain(2000))
     scene.end_session(scene.host)
@@ -200,7 +200,7 @@ def test_a_task_that_is_found_on_a_drained_agent_ends_too() -> None:
     assert scene.drain.tasks_left == 2
 
 
-def test_a_drain_outlives_its_master() -> None:
+def test_drain_survives_failover() -> None:
     scene = Scene()
     scene.operate(Drain(2000))
     scene.restart()
@@ -218,7 +218,7 @@ def test_a_drain_outlives_its_master() -> None:
     assert scene.drained() == 1
 
 
-def test_a_drain_waits_for_no_acknowledgement_but_shows_it() -> None:
+def test_drain_shows_missing_acknowledgements_without_waiting_for_them() -> None:
     scene = Scene()
     scene.operate(Drain())
     scene.report(scene.host, scene.owner, "t1", TaskState.KILLED, 1)
@@ -229,7 +229,7 @@ def test_a_drain_waits_for_no_acknowledgement_but_shows_it() -> None:
     assert "its framework is disconnected" in scene.drain.blockers[0].reason
 
 
-def test_what_does_not_end_in_its_grace_stands_in_the_way() -> None:
+def test_overdue_task_is_shown_as_a_blocker() -> None:
     scene = Scene()
     scene.operate(Drain())
     scene.now += 5.0
@@ -240,7 +240,7 @@ def test_what_does_not_end_in_its_grace_stands_in_the_way() -> None:
     assert scene.drain.estimate_s == 0.0
 
 
-def test_not_every_blocker_is_named() -> None:
+def test_blockers_are_bounded() -> None:
     small = [make_task(f"t{n}", "cpus:0.01;mem:1MB") for n in range(150)]
     scene = Scene(*small)
     scene.end_session(scene.host)
@@ -248,7 +248,7 @@ def test_not_every_blocker_is_named() -> None:
     assert (scene.drain.tasks_left, len(scene.drain.blockers)) == (150, 100)
 
 
-def test_tasks_of_a_framework_that_was_removed_hold_a_drain_up_no_longer_than_they_run() -> None:
+def test_tasks_of_a_removed_framework_block_a_drain_only_while_they_run() -> None:
     scene = Scene(graceful("t1", 60_000))
     scene.call(scene.session, calls.Teardown())
     scene.operate(Drain(1000))
@@ -271,15 +271,15 @@ def test_an_unreachable_agent_can_be_drained() -> None:
 
 
 @pytest.mark.parametrize("grace_ms", [-1, 24 * 3600 * 1000 + 1, 2**63])
-def test_a_grace_that_cannot_be_is_refused(grace_ms: int) -> None:
+def test_grace_out_of_range_is_refused(grace_ms: int) -> None:
     scene = Scene()
     assert isinstance(scene.refused(Drain(grace_ms)), InvalidRequest)
 
 
-# Deactivated, reactivated.
+# Deactivate and reactivate.
 
 
-def test_a_deactivated_agent_is_offered_no_more_but_its_tasks_run() -> None:
+def test_deactivated_agent_is_withheld_and_its_tasks_run_on() -> None:
     scene = Scene()
     scene.operate(Deactivate())
     assert not scene.offers(scene.session)
@@ -306,7 +306,7 @@ def test_reactivating_ends_a_drain() -> None:
     assert len(scene.offers(scene.session)) == 1
 
 
-def test_tasks_whose_agent_has_not_heard_of_the_drain_are_spared_by_its_end() -> None:
+def test_reactivate_withdraws_kills_that_were_not_ordered() -> None:
     scene = Scene(make_task("t1"), make_task("t2"))
     scene.end_session(scene.host)
     scene.operate(Drain())
@@ -316,7 +316,7 @@ def test_tasks_whose_agent_has_not_heard_of_the_drain_are_spared_by_its_end() ->
     assert scene.killed() == [("t2", None, Reason.KILLED_BY_FRAMEWORK)]
 
 
-def test_to_want_it_twice_changes_nothing() -> None:
+def test_repeated_action_changes_nothing() -> None:
     scene = Scene()
     scene.operate(Reactivate())
     scene.operate(Deactivate())
@@ -328,7 +328,7 @@ def test_to_want_it_twice_changes_nothing() -> None:
 # Gone.
 
 
-def test_a_gone_agent_takes_its_tasks_with_it() -> None:
+def test_tasks_of_a_gone_agent_end() -> None:
     scene = Scene()
     agent = scene.operate(MarkGone())
     assert isinstance(agent, AgentStatus)
@@ -343,7 +343,7 @@ def test_a_gone_agent_takes_its_tasks_with_it() -> None:
     assert not scene.state.agents
     assert not scene.state.allocator.queries.total
     assert [fact.why for fact in scene.facts if isinstance(fact, AgentLeft)][-1] == "gone"
-    # Told until it is acknowledged.
+    # It is resent until it is acknowledged.
     scene.now += 11.0
     scene.pass_time(1.0)
     assert len(scene.updates(scene.session)) == 2
@@ -352,7 +352,7 @@ def test_a_gone_agent_takes_its_tasks_with_it() -> None:
     assert not scene.state.frameworks[scene.owner].tasks
 
 
-def test_a_gone_agent_never_returns() -> None:
+def test_gone_agent_cannot_register_again() -> None:
     scene = Scene()
     scene.operate(MarkGone())
     scene.restart()
@@ -365,7 +365,7 @@ def test_a_gone_agent_never_returns() -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 100.0])
-def test_an_agent_that_is_away_can_be_gone(seconds: float) -> None:
+def test_disconnected_agent_can_be_declared_gone(seconds: float) -> None:
     scene = Scene()
     scene.end_session(scene.host)
     scene.pass_time(seconds)
@@ -375,7 +375,7 @@ def test_an_agent_that_is_away_can_be_gone(seconds: float) -> None:
     assert {s.state for s in scene.updates(scene.session)} == {TaskState.GONE_BY_OPERATOR}
 
 
-def test_an_agent_that_has_not_returned_to_a_new_master_can_be_gone() -> None:
+def test_absent_agent_can_be_declared_gone() -> None:
     scene = Scene()
     scene.restart()
     scene.operate(MarkGone())
@@ -385,7 +385,7 @@ def test_an_agent_that_has_not_returned_to_a_new_master_can_be_gone() -> None:
     assert scene.updates(scene.session)[-1].state is TaskState.GONE_BY_OPERATOR
 
 
-def test_to_declare_it_gone_twice_is_fine_and_nothing_else_is() -> None:
+def test_gone_agent_accepts_only_another_gone() -> None:
     scene = Scene()
     scene.operate(MarkGone())
     again = scene.operate(MarkGone())
@@ -397,7 +397,7 @@ def test_to_declare_it_gone_twice_is_fine_and_nothing_else_is() -> None:
         assert "declared gone" in str(error)
 
 
-def test_of_many_gone_agents_the_oldest_are_forgotten() -> None:
+def test_oldest_gone_agents_are_forgotten() -> None:
     scene = Scene(settings=Settings(gone_agents=2))
     ids = [scene.agent_id(scene.agent(ALL, f"h{n}")) for n in range(3)]
     for agent_id in ids:
@@ -408,7 +408,7 @@ def test_of_many_gone_agents_the_oldest_are_forgotten() -> None:
     assert list(scene.state.gone) == ids[1:]
 
 
-def test_an_id_that_is_gone_is_not_given_again() -> None:
+def test_gone_id_is_not_reused() -> None:
     scene = Scene()
     guessed = f"{CLUSTER}-1-A2"
     scene.agent(ALL, "liar", agent_id=guessed)
@@ -419,7 +419,7 @@ def test_an_id_that_is_gone_is_not_given_again() -> None:
 # Names.
 
 
-def test_agents_are_named_by_id_or_by_the_hostname_of_just_one() -> None:
+def test_agents_are_named_by_id_or_unique_hostname() -> None:
     scene = Scene()
     other = scene.agent_id(scene.agent(ALL, "h2"))
     found = scene.operate(Deactivate(), "h2")
@@ -429,7 +429,7 @@ def test_agents_are_named_by_id_or_by_the_hostname_of_just_one() -> None:
     error = scene.refused(Drain(), "h2")
     assert isinstance(error, InvalidRequest)
     assert f"{other} (connected), {third} (connected)" in str(error)
-    for name in ("nobody", "", "x" * 100_000):
+    for name in ("unknown", "", "x" * 100_000):
         error = scene.refused(Drain(), name)
         assert isinstance(error, NotFound)
         assert len(str(error)) < 500
@@ -443,7 +443,7 @@ def test_an_id_comes_before_a_hostname() -> None:
     assert found.agent.agent_id == scene.host_id
 
 
-def test_an_agent_that_stops_for_good_takes_its_drain_along() -> None:
+def test_stopped_agent_leaves_no_drain() -> None:
     scene = Scene()
     scene.operate(Drain())
     scene.do(AgentStopped(scene.host, "bye"))
