@@ -62,7 +62,7 @@ def make_head(
         at=0.0,
         wall_ms=EPOCH_MS,
         events=0,
-        decided="",
+        digest="",
         settings=settings or Settings(),
         policy=policy,
         seed=0,

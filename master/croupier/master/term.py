@@ -223,7 +223,7 @@ def _open_log(
         at=now,
         wall_ms=clock.wall_ms(),
         events=0,
-        decided="",
+        digest="",
         settings=config.settings(),
         policy=config.policy,
         seed=0,

@@ -27,6 +27,8 @@ _ANY: Final = reduce(or_, LOGGED)
 # Longer than any master has run; whole numbers in JSON may be of any size.
 _LONGEST_S = 1e300
 _CRC: Final = "crc"
+# The attributes of an `Entry`, by the members of its line.
+_ENTRY: Final = {"at": "at", "event": "event", "did": "outcomes", "decided": "digest"}
 
 
 def _size_of_command(command: Command) -> Any:
@@ -97,7 +99,7 @@ def write_line(line: Head | Known) -> bytes:
 
 
 def write_event(entry: dict[str, Any]) -> bytes:
-    """Return the line of an event, with its end; `entry` holds the encoded fields of `Entry`."""
+    """Return the line of an event, with its end, from the encoded members of `_ENTRY`."""
     return _sealed(as_json(entry), b"}")
 
 
@@ -144,9 +146,9 @@ def _check_crc(text: bytes, holder: dict[str, Any]) -> None:
 def _decoded(document: dict[str, Any]) -> Line:
     decoders = _decoders()
     if "event" in document:
-        if not {"at", "event"} <= document.keys() <= {"at", "event", "did", "decided"}:
+        if not {"at", "event"} <= document.keys() <= _ENTRY.keys():
             raise Undecodable("an event has `at`, `did` and `decided`, and nothing else")
-        entry = Entry(**{name: decoders[name](each) for name, each in document.items()})
+        entry = Entry(**{_ENTRY[name]: decoders[name](each) for name, each in document.items()})
         if not abs(entry.at) < _LONGEST_S:
             raise Undecodable("an event without a time")
         return entry

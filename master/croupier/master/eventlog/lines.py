@@ -41,7 +41,7 @@ class Head:
         at: seconds on the master's monotonic clock, as for events.
         wall_ms: the same moment, in milliseconds since the epoch.
         events: the number of events in earlier files.
-        decided: the digest of all decisions in earlier files.
+        digest: of all decisions in earlier files.
         seed: the seed of the policy.
         roles: settings of roles from the master's flags.
         registry: the records that the master recovered; None in all parts but the first.
@@ -54,7 +54,7 @@ class Head:
     at: float
     wall_ms: int
     events: int
-    decided: str
+    digest: str
     settings: Settings
     policy: str
     seed: int
@@ -129,14 +129,13 @@ class Entry:
 
     Attributes:
         at: seconds on the master's monotonic clock.
-        did: its outcomes.
-        decided: the digest of all decisions including this one; empty if the event had no effect.
+        digest: of all decisions including this one; empty if the event had no effect.
     """
 
     at: float
     event: Event
-    did: tuple[Outcome, ...] = ()
-    decided: str = ""
+    outcomes: tuple[Outcome, ...] = ()
+    digest: str = ""
 
 
 Line = Head | Known | Entry

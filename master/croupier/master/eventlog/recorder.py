@@ -128,7 +128,7 @@ class FileRecorder:
             at=now,
             wall_ms=self._clock.wall_ms(),
             events=self._tally.events,
-            decided=str(self._digest),
+            digest=str(self._digest),
         )
         self._writer.begin_file(_opening(head, summarise(state)()))
 

@@ -37,7 +37,7 @@ _KINDS: Final = (
     Kind(
         "head",
         lines.Head,
-        "format version master_id part at wall_ms events decided settings policy seed rules "
+        "format version master_id part at wall_ms events digest=decided settings policy seed rules "
         "roles registry",
     ),
     Kind("role", lines.KnownRole, "role settings"),

@@ -194,11 +194,11 @@ class History:
                 self._on_roles(entry, entry.event)
             case _:
                 pass
-        for outcome in entry.did:
+        for outcome in entry.outcomes:
             self._on_outcome(entry.at, outcome)
 
     def _on_register(self, entry: Entry, event: Register) -> None:
-        agent_id = _named(entry.did, "agent")
+        agent_id = _named(entry.outcomes, "agent")
         if agent_id is None:
             return
         self._agent_came(AgentId(agent_id), event.hostname, event.total, event.attributes, entry.at)
@@ -217,7 +217,7 @@ class History:
             self._launched(key, run)
 
     def _on_subscribe(self, entry: Entry, event: Subscribe) -> None:
-        framework_id = _named(entry.did, "framework")
+        framework_id = _named(entry.outcomes, "framework")
         if framework_id is None:
             return
         known = self._frameworks.get(FrameworkId(framework_id))
@@ -245,7 +245,9 @@ class History:
                 pass
 
     def _on_accept(self, entry: Entry, stay: FrameworkStay, call: calls.Accept) -> None:
-        agents = {outcome[2]: AgentId(outcome[4]) for outcome in entry.did if outcome[0] == "task"}
+        agents = {
+            outcome[2]: AgentId(outcome[4]) for outcome in entry.outcomes if outcome[0] == "task"
+        }
         for task in call.tasks:
             if task.task_id not in agents:
                 continue
@@ -265,7 +267,7 @@ class History:
             self._launched((stay.framework_id, task.task_id), run)
 
     def _on_roles(self, entry: Entry, event: UpdateRoles) -> None:
-        changed = {outcome[1] for outcome in entry.did if outcome[0] == "role"}
+        changed = {outcome[1] for outcome in entry.outcomes if outcome[0] == "role"}
         if not changed:
             return
         wanted = changed_settings(event.changes, self._set, self.head.roles)

@@ -64,10 +64,10 @@ class Verifier:
             self._decide(place, line)
 
     def _check(self, place: Place, head: Head) -> None:
-        if head.part > 1 and (head.events, head.decided) != (self.events, self.digest):
+        if head.part > 1 and (head.events, head.digest) != (self.events, self.digest):
             raise Diverged(
                 f"{place}: the head expects {head.events} events before it with the digest"
-                f" {head.decided}; there were {self.events} with {self.digest}"
+                f" {head.digest}; there were {self.events} with {self.digest}"
             )
 
     def _decide(self, place: Place, entry: Entry) -> None:
@@ -78,12 +78,12 @@ class Verifier:
             raise BadLog(f"{place}: the core fails on this {kind}: {_text_of(error)}") from error
         self.events += 1
         decided = self._digest.add(effects) if effects else ""
-        if decided == entry.decided:
+        if decided == entry.digest:
             return
         did = tuple(outcomes_of(effects))
         raise Diverged(
             f"{place}: event {self.events}, {type(entry.event).__name__}, was decided differently"
-            f" from the log\n  recorded {_shown(entry.did)}\n  now      {_shown(did)}"
+            f" from the log\n  recorded {_shown(entry.outcomes)}\n  now      {_shown(did)}"
             f"\n  the log was written by version {self._head.version}"
         )
 
