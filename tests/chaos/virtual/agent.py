@@ -7,9 +7,7 @@ deferred records are lost with the process.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
-from itertools import count
-from typing import Protocol, assert_never
+from typing import Protocol
 
 from croupier.agent.core import events as ev
 from croupier.agent.core.effects import CheckHealth, Effect, Force, Spawn
@@ -18,32 +16,17 @@ from croupier.agent.core.records import Place, Record, forgets, place_of
 from croupier.agent.core.recovery import incomplete, recovered
 from croupier.agent.core.state import AgentState
 from croupier.agent.core.tasks import Key
-from croupier.agent.fencing import NewestMaster
 from croupier.agent.reactor import Batch, Reactor
-from croupier.master.core import messages as to
-from croupier.master.core.events import (
-    AgentHealth,
-    AgentReported,
-    AgentStopped,
-    AgentTask,
-    Heard,
-    RefusedLaunch,
-    Register,
-)
-from croupier.model.agent_orders import AcknowledgeUpdate, KillTask, LaunchTask, ResendUpdates
-from croupier.model.errors import CroupierError, NotLeader, Removed
+from croupier.model.agent_orders import LaunchTask
 from croupier.model.health import DISK, LAUNCH, WORK_DIR, Problem
 from croupier.model.resources import Resources
-from croupier.model.task import TaskStatus
-from croupier.net.backoff import Backoff
+from tests.chaos.virtual.agent_session import AgentSession
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.machine import Machine, Run
-from tests.chaos.virtual.master import Introduced, Ordered
-from tests.chaos.virtual.network import End, Ended, Network
+from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
+from tests.chaos.virtual.term import Ordered
 
-JOIN_S = 8.0
-SILENT_BEATS = 5
 SYNC_S = 0.002
 # The time from a refused start until an operator starts the agent leniently.
 MENDED_S = 5.0
@@ -73,7 +56,6 @@ class AgentProcess(Process):
     Attributes:
         slow_s: the additional time of each sync.
         damage: the number of records that are lost before the next start.
-        next_master: the master to connect to next; empty: a random one.
         cannot_spawn: whether processes cannot be started now.
         is_full: whether the disk has room for terminal updates only.
         is_dir_gone: whether the work dir was moved away; it comes back unchanged.
@@ -81,14 +63,10 @@ class AgentProcess(Process):
         finds_orphans: for a mutant: False ignores processes without a record.
         forgets_last: for a mutant: a crash loses the records of the last sync.
         syncs_first: for a mutant: False performs a batch before its records are durable.
-        heeds_epochs: for a mutant: False obeys any master.
-        is_orderly: for a mutant: False sends the newest updates first.
     """
 
     forgets_last = False
     syncs_first = True
-    heeds_epochs = True
-    is_orderly = True
     finds_orphans = True
 
     def __init__(
@@ -104,11 +82,12 @@ class AgentProcess(Process):
         """Create a process that does not run."""
         super().__init__(name, clock, network, seed)
         self.masters, self.machine, self.observer = masters, machine, observer
-        self.reactor = self._reactor(AgentState.of(Resources()))
+        state = AgentState.of(Resources())
+        self.session = AgentSession(self, state)
+        self.reactor = self._reactor(state)
         self.steps = 0
         self.slow_s = 0.0
         self.cannot_spawn = self.is_full = self.is_dir_gone = False
-        self.next_master = ""
         self.damage = 0
         self.is_lenient = False
         self._epoch = 0
@@ -116,16 +95,7 @@ class AgentProcess(Process):
         self._syncing: tuple[list[Record], Batch | None] | None = None
         self._deciding_epoch: int | None = None
         self._last_sync = 0
-        self._end: End | None = None
-        self._newest = NewestMaster()
-        self._session = 0
-        self._sessions = count(1)
-        self._is_registered = False
         self._check = 0
-        self._heard_at = 0.0
-        self._heartbeat_s = 1.0
-        self._hops = 0
-        self._backoff = Backoff(0.1, 3.0, self.random)
 
     @property
     def state(self) -> AgentState:
@@ -133,7 +103,7 @@ class AgentProcess(Process):
         return self.reactor.state
 
     def _reactor(self, state: AgentState) -> Reactor:
-        return Reactor(state, self, self, self.put, self, self.clock)
+        return Reactor(state, self.session, self, self.put, self, self.clock)
 
     # The life of the process.
 
@@ -177,18 +147,17 @@ class AgentProcess(Process):
             incomplete=damaged,
         )
         state.check()
+        self.session = AgentSession(self, state)
         self.reactor = self._reactor(state)
         self.observer.on_agent_start(self)
         self.machine.end_orphans(self.known_runs())
         self.machine.watcher = self.put
-        self._hops, self._epoch, self._last_sync = 0, 0, 0
-        self._newest = NewestMaster(state.cluster, state.master_epoch, state.position)
-        self._backoff = Backoff(0.1, 3.0, self.random)
+        self._epoch, self._last_sync = 0, 0
         self.put(ev.AgentStarted())
         if self.is_full:
             self.put(ev.DiskFull())
         self.check_health(CheckHealth(0.0))
-        self._connect(self.random.choice(self.masters))
+        self.session.connect(self.random.choice(self.masters))
 
     def known_runs(self) -> set[str]:
         """Return the runs that may have a process, according to the agent's state."""
@@ -205,7 +174,7 @@ class AgentProcess(Process):
             del self.machine.disk[-self._last_sync :]
         self._deferred, self._syncing = [], None
         self.machine.unwatch()
-        self._end = None
+        self.session.end = None
 
     def stop(self) -> None:
         """End all tasks, tell the master, and exit."""
@@ -213,90 +182,9 @@ class AgentProcess(Process):
 
     def _leave(self) -> None:
         """Tell the master that the agent stops, and end the process."""
-        if self._end is not None and self._is_registered:
-            self._end.send(partial(AgentStopped, message="asked to stop"))
+        self.session.leave()
         self.clock.trace(f"{self.name} has stopped")
         self.crash(loses=False)
-
-    # The link.
-
-    def _connect(self, master: str) -> None:
-        self._session = next(self._sessions)
-        self._end = self.network.connect(self.name, master, self)
-        self._is_registered = False
-        self._heard_at = self.clock.now()
-        self.put(ev.Connected(self._session))
-        session = self._session
-        self.later(JOIN_S, lambda: self._watch(session))
-
-    def _watch(self, session: int) -> None:
-        if session != self._session or self._end is None:
-            return
-        patience_s = SILENT_BEATS * self._heartbeat_s if self._is_registered else JOIN_S
-        if self.clock.now() - self._heard_at >= patience_s:
-            self._lost("")
-        else:
-            self.later(1.0, lambda: self._watch(session))
-
-    def _beat(self, session: int) -> None:
-        if session == self._session and self._end is not None:
-            self._end.send(partial(Heard))
-            self.later(self._heartbeat_s, lambda: self._beat(session))
-
-    def _lost(self, leader: str) -> None:
-        if self._end is not None:
-            self._end.close()
-            self._end = None
-        self.put(ev.Disconnected(self._session))
-        session = self._session
-        if leader and self._hops < 3:
-            self._hops += 1
-            wait_s, master = 0.0, leader
-        else:
-            self._hops = 0
-            wait_s, master = self._backoff.next_s(), self.random.choice(self.masters)
-        master, self.next_master = self.next_master or master, ""
-
-        def again() -> None:
-            if session == self._session:
-                self._connect(master)
-
-        self.later(wait_s, again)
-
-    def _on_message(self, message: object) -> list[Event]:
-        """Return the events for the core in a message."""
-        self._heard_at = self.clock.now()
-        if isinstance(message, Ended):
-            error = message.error
-            self._lost(error.leader if isinstance(error, NotLeader) else "")
-            return [ev.Removed()] if isinstance(error, Removed) else []
-        assert isinstance(message, Ordered)
-        if self.heeds_epochs:
-            newest = self._newest
-            try:
-                told = self._is_registered or isinstance(message.message, to.Registered)
-                is_new = newest.admit(message.heading, is_registered=told)
-            except CroupierError:
-                self._lost("")
-                return []
-            if is_new:
-                heard = ev.MasterSeen(newest.epoch, newest.cluster, newest.position)
-                return [heard, *self._on_order(message.message)]
-        return self._on_order(message.message)
-
-    def _on_order(self, order: to.ToAgent) -> list[Event]:
-        match order:
-            case to.Registered(agent_id, heartbeat_s):
-                self._hops, self._is_registered, self._heartbeat_s = 0, True, heartbeat_s
-                self._backoff.reset()
-                self._beat(self._session)
-                return [ev.Registered(agent_id)]
-            case LaunchTask() | KillTask() | AcknowledgeUpdate() | ResendUpdates():
-                return [order]
-            case to.Heartbeat():
-                return []
-            case _:
-                assert_never(order)
 
     # The driver.
 
@@ -308,9 +196,9 @@ class AgentProcess(Process):
             if end is None:
                 event = self._exited(message) if isinstance(message, Run) else message
                 self._decide(event, None)  # type: ignore[arg-type]
-            elif end is self._end:
+            elif end is self.session.end:
                 epoch = message.epoch if isinstance(message, Ordered) else None
-                for event in self._on_message(message):
+                for event in self.session.events_of(message):
                     self._decide(event, epoch)
         batch = self.reactor.end_batch()
         self._deferred += batch.records
@@ -364,53 +252,6 @@ class AgentProcess(Process):
 
     def performed(self, effect: Effect) -> None:
         """See `Observer`."""
-
-    # What the reactor sends to the master.
-
-    def _send(self, session: int | None, message: object) -> None:
-        if session == self._session and self._end is not None:
-            self._end.send(message)
-
-    def send_register(self, session: int, state: AgentState) -> None:
-        """See `Session`."""
-        listed = tuple(
-            AgentTask(
-                task.framework_id,
-                task.info,
-                task.status,
-                tuple(task.updates.waiting),
-                task.role,
-            )
-            for task in state.tasks.values()
-        )
-        heard = (state.cluster, state.master_epoch, state.position)
-        register = partial(
-            Register,
-            agent_id=state.agent_id,
-            hostname=self.name,
-            total=self.machine.total,
-            attributes={},
-            tasks=listed,
-            incomplete=state.incomplete,
-            problems=state.health.problems,
-        )
-        known = heard if self.heeds_epochs else ("", 0, None)
-        self._send(session, Introduced(register, *known))
-
-    def send_updates(self, session: int, statuses: Sequence[TaskStatus]) -> None:
-        """See `Session`."""
-        ordered = tuple(statuses if self.is_orderly else reversed(statuses))
-        self._send(session, partial(AgentReported, statuses=ordered))
-
-    def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
-        """See `Session`."""
-        told = tuple(RefusedLaunch(*key, message) for key, message in refused)
-        problems = self.state.health.problems
-        self._send(session, partial(AgentHealth, problems=problems, refused=told))
-
-    def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
-        """See `Session`."""
-        self._send(session, partial(AgentHealth, problems=problems, refused=()))
 
     # What the reactor does on the machine.
 

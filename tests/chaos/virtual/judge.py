@@ -34,15 +34,15 @@ from croupier.model.ids import AgentId, FrameworkId, TaskId
 from croupier.model.resources import total_of
 from croupier.model.roles import ancestors, is_within
 from croupier.model.store_position import StorePosition
-from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
+from croupier.model.task import TaskStatus
 from croupier.model.verdict import Verdict
 from tests.chaos.virtual.agent import AgentProcess
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.machine import Machine, Run
-from tests.chaos.virtual.master import Term
 from tests.chaos.virtual.network import End
-from tests.chaos.virtual.task_history import TaskHistory, Violation
+from tests.chaos.virtual.task_history import TaskHistory, must
+from tests.chaos.virtual.term import Term
 
 # An action for the next event of a kind; it takes the process and the stream.
 Moment = Callable[[str, End | None], None]
@@ -79,11 +79,6 @@ class Judge:
         for action in self.moments.pop(kind, ()):
             self.clock.after(0.0, lambda action=action: action(who, end))  # type: ignore[misc]
 
-    def must(self, condition: bool, message: str) -> None:
-        """Raise unless `condition` holds."""
-        if not condition:
-            raise Violation(message)
-
     # Masters.
 
     def on_term(self, master: str, epoch: int) -> None:
@@ -106,7 +101,7 @@ class Judge:
     def on_refused(self, position: StorePosition) -> None:
         """Check that a master refuses its store for a reason."""
         self.seen["refusals"] += 1
-        self.must(self.is_store_old, f"a master does not know {position}, which it should")
+        must(self.is_store_old, f"a master does not know {position}, which it should")
         self.refused()
 
     def on_commit(self, record: Record) -> None:
@@ -143,7 +138,7 @@ class Judge:
             live = [each for each in registry.tasks.values() if is_within(each.role, role)]
             held = total_of(each.info.resources for each in live if self._is_live(each))
             for name, most in limit.items():
-                self.must(
+                must(
                     held[name] <= most,
                     f"{new.task_id} is taken: {role} has {held} and is limited to {name} {most}",
                 )
@@ -174,7 +169,7 @@ class Judge:
                 self._on_verdict(term, session, message)
             case LaunchTask(_, task):
                 history = self.histories.get(task.task_id)
-                self.must(
+                must(
                     history is not None and history.recorded,
                     f"{task.task_id} is launched before its record is durable",
                 )
@@ -182,15 +177,15 @@ class Judge:
                 self._on_acknowledging(term, framework_id, task_id, sequence)
             case Registered(agent_id):
                 dead = agent_id in self.gone_ids and self.leads(term) and not self.is_store_old
-                self.must(not dead, f"{agent_id} was declared gone and is taken in again")
+                must(not dead, f"{agent_id} was declared gone and is taken in again")
             case Offered(_, agent):
                 record = self.registry().agents.get(agent.agent_id)
                 withheld = record is not None and (record.deactivated or record.drain is not None)
                 taken = withheld and self.leads(term)
-                self.must(not taken, f"{agent.agent_id} is offered, and an operator forbade it")
+                must(not taken, f"{agent.agent_id} is offered, and an operator forbade it")
             case Subscribed(framework_id):
                 known = framework_id in self.registry().frameworks or not self.leads(term)
-                self.must(known, f"{framework_id} is subscribed and not durable")
+                must(known, f"{framework_id} is subscribed and not durable")
                 self._on_subscribed(term, session)
             case _:
                 pass
@@ -201,7 +196,7 @@ class Judge:
         if client_id not in runs:
             runs.append(client_id)
         late = client_id != runs[-1] and self.leads(term) and not self.is_store_old
-        self.must(not late, f"{client_id} takes over from {runs[-1]}, which is newer")
+        must(not late, f"{client_id} takes over from {runs[-1]}, which is newer")
 
     def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
         _, client_id = term.who[session]
@@ -211,15 +206,15 @@ class Judge:
             case calls.Accept():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
                     same = (old.error is None) == (new.error is None) or self.is_store_old
-                    self.must(same, f"{new.task_id} was answered {old.error} and {new.error}")
+                    must(same, f"{new.task_id} was answered {old.error} and {new.error}")
                 for each in verdict.tasks:
                     history = self.histories[TaskId(each.task_id)]
                     if each.error is not None:
                         history.refused = not self.is_store_old
                         never_ran = history.run is None or self.is_store_old
-                        self.must(never_ran, f"{each.task_id} ran and is refused")
+                        must(never_ran, f"{each.task_id} ran and is refused")
                         continue
-                    self.must(history.recorded, f"{each.task_id} is accepted and not durable")
+                    must(history.recorded, f"{each.task_id} is accepted and not durable")
                     history.accepted = True
             case calls.Kill(task_id):
                 history = self.histories[task_id]
@@ -239,7 +234,7 @@ class Judge:
         record = self.registry().tasks.get(task_key(framework_id, task_id))
         # A terminal update of the master's own is durable: the agent need not keep the task.
         kept = record is not None and not record.is_acknowledged and record.master_status is None
-        self.must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
+        must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
 
     # Agents.
 
@@ -252,7 +247,7 @@ class Judge:
     ) -> None:
         """Check a step of an agent's core."""
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
-        self.must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
+        must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
         for effect in effects:
             if isinstance(effect, fx.SendUpdates):
                 for status in effect.statuses:
@@ -260,20 +255,20 @@ class Judge:
                         self.histories[status.task_id].is_over = True
         if isinstance(event, LaunchTask | LaunchIntoSandbox) and not agent.state.health.is_healthy:
             taken = [each for each in effects if isinstance(each, fx.Checkpoint | fx.Spawn)]
-            self.must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
+            must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 
     def on_agent_start(self, agent: AgentProcess) -> None:
         """Check that the agent knows each process, or that it knows of lost records."""
         known = agent.known_runs()
         for run in agent.machine.live:
             is_known = run.run in known or agent.state.incomplete
-            self.must(is_known, f"{agent.name} starts, and {run.key} lives without a record")
+            must(is_known, f"{agent.name} starts, and {run.key} lives without a record")
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
         """Check that records are lost if the agent refuses to start."""
         self.seen["refusals"] += 1
         lost = agent.name in self.damaged
-        self.must(lost, f"{agent.name} refuses to start, and none of its records is lost")
+        must(lost, f"{agent.name} refuses to start, and none of its records is lost")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
         """Take note that all orders of masters up to that epoch were performed."""
@@ -288,14 +283,14 @@ class Judge:
         _, task_id = run.key
         history = self.histories[task_id]
         self.seen["processes"] += 1
-        self.must(history.run is None, f"{task_id} is started twice")
-        self.must(not history.refused, f"{task_id} was refused and is started")
+        must(history.run is None, f"{task_id} is started twice")
+        must(not history.refused, f"{task_id} was refused and is started")
         # A task on an agent that was declared gone may still run.
         ended = bool(history.ends) and machine.name not in self.gone and not self.is_store_old
-        self.must(not ended, f"{task_id} is started after its terminal update")
+        must(not ended, f"{task_id} is started after its terminal update")
         history.run, history.machine = run, machine
         held = total_of(each.resources for each in machine.live)
-        self.must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
+        must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
         """Take note that a process has ended."""
@@ -341,86 +336,22 @@ class Judge:
             # Lost updates cannot be sent; it still holds that no task runs twice or for ever.
             return
         if status.state.is_terminal:
-            self._check_truth(history, status)
+            is_gone = history.machine is None or history.machine.name in self.gone
+            history.check_truth(status, is_gone)
         if not status.needs_acknowledgement:
             return
+        client = framework.client_id
         if status.is_reconciled:
-            self._on_reconciled(history, framework.client_id, status)
+            history.check_reconciled(client, status)
             return
-        shown = f"{status.task_id} {status.state.name} {status.sequence}"
-        client, number = framework.client_id, status.sequence
-        last = history.sequences.get(client)
-        if last is not None or client == history.client_id:
-            # A later run of the program knows everything that was acknowledged.
-            follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
-            # Earlier updates are not sent once RECONCILE was answered with the end.
-            follows = follows or (status.state.is_terminal and client in history.failed_ends)
-            self.must(follows, f"{client} is shown {shown} after {last}")
-        history.sequences[client] = number
         # An older run receives updates that were in flight when a newer one took over.
         is_newest = self.runs.get(framework.framework_id, [client])[-1] == client
-        settled = history.end_acknowledged and not history.excused and is_newest
-        self.must(not settled, f"{shown} is told though its end was acknowledged")
-        mine = [end for whose, end in history.ends if whose == client]
-        self.must(not mine, f"{client} is shown {shown} after the task's end")
-        if status.state.is_terminal:
-            history.ends.append((client, status))
-            former, first = history.ends[0]
-            same = (first.state, first.exit_code) == (status.state, status.exit_code)
-            # An update that an earlier run did not acknowledge is lost once its agent is given up.
-            given_up = former != client and status.state is TaskState.GONE_BY_OPERATOR
-            shown_first = f"{first.state.name} {first.exit_code}"
-            self.must(same or given_up, f"{shown} was told before as {shown_first}")
+        history.check_order(client, status, is_newest)
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
         """Take note that the handler has raised, so that the update comes again."""
         if status.is_reconciled and status.state.is_terminal:
             self.histories[status.task_id].failed_ends.add(framework.client_id)
-
-    def _on_reconciled(self, history: TaskHistory, client: str, status: TaskStatus) -> None:
-        """Check an answer to RECONCILE: the latest update, which may be early or repeated."""
-        shown = f"{status.task_id} {status.state.name} {status.sequence}"
-        ends = [end for whose, end in history.ends if whose == client]
-        is_live = not status.state.is_terminal
-        self.must(not (ends and is_live), f"{client} is shown {shown} after the task's end")
-        history.sequences[client] = max(history.sequences.get(client, 0), status.sequence)
-        if not is_live and not ends:
-            history.ends.append((client, status))
-
-    def _check_truth(self, history: TaskHistory, status: TaskStatus) -> None:
-        run, state = history.run, status.state
-        told = f"{status.task_id} is said to be {state.name} {status.reason.name}"
-        told += f" ({status.message}), code {status.exit_code}"
-        if state is TaskState.GONE_BY_OPERATOR:
-            known = history.machine is None or history.machine.name in self.gone
-            self.must(known, f"{told}, but no operator said so")
-            return
-        self.must(run is None or not run.lives, f"{told}, but it runs")
-        lost = state is TaskState.GONE and status.reason is Reason.AGENT_RESTARTED
-        self.must(not lost, f"{told}, but no agent has lost anything")
-        if run is None:
-            never = {TaskState.KILLED, TaskState.DROPPED, TaskState.GONE, TaskState.FAILED}
-            self.must(state in never, f"{told}, but never ran")
-            return
-        truth = f"{told}, but it ended with {run.exit_code}, signal {run.signal}"
-        self.must(state is not TaskState.DROPPED, truth)
-        if run.rebooted:
-            self.must(state in (TaskState.GONE, TaskState.KILLED), truth)
-            return
-        if run.vanished:
-            self.must(state in (TaskState.FAILED, TaskState.GONE, TaskState.KILLED), truth)
-            return
-        self.must((status.exit_code, status.signal) == (run.exit_code, run.signal), truth)
-        match state:
-            case TaskState.FINISHED:
-                self.must(run.exit_code == 0, truth)
-            case TaskState.FAILED:
-                self.must(run.exit_code != 0, truth)
-            case TaskState.KILLED:
-                wanted = history.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
-                self.must(bool(wanted), f"{told}, but without a request")
-            case _:
-                self.must(False, truth)
 
     # Operators.
 
@@ -441,7 +372,7 @@ class Judge:
                 self.gone.add(name)
                 self.gone_ids.add(agent_id)
         held = held or self.is_store_old
-        self.must(held, f"{action} of {name} is answered and not durable: {records[-1:]}")
+        must(held, f"{action} of {name} is answered and not durable: {records[-1:]}")
 
     # The end.
 

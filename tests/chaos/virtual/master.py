@@ -7,10 +7,9 @@ when a commit fails or is fenced, and when the core learns that another master l
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import count
-from typing import Protocol
 
 from croupier.master.allocator import Allocator
 from croupier.master.batch import Batch
@@ -24,7 +23,7 @@ from croupier.master.core.effects import (
     Send,
     SessionId,
 )
-from croupier.master.core.events import Claim, Register, SessionEnded
+from croupier.master.core.events import Claim, SessionEnded
 from croupier.master.core.messages import Heartbeat, ToAgent, ToFramework
 from croupier.master.core.records import MasterRecord, Record, Registry
 from croupier.master.core.settings import Settings
@@ -36,81 +35,14 @@ from croupier.master.wire.to_agent import response_to_wire
 from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.errors import CroupierError, FailedOver, NotLeader
 from croupier.model.store_position import StorePosition
-from croupier.v1 import agent_pb2 as pb
 from tests.chaos.virtual import registry as reg
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Ended, Network
 from tests.chaos.virtual.process import Process
+from tests.chaos.virtual.term import Asked, Introduced, Observer, Ordered, Term
 from tests.harness.invariants import check_state
 
 COMMIT_TIMEOUT_S = 4.0
-
-MakeEvent = Callable[[SessionId], Event]
-
-
-@dataclass(frozen=True, slots=True)
-class Ordered:
-    """A master's message, with its epoch and the position of its store."""
-
-    epoch: int
-    message: ToAgent
-    heading: pb.AgentServiceConnectResponse
-
-
-@dataclass(frozen=True, slots=True)
-class Introduced:
-    """An agent's REGISTER, with the newest master that it knows."""
-
-    register: Callable[[SessionId], Register]
-    cluster: str
-    epoch: int
-    position: StorePosition | None
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """An operator's request, and the callback for the answer."""
-
-    make_event: Callable[[int], Event]
-    answered: Callable[[object], None]
-
-
-class Observer(Protocol):
-    """Receives the steps of masters."""
-
-    def on_term(self, master: str, epoch: int) -> None:
-        """Take note that a master begins to lead."""
-
-    def on_refused(self, position: StorePosition) -> None:
-        """Take note that a master refuses its store, which does not know that position."""
-
-    def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """Take note that the core was stepped."""
-
-    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """Take note of a message that a master sends."""
-
-
-class Term:
-    """One term of a leader.
-
-    Attributes:
-        sessions: the open streams by session.
-        peers: the sessions by stream.
-        who: the framework of a session, and the run of its program.
-        commits: the number of durable commits that it knows.
-    """
-
-    def __init__(
-        self, master: str, record: MasterRecord, revision: int, state: State, commits: int
-    ) -> None:
-        """Begin without sessions."""
-        self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
-        self.commits = commits
-        self.lineage = Lineage(record, lambda: self.commits)
-        self.sessions: dict[SessionId, End] = {}
-        self.peers: dict[End, SessionId] = {}
-        self.who: dict[SessionId, tuple[str, str]] = {}
 
 
 class MasterProcess(Process):

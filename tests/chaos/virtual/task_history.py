@@ -5,13 +5,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from croupier.model.ids import FrameworkId
-from croupier.model.task import TaskStatus
+from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus
 from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.machine import Machine, Run
 
 
 class Violation(AssertionError):
     """An invariant was violated."""
+
+
+def must(condition: bool, message: str) -> None:
+    """Raise unless `condition` holds.
+
+    Raises:
+        Violation: if so.
+    """
+    if not condition:
+        raise Violation(message)
 
 
 @dataclass(slots=True)
@@ -49,3 +59,78 @@ class TaskHistory:
     excused: bool = False
     is_over: bool = False
     failed_ends: set[str] = field(default_factory=set)
+
+    def check_order(self, client: str, status: TaskStatus, is_newest: bool) -> None:
+        """Check that an update follows those that the program has received before.
+
+        `is_newest`: whether `client` is the newest run of the program.
+        """
+        shown = f"{status.task_id} {status.state.name} {status.sequence}"
+        number, last = status.sequence, self.sequences.get(client)
+        if last is not None or client == self.client_id:
+            # A later run of the program knows everything that was acknowledged.
+            follows = number == (last or 0) + 1 or number == MASTER_SEQUENCE != last
+            # Earlier updates are not sent once RECONCILE was answered with the end.
+            follows = follows or (status.state.is_terminal and client in self.failed_ends)
+            must(follows, f"{client} is shown {shown} after {last}")
+        self.sequences[client] = number
+        settled = self.end_acknowledged and not self.excused and is_newest
+        must(not settled, f"{shown} is sent though its end was acknowledged")
+        mine = [end for whose, end in self.ends if whose == client]
+        must(not mine, f"{client} is shown {shown} after the task's end")
+        if status.state.is_terminal:
+            self.ends.append((client, status))
+            former, first = self.ends[0]
+            same = (first.state, first.exit_code) == (status.state, status.exit_code)
+            # An update that an earlier run did not acknowledge is lost once its agent is given up.
+            given_up = former != client and status.state is TaskState.GONE_BY_OPERATOR
+            shown_first = f"{first.state.name} {first.exit_code}"
+            must(same or given_up, f"{shown} was sent before as {shown_first}")
+
+    def check_reconciled(self, client: str, status: TaskStatus) -> None:
+        """Check an answer to RECONCILE: the latest update, which may be early or repeated."""
+        shown = f"{status.task_id} {status.state.name} {status.sequence}"
+        ends = [end for whose, end in self.ends if whose == client]
+        is_live = not status.state.is_terminal
+        must(not (ends and is_live), f"{client} is shown {shown} after the task's end")
+        self.sequences[client] = max(self.sequences.get(client, 0), status.sequence)
+        if not is_live and not ends:
+            self.ends.append((client, status))
+
+    def check_truth(self, status: TaskStatus, is_gone: bool) -> None:
+        """Check a terminal update against the real end of the process.
+
+        `is_gone`: an operator may have declared the agent gone.
+        """
+        run, state = self.run, status.state
+        claim = f"{status.task_id} is reported {state.name} {status.reason.name}"
+        claim += f" ({status.message}), code {status.exit_code}"
+        if state is TaskState.GONE_BY_OPERATOR:
+            must(is_gone, f"{claim}, but no operator said so")
+            return
+        must(run is None or not run.lives, f"{claim}, but it runs")
+        lost = state is TaskState.GONE and status.reason is Reason.AGENT_RESTARTED
+        must(not lost, f"{claim}, but no agent has lost anything")
+        if run is None:
+            never = {TaskState.KILLED, TaskState.DROPPED, TaskState.GONE, TaskState.FAILED}
+            must(state in never, f"{claim}, but never ran")
+            return
+        truth = f"{claim}, but it ended with {run.exit_code}, signal {run.signal}"
+        must(state is not TaskState.DROPPED, truth)
+        if run.rebooted:
+            must(state in (TaskState.GONE, TaskState.KILLED), truth)
+            return
+        if run.vanished:
+            must(state in (TaskState.FAILED, TaskState.GONE, TaskState.KILLED), truth)
+            return
+        must((status.exit_code, status.signal) == (run.exit_code, run.signal), truth)
+        match state:
+            case TaskState.FINISHED:
+                must(run.exit_code == 0, truth)
+            case TaskState.FAILED:
+                must(run.exit_code != 0, truth)
+            case TaskState.KILLED:
+                wanted = self.killers or status.reason is not Reason.KILLED_BY_FRAMEWORK
+                must(bool(wanted), f"{claim}, but without a request")
+            case _:
+                must(False, truth)

@@ -20,10 +20,11 @@ from tests.chaos.virtual.framework import FrameworkProcess
 from tests.chaos.virtual.injectors import INJECTORS
 from tests.chaos.virtual.judge import Judge
 from tests.chaos.virtual.machine import Machine
-from tests.chaos.virtual.master import MasterProcess, Term
+from tests.chaos.virtual.master import MasterProcess
 from tests.chaos.virtual.network import Network
 from tests.chaos.virtual.process import Process
 from tests.chaos.virtual.task_history import Violation
+from tests.chaos.virtual.term import Term
 
 # After all faults are healed, everything must end within this time.
 SETTLE_S = 900.0

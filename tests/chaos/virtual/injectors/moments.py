@@ -128,7 +128,7 @@ def usurp(world: World, fault: Fault) -> bool:
 def _turn_to(world: World, master: str) -> None:
     """Let all agents reconnect, to this master first."""
     for agent in world.agents:
-        agent.next_master = master
+        agent.session.next_master = master
         _reset_all(world, agent.name)
 
 

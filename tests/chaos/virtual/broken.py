@@ -1,0 +1,206 @@
+"""The broken functions of mutants: each replaces one function of a daemon or of the SDK."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from croupier.agent.core import on_task as agent_on_task
+from croupier.agent.core.effects import Forget, Spawn
+from croupier.agent.core.events import Exited, Now, Vanished
+from croupier.agent.core.pending_updates import PendingUpdates
+from croupier.agent.core.state import AgentState
+from croupier.agent.core.tasks import ResendDeadline
+from croupier.agent.reactor import Reactor
+from croupier.master.core import (
+    on_sync,
+    on_task,
+    state_recovery,
+)
+from croupier.master.core.effects import Effect, Step
+from croupier.master.core.frameworks import Framework
+from croupier.master.core.records import ForgetTask, Record, Registry, TaskRecord
+from croupier.master.core.state import State
+from croupier.master.core.tasks import Task, TaskHold
+from croupier.model.agent_orders import LaunchTask
+from croupier.model.ids import AgentId
+from croupier.model.task import Reason, TaskState
+from croupier.sdk.core.calls import CallLedger
+from croupier.sdk.core.updates import UpdateBook, UpdateDecision
+from tests.chaos.virtual.agent import AgentProcess
+from tests.chaos.virtual.agent_session import AgentSession
+
+
+def nothing(*_: object) -> Iterator[Effect]:
+    yield from ()
+
+
+# The agent.
+
+
+def forgets_unacknowledged(state: AgentState, event: Exited, now: Now) -> Iterator[Any]:
+    yield from _ON_EXITED(state, event, now)
+    task = state.tasks.get(event.key)
+    if task is not None and not task.is_live:
+        state.deadlines.cancel(ResendDeadline(event.key))
+        del state.tasks[event.key]
+        yield Forget(event.key)
+
+
+def launches_again(state: AgentState, order: LaunchTask, now: Now) -> Iterator[Any]:
+    key = (order.framework_id, order.task.task_id)
+    if state.is_live(key):
+        state.runs += 1
+        yield Spawn(key, f"{state.life}-{state.runs}")
+    yield from _ON_LAUNCH(state, order, now)
+
+
+def spawns_always(self: Reactor, spawn: Spawn) -> None:
+    self._machine.launch(self.state, spawn)
+
+
+def adopts_nothing(self: AgentProcess, key: Any, run: str) -> Vanished:
+    return Vanished(key, "the agent did not look", never_started=False)
+
+
+def sends_nothing(self: AgentSession, *_: object) -> None:
+    """Drop the message."""
+
+
+def starts_anew(self: AgentProcess, key: Any, run: str) -> Vanished:
+    return Vanished(key, "the agent did not look", never_started=True)
+
+
+def invents_exit(self: AgentProcess, key: Any, run: str) -> Any:
+    known = self.machine.runs.get(run)
+    if known is not None and not known.lives and not known.vanished:
+        return Exited(key, 0)
+    return _ADOPT(self, key, run)
+
+
+def acknowledges_all(self: PendingUpdates, sequence: int) -> int:
+    number = len(self.waiting) if self.waiting and self.waiting[0].sequence <= sequence else 0
+    if number:
+        self.waiting.clear()
+    return number
+
+
+_ON_EXITED, _ON_LAUNCH = agent_on_task.on_exited, agent_on_task.on_launch
+_ADOPT = AgentProcess.adopt
+
+# The master.
+
+
+def releases_twice(self: State, task: Task) -> None:
+    was_active = task.is_active
+    _RELEASE(self, task)
+    if was_active:
+        amount = task.info.resources
+        self.allocator.charges.release(task.framework_id, task.role, task.agent_id, amount)
+
+
+def charges_none(state: State) -> None:
+    pass
+
+
+def charges_late(self: State, agent_id: AgentId, tasks: Iterable[Task]) -> None:
+    listed = list(tasks)
+    for task in listed:
+        hold_nothing(task)
+    _CHARGE(self, agent_id, listed)
+
+
+def releases_late(self: State, task: Task) -> None:
+    hold_nothing(task)
+    _RELEASE(self, task)
+
+
+def hold_nothing(task: Task) -> None:
+    if task.is_absent:
+        task.hold_as(TaskHold.RELEASED)
+
+
+def same_id(self: State, kind: str) -> str:
+    return f"{self.master_id}-{kind}1"
+
+
+def recalls_no_kill(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, replace(entry, kill=None), now)
+
+
+def recalls_no_answers(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, entry, now)
+    state.frameworks[entry.framework_id].accepted.clear()
+
+
+def recalls_no_ends(state: State, entry: TaskRecord, now: float) -> None:
+    _RECALL(state, replace(entry, master_status=None), now)
+
+
+def forgets_nothing(self: Registry, record: Record) -> None:
+    if not isinstance(record, ForgetTask):
+        _APPLY(self, record)
+
+
+def forgets_verdicts(self: Framework, seq: int) -> list[Any]:
+    self.verdicts.clear()
+    return _SEEN(self, seq)
+
+
+def gone_when_silent(state: State, task: Task, new: TaskState, *rest: Any) -> Iterator[Effect]:
+    if new is TaskState.UNREACHABLE:
+        yield from on_task.end(state, task, TaskState.GONE, Reason.AGENT_REMOVED, "", 0.0)
+    else:
+        yield from on_task.set_status(state, task, new, *rest)
+
+
+def ends_what_is_missing(
+    state: State, task: Task, incomplete: bool, now: float
+) -> Iterator[Effect]:
+    yield from _ON_MISSING(state, task, True, now)
+
+
+def launches_all(state: State, agent: Any, event: Any, now: float) -> Iterator[Step]:
+    yield from _SYNC(state, agent, replace(event, tasks=()), now)
+
+
+def recovers_withheld(registry: Registry, *rest: Any) -> State:
+    agents = {
+        agent_id: replace(record, drain=None, deactivated=False)
+        for agent_id, record in registry.agents.items()
+    }
+    return _RECOVERED(replace(registry, agents=agents), *rest)
+
+
+def recovers_gone(registry: Registry, *rest: Any) -> State:
+    agents = {id_: record for id_, record in registry.agents.items() if not record.gone}
+    return _RECOVERED(replace(registry, agents=agents), *rest)
+
+
+def never(*_: object) -> bool:
+    return False
+
+
+def as_it_is(status: Any) -> Any:
+    return status
+
+
+_RECOVERED, _RECALL = state_recovery.recover_state, state_recovery.recover_task
+_CHARGE, _RELEASE = State.charge_tasks, State.release_task
+_APPLY, _SEEN = Registry.apply, Framework.mark_verdicts_seen
+_ON_MISSING, _SYNC = on_sync._on_missing, on_sync.sync
+
+# The SDK.
+
+
+def shows_again(self: UpdateBook, status: Any) -> UpdateDecision:
+    decided = _DECIDE(self, status)
+    return UpdateDecision.SHOW if decided is UpdateDecision.ACKNOWLEDGE else decided
+
+
+def carries_nothing(self: CallLedger[Any], stream: int) -> list[Any]:
+    return []
+
+
+_DECIDE = UpdateBook.decide

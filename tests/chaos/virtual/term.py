@@ -1,0 +1,88 @@
+"""One term of a leader, and the messages and observers of masters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from croupier.master.core.effects import (
+    Effect,
+    SessionId,
+)
+from croupier.master.core.events import Register
+from croupier.master.core.messages import ToAgent, ToFramework
+from croupier.master.core.records import MasterRecord
+from croupier.master.core.state import State
+from croupier.master.core.step import Event
+from croupier.master.lineage import Lineage
+from croupier.model.store_position import StorePosition
+from croupier.v1 import agent_pb2 as pb
+from tests.chaos.virtual.network import End
+
+MakeEvent = Callable[[SessionId], Event]
+
+
+@dataclass(frozen=True, slots=True)
+class Ordered:
+    """A master's message, with its epoch and the position of its store."""
+
+    epoch: int
+    message: ToAgent
+    heading: pb.AgentServiceConnectResponse
+
+
+@dataclass(frozen=True, slots=True)
+class Introduced:
+    """An agent's REGISTER, with the newest master that it knows."""
+
+    register: Callable[[SessionId], Register]
+    cluster: str
+    epoch: int
+    position: StorePosition | None
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """An operator's request, and the callback for the answer."""
+
+    make_event: Callable[[int], Event]
+    answered: Callable[[object], None]
+
+
+class Observer(Protocol):
+    """Receives the steps of masters."""
+
+    def on_term(self, master: str, epoch: int) -> None:
+        """Take note that a master begins to lead."""
+
+    def on_refused(self, position: StorePosition) -> None:
+        """Take note that a master refuses its store, which does not know that position."""
+
+    def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
+        """Take note that the core was stepped."""
+
+    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
+        """Take note of a message that a master sends."""
+
+
+class Term:
+    """One term of a leader.
+
+    Attributes:
+        sessions: the open streams by session.
+        peers: the sessions by stream.
+        who: the framework of a session, and the run of its program.
+        commits: the number of durable commits that it knows.
+    """
+
+    def __init__(
+        self, master: str, record: MasterRecord, revision: int, state: State, commits: int
+    ) -> None:
+        """Begin without sessions."""
+        self.master, self.epoch, self.revision, self.state = master, record.epoch, revision, state
+        self.commits = commits
+        self.lineage = Lineage(record, lambda: self.commits)
+        self.sessions: dict[SessionId, End] = {}
+        self.peers: dict[End, SessionId] = {}
+        self.who: dict[SessionId, tuple[str, str]] = {}
