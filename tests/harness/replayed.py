@@ -1,4 +1,4 @@
-"""A run of a master that is recorded, and looked at again."""
+"""Record runs of a master, and replay them."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Endless:
 
 
 def record(path: Path, head: Head | None = None, size: int = LARGE, seconds: float = 120) -> None:
-    """Two roles of weight 1 that want all they can get, and a job of eight tasks at 60 s."""
+    """Record two roles of weight 1 with endless demand, and a job of eight tasks at 60 s."""
     head = head or make_head(PATIENT)
     with simulation_recorded(path, head, size):
         allocator = Allocator(policies.make(head.policy), head.rules, head.roles)

@@ -129,7 +129,7 @@ class Experiment(Protocol):
 
     @property
     def name(self) -> str:
-        """As in `croupier simulate NAME`."""
+        """The name in `croupier simulate NAME`."""
         ...
 
     @property

@@ -55,7 +55,7 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a framework behaves.
+    """The behaviour of a framework.
 
     Attributes:
         declares: whether it declares demand; if not it is offered whole remainders, and

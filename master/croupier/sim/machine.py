@@ -154,7 +154,7 @@ class Machine(Generic[KeyT]):
 
     @property
     def busy(self) -> Size:
-        """What is really in use; a task that waits for memory uses no CPU."""
+        """The resources really in use; a task that waits for memory uses no CPU."""
         if not self._was_over:
             return self.used
         cpus = sum(pace.cpus * pace.speed for pace in self._paces.values())

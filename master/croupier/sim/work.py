@@ -13,7 +13,7 @@ from croupier.sim.machine import Size
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shape:
-    """What tasks of one kind ask for and what they use, which differ for slots.
+    """The shape of tasks: the resources that they ask for, and those that they use.
 
     Two shapes are never equal: tasks to be counted together share one.
     """

@@ -395,6 +395,6 @@ class FrameworkProcess(Process):
 
     @property
     def is_waiting_for(self) -> list[str]:
-        """What keeps it from being settled, as text."""
+        """The reasons why it is not settled, as text."""
         waits = [f"call {e.seq} {calls.call_name(e.call)}" for e in self.ledger.open_calls()]
         return waits + [f"update of {s.task_id}" for s in self.queue]

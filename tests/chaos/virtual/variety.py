@@ -16,7 +16,7 @@ ROLES = ("a", "a/x", "b")
 
 @dataclass(frozen=True, slots=True)
 class Habits:
-    """How a framework behaves.
+    """The behaviour of a framework.
 
     Attributes:
         tasks: the number of tasks that it launches.

@@ -1,4 +1,4 @@
-"""The checker of the real chaos suite finds each kind of violation in records that are made up."""
+"""The checker of the real chaos suite finds each kind of violation in synthetic records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SEED = 1
 
 
 def _first(wanted: str) -> str:
-    """Id of the first task that exits with 0, exits otherwise, or is to be killed."""
+    """Return the id of the first task that exits with 0, with another code, or is killed."""
     for number in range(1, 100):
         work = work_of(SEED, "w", number)
         kind = "kill" if work.kill_after_s is not None else "fails" if work.code else "ok"

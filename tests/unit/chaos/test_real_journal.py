@@ -1,4 +1,4 @@
-"""Journals and ledgers survive what a crash leaves of them."""
+"""Journals and ledgers are readable after a crash."""
 
 from __future__ import annotations
 

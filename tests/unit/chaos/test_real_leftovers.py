@@ -1,4 +1,4 @@
-"""What agents keep of tasks that are over is found."""
+"""Leftovers of ended tasks on agents are found."""
 
 from __future__ import annotations
 

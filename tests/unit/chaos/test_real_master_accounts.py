@@ -1,4 +1,4 @@
-"""The checker of the master's accounts finds what does not add up."""
+"""The checker of the master's accounts finds inconsistencies."""
 
 from __future__ import annotations
 

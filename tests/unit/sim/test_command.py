@@ -1,4 +1,4 @@
-"""`croupier simulate`: experiments by name, their checks, and the files they leave."""
+"""`croupier simulate`: experiments by name, their checks, and their files."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from croupier.sim.solvers.properties import asset
 
 
 class Pretend:
-    """An experiment whose outcome is chosen."""
+    """An experiment with a fixed outcome."""
 
     name = "pretend"
     expected = "as chosen"
@@ -117,7 +117,7 @@ def test_properties_as_in_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_properties_differ_from_the_paper_where_the_policy_does(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Were DRF asset fairness, Table 2 would not come out."""
+    """Table 2 fails with asset fairness in place of DRF."""
     monkeypatch.setattr(properties, "TRIED", {"DRF": 60})
     monkeypatch.setattr(properties, "POLICIES", (("DRF", asset),))
     result = properties.EXPERIMENT.run(Options(0), lambda done, text="": None)

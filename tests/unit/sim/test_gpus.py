@@ -1,4 +1,4 @@
-"""GPUs one by one, and what of them is of no use."""
+"""Placement on single GPUs, and fragmentation."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class TestPlaces:
         places, _ = make_places(*zip(works, (HALF, ONE, ONE, TWO), strict=True))
         assert places.useless == 0
         places.take(NODE, works[:1])
-        # 1,500 are free: all of use to a half, 1,000 to a whole one, nothing to two.
+        # 1,500 are free: half a GPU can use all, a whole one 1,000, two none.
         assert places.useless == pytest.approx(0.25 * 0 + 0.5 * 500 + 0.25 * 1500)
         places.give_back(works[0])
         assert places.useless == pytest.approx(0)

@@ -1,4 +1,4 @@
-"""What overcommitting a node costs."""
+"""The cost of overcommitting a node."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class TestMachine:
         # 6 s are left of "a", at half speed.
         assert machine.next_end() == pytest.approx(16.0)
         assert list(_take(machine, 16.0)) == ["a"]
-        # "b" has done 6 of 10, and has the machine to itself.
+        # "b" has done 6 of 10, and is alone on the machine.
         assert machine.next_end() == pytest.approx(20.0)
         assert machine.busy == Size.of(8, 1)
 
@@ -57,7 +57,7 @@ class TestMachine:
         machine.start("small", Size.of(1, 0.5), 10.0, now=0.0)
         for i in range(3):
             machine.start(f"large{i}", Size.of(2, 2), 10.0, now=0.0)
-        # 6.5 of 6 GiB: a thirteenth is not there.
+        # 6.5 of 6 GiB: a thirteenth is missing.
         missing = 0.5 / 6.5
         assert machine.next_end() == pytest.approx(10 * (1 + 5 * missing * 0.5))
         cpus = 1 / (1 + 5 * missing * 0.5) + 6 / (1 + 5 * missing * 2)

@@ -1,4 +1,4 @@
-"""A log decided again."""
+"""Replaying a log."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_a_diverging_decision_is_named(tmp_path: Path, log: Path) -> None:
     copy.write_text("".join([*lines[:at], json.dumps(entry) + "\n", *lines[at + 1 :]]))
     with pytest.raises(Diverged, match=f"line {at + 1}: event {at}, AllocationDue, was decided"):
         look(copy)
-    # An event that is missing makes the next decisions others.
+    # A missing event changes the next decisions.
     copy.write_text("".join([*lines[:at], *lines[at + 1 :]]))
     with pytest.raises(CroupierError, match="log, line"):
         look(copy, verify=True)
@@ -228,7 +228,7 @@ def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None
 
 
 def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
-    """The release before wrote none."""
+    """The previous release wrote none."""
     path = tmp_path / "log"
     world = RecordedWorld(path)
     agent, framework = world.agent("cpus:4;mem:4GB"), world.framework()
@@ -247,7 +247,7 @@ def make_sized(task_id: str, length: int) -> TaskInfo:
     return replace(make_task(task_id), command=command, labels=(("a", "b"),))
 
 
-# Without its beginning.
+# Logs without a beginning.
 
 
 @pytest.fixture

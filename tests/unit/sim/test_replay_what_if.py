@@ -1,4 +1,4 @@
-"""A log, and what would have been otherwise."""
+"""Replaying a log with other settings."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_another_policy_allocates_differently(log: Path) -> None:
     found = look(log, Change.parse([], [], "fifo"))
     assert found.after is not None
     assert found.after.shares["role", "ads"] > 0.95
-    # The job never has its turn, and is seen to wait.
+    # The job never gets resources, and its tasks wait.
     assert found.after.waits["role", "jobs"].waiting == 8
 
 
@@ -63,7 +63,7 @@ def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
         if number == 0:
             for each in range(2):
                 world.finish(first, world.framework_id(framework), f"t0{each}")
-    # At 8 s the second two are lost with their agent.
+    # At 8 s the other two are lost with their agent.
     world.do(AgentStopped(first, "bye"))
     world.now = 10.0
     second = world.agent("cpus:2;mem:4GB", "second")
@@ -83,7 +83,7 @@ def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
     assert found.recorded is not None
     assert found.before is not None
     assert found.recorded.shares["role", "ads"] == pytest.approx(13 / 20)
-    # Without the two that were lost; the third is wanted when it was declared.
+    # Without the two lost tasks; the third is wanted since its declaration.
     assert found.before.shares["role", "ads"] == pytest.approx(9 / 20)
     assert found.before == found.after
     assert found.before.waits["role", "ads"].tasks == 3

@@ -1,4 +1,4 @@
-"""Readers of traces: what they take, and what they say of what they do not."""
+"""Readers of traces: valid files, and errors for malformed ones."""
 
 from __future__ import annotations
 
@@ -132,7 +132,7 @@ class TestMapReduce:
         other = make_job(swim, 4, _shapes())
         assert _told(first.stages) == _told(second.stages) != _told(other.stages)
         assert [len(stage) for stage in first.stages] == [20, 5]
-        # 256 MiB at 5 MiB a second, and 4 s to start, give or take.
+        # About 256 MiB at 5 MiB a second, and 4 s to start.
         seconds = sorted(work.seconds for work in first.stages[0])
         assert 40 < seconds[len(seconds) // 2] < 75
 

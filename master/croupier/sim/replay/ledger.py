@@ -23,7 +23,7 @@ def parties_of(role: Role, framework_id: str) -> list[Party]:
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long tasks waited, in seconds; `mean` and `p95` None if none has waited.
+    """The waits of tasks, in seconds; `mean` and `p95` are None without waits.
 
     Attributes:
         tasks: the number of launched tasks.

@@ -1,4 +1,4 @@
-"""How a vector of each mode is run. `check` compares the outcome with `expected`.
+"""Runners of vectors, one per mode. `check` compares the outcome with `expected`.
 
 Rule: the engine answers wherever it has the policy. Tasks that can be divided, CEEI and H-DRF,
 which it does not have, are answered by their definitions.
