@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import AsyncExitStack, asynccontextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import grpc.aio
 
@@ -25,6 +26,7 @@ ANSWER_S = 30.0
 
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
+T = TypeVar("T")
 
 
 class Refused(CroupierError):
@@ -81,3 +83,17 @@ async def connected(target: Target) -> AsyncIterator[Master]:
 
     async with AsyncExitStack() as stack:
         yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]
+
+
+def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:
+    """Connect to the leading master, and return its answer to `question`.
+
+    Raises:
+        CroupierError: if no master can be reached, or the master refuses.
+    """
+
+    async def asked() -> T:
+        async with connected(target) as master:
+            return await question(master)
+
+    return asyncio.run(asked())

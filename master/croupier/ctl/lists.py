@@ -5,7 +5,6 @@ Rule: printing holds one page at a time.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -13,16 +12,11 @@ from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
 
-from google.protobuf.message import Message
-
-from croupier.ctl.connection import Master, connected
+from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.table import Table, print_table
-from croupier.ctl.views import task
-from croupier.ctl.views.agent import agent_view
+from croupier.ctl.views import agent, framework, role, task
 from croupier.ctl.views.amounts import View
-from croupier.ctl.views.framework import framework_view
-from croupier.ctl.views.role import role_view
 from croupier.model.errors import Conflict, NotFound, Unavailable
 from croupier.v1 import operator_pb2 as pb
 
@@ -31,24 +25,24 @@ Pages = AsyncIterator[list[View]]
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of object that the master lists.
+    """A kind of object that the master lists: `agents` by the call `ListAgents`, and so on."""
 
-    Attributes:
-        method: the call that lists it.
-        items: the field of its answer that holds the objects.
-    """
-
-    method: str
-    request: type[Message]
-    items: str
+    name: str
     view: Callable[[Any], View]
+    table: Table
+
+    @property
+    def method(self) -> str:
+        """The call that lists it."""
+        return f"List{self.name.capitalize()}"
 
 
-AGENTS = Kind("ListAgents", pb.ListAgentsRequest, "agents", agent_view)
-FRAMEWORKS = Kind("ListFrameworks", pb.ListFrameworksRequest, "frameworks", framework_view)
-OFFERS = Kind("ListOffers", pb.ListOffersRequest, "offers", task.offer_view)
-ROLES = Kind("ListRoles", pb.ListRolesRequest, "roles", role_view)
-TASKS = Kind("ListTasks", pb.ListTasksRequest, "tasks", task.task_view)
+AGENTS = Kind("agents", agent.agent_view, agent.AGENTS)
+FRAMEWORKS = Kind("frameworks", framework.framework_view, framework.FRAMEWORKS)
+OFFERS = Kind("offers", task.offer_view, task.OFFERS)
+ROLES = Kind("roles", role.role_view, role.ROLES)
+TASKS = Kind("tasks", task.task_view, task.TASKS)
+KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
 async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
@@ -58,10 +52,10 @@ async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
         Unavailable: if the master cannot be reached, or repeats a page.
         CroupierError: if the master refuses.
     """
-    request: Any = kind.request(**fields)
+    request: Any = getattr(pb, f"{kind.method}Request")(**fields)
     while True:
         page: Any = await master.ask(getattr(master.service, kind.method), request)
-        yield [kind.view(each) for each in getattr(page, kind.items)]
+        yield [kind.view(each) for each in getattr(page, kind.name)]
         if not page.next_page_token:
             return
         if page.next_page_token == request.page_token:
@@ -112,24 +106,22 @@ def _only(known: list[View], named: str, noun: str, id_key: str, name_key: str) 
 
 def print_list(
     target: Target,
-    fetch: Kind | Callable[[Master], Pages],
-    table: Table,
+    kind: Kind,
+    table: Table | None = None,
     *,
     as_json: bool,
     keep: Callable[[View], bool] = lambda _: True,
 ) -> None:
-    """Print the objects that pass `keep`, as a table or as a JSON list."""
+    """Print the objects of a kind that pass `keep`, as `table` or its own, or as a JSON list."""
 
-    async def printed() -> None:
-        async with connected(target) as master:
-            found = pages(master, fetch) if isinstance(fetch, Kind) else fetch(master)
-            await _print_pages(found, table, as_json, keep)
+    async def printed(master: Master) -> None:
+        await _print_pages(pages(master, kind), table or kind.table, as_json, keep)
 
-    asyncio.run(printed())
+    run(target, printed)
 
 
 async def _print_pages(
-    found: Pages, table: Table, as_json: bool, keep: Callable[[View], bool]
+    found: Pages, table: Table, as_json: bool, keep: Callable[[View], bool] = lambda _: True
 ) -> None:
     is_empty = True
     async for page in found:
@@ -166,5 +158,8 @@ def list_tasks(target: Target, named: str, *, with_commands: bool, as_json: bool
             async for page in more:
                 yield page
 
-    table = task.TASKS_WITH_COMMANDS if with_commands else task.TASKS
-    print_list(target, fetch, table, as_json=as_json)
+    async def printed(master: Master) -> None:
+        table = task.TASKS_WITH_COMMANDS if with_commands else task.TASKS
+        await _print_pages(fetch(master), table, as_json)
+
+    run(target, printed)

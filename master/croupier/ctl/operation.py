@@ -5,22 +5,19 @@ Rule: a change that cannot be undone shows its consequences and asks first.
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 from google.protobuf.message import Message
 
-from croupier.ctl.connection import Master, connected
+from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View
 from croupier.model.errors import Conflict, InvalidRequest
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +30,6 @@ class Preview:
 
 
 MakePreview = Callable[[Master], Coroutine[Any, Any, Preview]]
-
-
-def run(target: Target, question: Callable[[Master], Coroutine[Any, Any, T]]) -> T:
-    """Connect to the leading master, and return its answer to `question`.
-
-    Raises:
-        CroupierError: if no master can be reached, or the master refuses.
-    """
-
-    async def asked() -> T:
-        async with connected(target) as master:
-            return await question(master)
-
-    return asyncio.run(asked())
 
 
 def ask(target: Target, method: str, request: Message) -> Any:

@@ -11,9 +11,10 @@ import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from croupier.ctl.connection import run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import ROLES, all_of
-from croupier.ctl.operation import ask, run
+from croupier.ctl.operation import ask
 from croupier.ctl.table import Table, print_table
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View

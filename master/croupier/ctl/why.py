@@ -8,10 +8,9 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 
-from croupier.ctl.connection import Master
+from croupier.ctl.connection import Master, run
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import find_agent, find_framework
-from croupier.ctl.operation import run
 from croupier.ctl.terminal import print_lines
 from croupier.ctl.views.amounts import View, demand_text, many
 from croupier.ctl.views.framework import framework_view

@@ -33,7 +33,8 @@ def show(name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = 
     """Show one agent: state, resources, attributes, tasks, drain."""
     from functools import partial
 
-    from croupier.ctl.operation import print_result, run
+    from croupier.ctl.connection import run
+    from croupier.ctl.operation import print_result
     from croupier.ctl.previews import agent_use
     from croupier.ctl.views.agent import agent_lines
 

@@ -27,9 +27,9 @@ def teardown(
     from contextlib import suppress
     from functools import partial
 
-    from croupier.ctl.connection import Master
+    from croupier.ctl.connection import Master, run
     from croupier.ctl.lists import find_framework
-    from croupier.ctl.operation import confirm, look_ahead, print_result, run
+    from croupier.ctl.operation import confirm, look_ahead, print_result
     from croupier.ctl.previews import teardown_preview
     from croupier.ctl.views.amounts import View, many
     from croupier.model.errors import NotFound

@@ -10,22 +10,18 @@ from croupier.ctl.app import app
 from croupier.ctl.flags import LOCAL, JsonListFlag, MasterFlag
 
 
-@app.command
-def agents(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List agents: state, tasks, and resources used, offered and in total."""
-    from croupier.ctl.lists import AGENTS, print_list
-    from croupier.ctl.views import agent
+def _add(name: str, text: str) -> None:
+    @app.command(name=name, help=text)
+    def listing(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
+        from croupier.ctl.lists import KINDS, print_list
 
-    print_list(master, AGENTS, agent.AGENTS, as_json=as_json)
+        print_list(master, KINDS[name], as_json=as_json)
 
 
-@app.command
-def frameworks(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List frameworks: state, share of the cluster, and demand."""
-    from croupier.ctl.lists import FRAMEWORKS, print_list
-    from croupier.ctl.views import framework
-
-    print_list(master, FRAMEWORKS, framework.FRAMEWORKS, as_json=as_json)
+_add("agents", "List agents: state, tasks, and resources used, offered and in total.")
+_add("frameworks", "List frameworks: state, share of the cluster, and demand.")
+_add("offers", "List outstanding offers.")
+_add("roles", "List roles as a tree: weights, shares, guarantees and limits.")
 
 
 @app.command
@@ -49,21 +45,3 @@ def tasks(
     from croupier.ctl.lists import list_tasks
 
     list_tasks(master, framework, with_commands=commands, as_json=as_json)
-
-
-@app.command
-def offers(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List outstanding offers."""
-    from croupier.ctl.lists import OFFERS, print_list
-    from croupier.ctl.views import task
-
-    print_list(master, OFFERS, task.OFFERS, as_json=as_json)
-
-
-@app.command
-def roles(*, master: MasterFlag = LOCAL, as_json: JsonListFlag = False) -> None:
-    """List roles as a tree: weights, shares, guarantees and limits."""
-    from croupier.ctl.lists import ROLES, print_list
-    from croupier.ctl.views import role
-
-    print_list(master, ROLES, role.ROLES, as_json=as_json)
