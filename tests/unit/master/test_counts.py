@@ -29,7 +29,7 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
         (from_framework, "OfferId"),
         (from_agent, "task_from_wire"),
         (from_agent, "status_from_wire"),
-        (resources_wire, "_once"),
+        (resources_wire, "by_name"),
         (resources_wire, "make_ranges"),
         (task_wire, "resources_from_wire"),
     ):
