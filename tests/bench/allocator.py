@@ -1,11 +1,11 @@
-"""What the allocator costs, beside a bare heapq loop of as many decisions.
+"""Benchmark of the allocator, beside a bare heapq loop of as many decisions.
 
     make bench-allocator
 
 Each scenario runs five times in a process of its own. A table goes to standard error, one
 JSON object a line to standard output: scenario, agents, frameworks, seconds (the median),
 rss_mb (the process's peak), decisions, and reference_seconds: a heapq loop over as many
-clients and steps, the floor for "who is next" in this interpreter on this machine.
+clients and steps, the floor for one choice in this interpreter on this machine.
 
 Agents and frameworks are those of Apache Mesos' own allocator benchmark: cpus:24, mem:4096,
 disk:4096 and a thousand ports each; one framework for each role, no declared demand.
@@ -199,7 +199,7 @@ def settle(allocator: Allocator, grant: Grant, until: float | None) -> None:
 
 
 def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, float]]:
-    """Everybody declines everything; then nothing changes."""
+    """Decline every offer, then measure passes without a change."""
     allocator = make(agents, frameworks)
     decline_all(allocator)
     runs = [dealt(allocator) for _ in range(ROUNDS)]

@@ -1,4 +1,4 @@
-"""An allocator on its own, with frameworks that answer in a word."""
+"""A fixture for the allocator: agents, frameworks and offers in short calls."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings, parse_amounts
 
-# Remainders are offered to the last crumb, nothing is kept for anybody, gpus are like cpus.
+# No reservations, and no resource is scarce.
 PLAIN = Rules(hold_s=0, scarce=frozenset())
 
 
 def amount(text: str) -> Resources:
-    """Resources as people write them."""
+    """Parse resources."""
     return Resources.parse(text)
 
 
 def role_of(
     weight: float = 1, *, guarantee: str = "", limit: str = "", **by_resource: float
 ) -> RoleSettings:
-    """Settings of a role; `by_resource` are weights of resources."""
+    """Return settings of a role; `by_resource` are weights of resources."""
     return RoleSettings(
         round(weight * 1000),
         {name: round(each * 1000) for name, each in by_resource.items()},
@@ -41,14 +41,14 @@ def want(
     most: int | None = None,
     role: str | None = None,
 ) -> Demand:
-    """A demand for `count` of `unit`."""
+    """Return a demand for `count` of `unit`."""
     return Demand(
         amount(unit), count, constraints, least, most, None if role is None else Role(role)
     )
 
 
-class Dealing:
-    """An allocator and everybody around it.
+class AllocatorFixture:
+    """An allocator with its agents and frameworks.
 
     Attributes:
         allocator: as it is.
@@ -71,7 +71,7 @@ class Dealing:
         self.allocator.add_agent(AgentId(name), amount(total), hostname, dict(attributes))
 
     def framework(self, name: str, *demands: Demand, roles: Sequence[str] = ()) -> None:
-        """A connected framework in `roles`, or in a role of its own name."""
+        """Add and connect a framework in `roles`, or in a role of its own name."""
         framework_id = FrameworkId(name)
         self.allocator.add_framework(framework_id, tuple(map(Role, roles or (name,))))
         self.allocator.set_demand(framework_id, demands)
@@ -81,28 +81,28 @@ class Dealing:
         self.allocator.set_demand(FrameworkId(name), demands)
 
     def counts(self, name: str) -> list[int | None]:
-        """What is left of each demand."""
+        """Return the remaining count of each demand."""
         return [each.count for each in self.allocator.queries.demands(FrameworkId(name))]
 
     def set_role(self, role: str, settings: RoleSettings) -> None:
         self.allocator.set_role(Role(role), settings)
 
     def deal(self, budget: int = 10**9) -> list[Grant]:
-        """One call of `run`; every invariant holds after it."""
+        """Call `run` once, and check every invariant."""
         grants = self.allocator.run(self.now, budget)
         self.allocator.check()
         return grants
 
     def dealt(self) -> list[str]:
-        """What a pass deals: `framework agent resources`."""
+        """Return what a pass deals as `framework agent resources`."""
         return [f"{each.framework_id} {each.agent_id} {each.resources}" for each in self.deal()]
 
     def takers(self) -> list[str]:
-        """To whom a pass deals."""
+        """Return the frameworks that a pass deals to."""
         return [str(each.framework_id) for each in self.deal()]
 
     def accept(self, grant: Grant, *tasks: str) -> None:
-        """Launch `tasks`, and give the rest back without a refusal; all of it if none is named."""
+        """Launch `tasks` and free the rest without a filter; launch all of it if none is named."""
         wanted = [amount(task) for task in tasks]
         if not tasks:
             wanted = [unit for unit, number in grant.units for _ in range(number)]
@@ -116,7 +116,7 @@ class Dealing:
         self.allocator.check()
 
     def decline(self, grant: Grant, refuse_s: float | None = None) -> None:
-        """Give all of it back; with `refuse_s`, refuse it so long."""
+        """Decline; with `refuse_s`, set a filter for so long."""
         until = None if refuse_s is None else self.now + refuse_s
         self.allocator.settle_offers(
             *grant.place, grant.units, unused=grant.resources, refused_until=until
@@ -137,12 +137,12 @@ class Dealing:
         self.agents.wake_at(agent_id, until)
 
     def finish(self, grant: Grant, task: str) -> None:
-        """A task of an accepted grant ends."""
+        """End a task of an accepted grant."""
         self.allocator.charges.release(grant.framework_id, grant.role, grant.agent_id, amount(task))
         self.allocator.check()
 
     def fill(self) -> list[Grant]:
-        """Deal, and have everything accepted whole, until nobody takes more."""
+        """Deal and accept everything whole until no framework takes more."""
         taken: list[Grant] = []
         while grants := self.deal():
             for grant in grants:
@@ -155,13 +155,13 @@ class Dealing:
         self.allocator.wake(self.now)
 
     def causes(self, name: str, agent: str | None = None) -> list[Cause]:
-        """What keeps the framework from more, or from one agent."""
+        """Return the causes that keep the framework from more, or from one agent."""
         agent_id = None if agent is None else AgentId(agent)
         told = self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)
         return [each.cause for each in told]
 
     def why(self, name: str, agent: str | None = None) -> str:
-        """The first reason, in words."""
+        """Return the first reason, in words."""
         agent_id = None if agent is None else AgentId(agent)
         return self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)[0].detail
 

@@ -77,7 +77,7 @@ def need(node: RefNode) -> Level | None:
     parts = [
         Fraction(node.held().get(name, 0), least) for name, least in node.guarantee.items() if least
     ]
-    # Who holds things, and nothing of what it was promised, does not want that.
+    # A node that holds something, but nothing of its guarantee, has no use for it.
     if not parts or (node.held() and not any(parts)):
         return None
     return (0, max(parts)) if max(parts) < 1 else None

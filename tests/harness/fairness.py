@@ -31,7 +31,7 @@ Vec = tuple[int, ...]
 class Case:
     """Machines, and clients with endless tasks of one kind, in thousandths.
 
-    `skips`: somebody whose task does not fit is passed over; if not, the machine is left.
+    `skips`: a client whose task does not fit is passed over; if not, the machine is left.
     """
 
     machines: tuple[Vec, ...]
@@ -45,13 +45,13 @@ class Case:
 
     @property
     def deltas(self) -> list[Fraction]:
-        """What share one task of each client is."""
+        """Return the share of one task of each client."""
         return [share(task, self.total) for task in self.tasks]
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What was dealt: (client, machine), in order."""
+    """The deals as (client, machine), in order."""
 
     case: Case
     deals: tuple[tuple[int, int], ...]
@@ -102,7 +102,7 @@ def by_policy(make: Callable[[], Policy | None]) -> Deal:
 
 
 def stopping_after(deal: Deal, tasks: int) -> Deal:
-    """As `deal`, but nobody is dealt anything after so many tasks."""
+    """Deal as `deal` does, but stop after so many tasks."""
     return lambda case: Outcome(case, deal(case).deals[:tasks])
 
 
@@ -119,7 +119,7 @@ def fits(task: Sequence[int], free: Sequence[int]) -> bool:
 
 
 def tasks_in(bundle: Sequence[int], task: Vec) -> Fraction:
-    """How many tasks are in a bundle, if they could be cut."""
+    """Return how many tasks are in a bundle, if they were divisible."""
     return min(Fraction(b, t) for b, t in zip(bundle, task, strict=True) if t > 0)
 
 
@@ -128,7 +128,7 @@ def times(count: int, task: Vec) -> list[int]:
 
 
 def level_of_continuous(case: Case) -> Fraction:
-    """The least share over weight if tasks could be cut."""
+    """Return the least share over weight if tasks were divisible."""
     capacity = tuple(Fraction(amount) for amount in case.total)
     users = [
         User(tuple(Fraction(t) for t in task), (Fraction(weight),) * len(task))
@@ -172,7 +172,7 @@ def unweighted(case: Case) -> Case:
 
 
 def never_skipping(chance: random.Random) -> Case:
-    """One machine that is left when the neediest does not fit; everybody needs some of all."""
+    """One machine, left when the neediest does not fit; all clients need every resource."""
     case = one_machine(chance)
     return Case(case.machines, case.tasks, case.weights, skips=False)
 
@@ -181,7 +181,7 @@ def never_skipping(chance: random.Random) -> Case:
 
 
 def pareto(deal: Deal, count: int) -> Iterator[Checked]:
-    """Nobody's task fits anywhere when dealing is over."""
+    """No task of any client fits anywhere at the end."""
     for case, chance in cases(count):
         outcome = deal(on_machines(case, chance.randint(1, 3)))
         free = outcome.free()
@@ -190,7 +190,7 @@ def pareto(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def sharing_incentive(deal: Deal, count: int) -> Iterator[Checked]:
-    """A client's share is above its part of the whole, less everybody's task."""
+    """A client's share is above its part of the whole, less one task of every client."""
     for case, _ in cases(count):
         outcome = deal(case)
         slack = 1 - sum(case.deltas)
@@ -214,7 +214,7 @@ def sharing_on_machines(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def envy_up_to_one(deal: Deal, count: int) -> Iterator[Checked]:
-    """Nobody would run more tasks in what another has, less one task of that."""
+    """No client would run more tasks in another's bundle, less one task of that."""
     for weighted, _ in cases(count):
         case = unweighted(weighted)
         outcome = deal(case)
@@ -302,7 +302,7 @@ def theorem_7(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def population(deal: Deal, count: int) -> Iterator[Checked]:
-    """Never skipping on one machine: when somebody leaves, nobody has fewer tasks."""
+    """Never skipping on one machine: when a client leaves, no other has fewer tasks."""
     for number in range(count):
         chance = random.Random(f"population {number}")
         case = unweighted(never_skipping(chance))

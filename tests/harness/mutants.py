@@ -1,4 +1,4 @@
-"""Policies that are wrong on purpose: properties must tell them from the right one."""
+"""Wrong policies, which the property tests must detect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Unweighted(Drf):
 
 
 class Renormalised(Drf):
-    """Weights that depend on who else is there: by the place among the siblings."""
+    """Weights that depend on the place among the siblings."""
 
     def key(self, node: Node, level: Level) -> Key:
         parent = node.parent

@@ -1,8 +1,8 @@
-"""What must be true of an allocator by the rules alone, told from the outside.
+"""An oracle for the allocator, from its rules alone and from the outside.
 
-`Books` has its own accounts: offers that stand, tasks that run, refusals, who is connected.
-From these `overlooked` says who could use an agent that nobody is going to look at, and
-`wronged` what a grant must not have been. Neither asks the engine but for what is free.
+`Oracle` keeps its own state: outstanding offers, tasks, refusals, connected frameworks.
+From it `overlooked` finds frameworks that could use an agent that will not be visited, and
+`wronged` finds faults of a grant. Both ask the engine only for what is free.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ def add(held: Amounts, amount: Resources, sign: int = 1) -> None:
         held[name] = held.get(name, 0) + sign * milli
 
 
-class Books:
-    """Everybody around one allocator."""
+class Oracle:
+    """The agents and frameworks of one allocator."""
 
     def __init__(self, allocator: Allocator, rules: Rules) -> None:
         self.allocator, self.rules = allocator, rules
         self.tree, self.agents = allocator._tree, allocator._agents
         self.now = 0.0
-        # How often somebody was asked whether he could have more.
+        # How often a framework was checked for an agent that was clean.
         self.judged = 0
         self.totals: dict[AgentId, Resources] = {}
         self.facts: dict[AgentId, dict[str, str]] = {}
@@ -65,7 +65,7 @@ class Books:
         self.settings: dict[Role, RoleSettings] = {}
 
     def wronged(self, grant: Grant) -> Iterator[str]:
-        """What is wrong with a grant, which is charged but not in the books here."""
+        """Yield what is wrong with a grant that was just made."""
         member = self.members[grant.framework_id]
         if not self.is_willing(member, grant.role):
             yield "it wants none"
@@ -89,10 +89,10 @@ class Books:
         if grant.units and {unit for unit, _ in grant.units} - {
             demand.unit for demand in self.wanted(member, grant.role)
         }:
-            yield "nobody asked for that"
+            yield "it has no such demand"
 
     def overlooked(self) -> Iterator[str]:
-        """Who could use an agent that is settled."""
+        """Yield the frameworks that could use a clean agent."""
         for agent_id, total in self.totals.items():
             free = self.allocator.queries.free(agent_id)
             if agent_id in self.away or not free:
@@ -150,18 +150,18 @@ class Books:
         for name, room in self.headroom(place[1]).items():
             if demand.unit[name]:
                 units = min(units, room // demand.unit[name])
-        # What stood in offers of a demand that was told anew may not count for it.
+        # Offers of a demand that was declared again may not count for it.
         least = min(demand.min_per_offer, demand.count or demand.min_per_offer)
         if units < least:
             return False
-        # A refusal of fewer may be over as it wants more now, but that is looked at in time.
+        # A refusal of fewer units may no longer hold; it is checked again in time.
         return not self.refused(place, demand.unit.carve(free, least))
 
     def passes(self, agent_id: AgentId, demand: Demand) -> bool:
         return all(each.holds(self.facts[agent_id]) for each in demand.constraints)
 
     def left(self, place: tuple[FrameworkId, Role, AgentId], demand: Demand) -> int:
-        """How many units are wanted that are not on offer."""
+        """Return how many units are demanded and not offered."""
         if demand.count is None:
             return 10**6
         on_offer = sum(
@@ -174,7 +174,7 @@ class Books:
         return max(demand.count - on_offer, 0)
 
     def refused(self, place: tuple[FrameworkId, Role, AgentId], candidate: Resources) -> bool:
-        """By time; or for a round, which lasts while anybody considers an offer of the agent.
+        """Return whether a filter holds: by time, or while an offer of the agent is outstanding.
 
         Numbers of ranges are not looked at: which would be offered depends on what others get.
         """
@@ -205,7 +205,7 @@ class Books:
         return Resources(scalars, free.ranges)
 
     def is_kept(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
-        """Whether the agent is kept for somebody else for the time being."""
+        """Return whether the agent is reserved for another framework."""
         return any(
             leaf.reservations.has(place[2], self.now)
             and (leaf.framework_id, leaf.role) != place[:2]
@@ -213,7 +213,7 @@ class Books:
         )
 
     def saved(self, place: tuple[FrameworkId, Role, AgentId], unit: Resources) -> bool:
-        """Whether what is scarce on the agent is kept for somebody who asks for it."""
+        """Return whether scarce resources of the agent are withheld for another framework."""
         free, total = self.allocator.queries.free(place[2]), self.totals[place[2]]
         if not free["gpus"] or unit["gpus"]:
             return False
@@ -234,7 +234,7 @@ class Books:
         return False
 
     def headroom(self, role: Role) -> Amounts:
-        """What all limits at and above the role leave."""
+        """Return the headroom under all limits at and above the role."""
         room: Amounts = {}
         for above, settings in self.settings.items():
             if role == above or role.startswith(f"{above}/"):
@@ -244,7 +244,7 @@ class Books:
         return room
 
     def counted(self, role: Role, name: str) -> int:
-        """What counts toward the limit of a role: tasks, and offers as far as they are wanted."""
+        """Return what counts toward the limit of a role: tasks, and offers up to the demand."""
         total = 0
         places = {(leaf.framework_id, leaf.role) for leaf in self.tree.leaves.values()}
         for framework_id, each in places:
@@ -268,7 +268,7 @@ class Books:
         return total
 
     def trimmed(self, role: Role, free: Resources) -> Resources:
-        """What limits leave of the remainder; nothing if one is used up."""
+        """Return what limits leave of the remainder; nothing if one is used up."""
         room = self.headroom(role)
         for above, settings in self.settings.items():
             if role == above or role.startswith(f"{above}/"):

@@ -1,4 +1,4 @@
-"""An allocator in the hands of chance."""
+"""A driver that applies random events to an allocator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from croupier.model.demand import Demand
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 from croupier.model.roles import RoleSettings
-from tests.harness.oracle import Books, Member, Refusal, Task
+from tests.harness.oracle import Member, Oracle, Refusal, Task
 
 ROLES = tuple(map(Role, ("a", "a/x", "a/x/1", "a/y", "b", "b/x", "c")))
 ZONES = ("u", "v")
@@ -19,8 +19,8 @@ ZONES = ("u", "v")
 UNITS = {"cpus": 1000, "mem": 100_000, "gpus": 1000}
 
 
-class Tossing(Books):
-    """Everything that may happen to an allocator, by chance."""
+class RandomDriver(Oracle):
+    """An allocator, and random events that may happen to it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -40,7 +40,7 @@ class Tossing(Books):
     # What happens.
 
     def toss(self) -> None:
-        """One thing happens."""
+        """Apply one random event."""
         weighed = {
             self.answer: 12,
             self.task_ends: 8,
@@ -120,7 +120,7 @@ class Tossing(Books):
         self.forget_refusals(member.framework_id)
 
     def framework_turns(self) -> None:
-        """It connects, or disconnects: then its offers are taken back."""
+        """Connect or disconnect a framework; its offers are rescinded."""
         member = self.random.choice(list(self.members.values()))
         member.is_connected = not member.is_connected
         self.allocator.connect(member.framework_id, member.is_connected)
@@ -134,7 +134,7 @@ class Tossing(Books):
         self.allocator.set_demand(member.framework_id, self.demands(member.roles))
 
     def framework_changes_roles(self) -> None:
-        """It subscribes anew, as the master has it do."""
+        """Subscribe a framework again with other roles."""
         member = self.random.choice(list(self.members.values()))
         before = set(member.roles)
         member.roles = tuple(self.random.sample(ROLES, self.random.choice((1, 2))))
@@ -172,7 +172,7 @@ class Tossing(Books):
         self.allocator.wake(self.now)
 
     def room_is_made(self) -> None:
-        """As by a preemption."""
+        """Earmark room, as a preemption does."""
         leaves = [leaf for leaf in self.tree.leaves.values() if leaf.is_member]
         agent_id = self.random.choice(list(self.totals))
         free = {
@@ -202,7 +202,7 @@ class Tossing(Books):
             self.end(self.random.choice(self.tasks))
 
     def deal(self) -> None:
-        """A slice of a pass."""
+        """Run a slice of a pass."""
         grants = self.allocator.run(self.now, self.random.choice((1, 5, 10**6)))
         for grant in grants:
             wrong = list(self.wronged(grant))
@@ -211,7 +211,7 @@ class Tossing(Books):
             self.grants += 1
 
     def answer(self) -> None:
-        """An offer is accepted in part or whole, declined, or taken back."""
+        """Accept an offer in part or whole, decline it, or rescind it."""
         if not self.offers:
             return
         offer = self.random.choice(self.offers)
@@ -276,13 +276,13 @@ class Tossing(Books):
     # The end.
 
     def settle(self) -> None:
-        """Deal until nothing is left to look at."""
+        """Deal until no agent is dirty."""
         while self.allocator.has_dirty_agents:
             self.deal()
             self.allocator.check()
 
     def finish(self) -> None:
-        """Everybody gives everything back and goes."""
+        """Release everything and remove every framework."""
         for offer in list(self.offers):
             self.give_back(offer)
         for task in list(self.tasks):

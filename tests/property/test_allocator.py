@@ -62,7 +62,7 @@ def resources(amount: tuple[int, ...]) -> Resources:
 
 
 def dealt(case: Case) -> list[tuple[str, int]]:
-    """The deals of the allocator, in order: client and agent."""
+    """Return the deals of the allocator, in order: client and agent."""
     settings = {Role(client.name): RoleSettings(client.weight) for client in case.clients}
     allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
     for client in case.clients:
@@ -161,7 +161,7 @@ def test_sharing_incentive_on_one_machine() -> None:
 
 
 def test_shares_of_competitors_differ_by_their_tasks_at_most() -> None:
-    """Clients of one resource: nobody is ahead by more than one of each one's tasks."""
+    """Clients of one resource: none is ahead by more than one task of each."""
     guarded = 0
 
     @settings(max_examples=300, deadline=None)

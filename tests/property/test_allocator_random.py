@@ -1,4 +1,4 @@
-"""The whole allocator in the hands of chance: nothing is lost, and nobody overlooked.
+"""The allocator under random events: resources are conserved, no framework is overlooked.
 
 Every policy and order of agents; roles within roles with limits, guarantees and weights;
 several roles and shapes for a framework. Every invariant holds after every step; when
@@ -17,22 +17,22 @@ from croupier.master.allocator.eligibility import Eligibility
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.limit_waiters import LimitWaiters
 from croupier.master.allocator.queue import ORDERS
-from tests.harness.random_driver import Tossing
+from tests.harness.random_driver import RandomDriver
 
 WORLDS = 12 * len(policies.NAMES) * len(ORDERS)
 
 
-def toss(seed: int, steps: int = 200) -> Tossing:
-    tossing = Tossing(seed)
+def toss(seed: int, steps: int = 200) -> RandomDriver:
+    driver = RandomDriver(seed)
     for step in range(steps):
-        tossing.toss()
-        tossing.allocator.check()
+        driver.toss()
+        driver.allocator.check()
         if step % 3 == 0:
-            tossing.settle()
-            overlooked = list(tossing.overlooked())
-            assert not overlooked, (tossing.name, step, overlooked)
-    tossing.finish()
-    return tossing
+            driver.settle()
+            overlooked = list(driver.overlooked())
+            assert not overlooked, (driver.name, step, overlooked)
+    driver.finish()
+    return driver
 
 
 def toss_all() -> None:
@@ -41,18 +41,18 @@ def toss_all() -> None:
 
 
 @pytest.mark.parametrize("part", range(7))
-def test_nothing_is_lost_and_nobody_overlooked(part: int) -> None:
+def test_resources_are_conserved_and_no_framework_is_overlooked(part: int) -> None:
     judged = grants = 0
     for seed in range(part, WORLDS, 7):
-        tossing = toss(seed)
-        judged, grants = judged + tossing.judged, grants + tossing.grants
-    print(f"{grants} grants; {judged} times somebody could not use an agent that was settled")
+        driver = toss(seed)
+        judged, grants = judged + driver.judged, grants + driver.grants
+    print(f"{grants} grants; {judged} times a framework could not use an agent that was clean")
     assert grants > 1000
     assert judged > 5000
 
 
 def is_settled_at_once(_pool: AgentPool, _leaf: object) -> None:
-    """Whatever was kept for the leaf stays unlooked at."""
+    """Agents that were kept for the leaf are not visited."""
 
 
 def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -> None:
@@ -70,7 +70,7 @@ def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -
         (Eligibility, "_unmet", lambda _visit, _want: None),
     ],
 )
-def test_what_is_broken_is_found(
+def test_a_broken_part_is_detected(
     what: object, name: str, broken: Callable[..., object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(what, name, broken)

@@ -1,4 +1,4 @@
-"""What the DRF paper promises, of the allocator on random clusters; and that broken ones fail.
+"""Properties of the DRF paper on random clusters; wrong policies fail them.
 
 The number of checks that said something is printed at the end of the run.
 """
@@ -19,7 +19,7 @@ Property = Callable[[Deal, int], Iterator[Checked]]
 
 DRF = by_policy(lambda: None)
 
-# Property, clusters, and how many checks must at least have said something.
+# Property, clusters, and the least number of guarded checks.
 PROPERTIES: dict[str, tuple[Property, int, int]] = {
     "Pareto efficiency": (fairness.pareto, 400, 400),
     "sharing incentive": (fairness.sharing_incentive, 400, 700),
@@ -62,7 +62,7 @@ MUTANTS: dict[str, tuple[Deal, tuple[str, ...]]] = {
 
 
 @pytest.mark.parametrize("mutant", MUTANTS)
-def test_a_broken_policy_is_found(mutant: str) -> None:
+def test_a_wrong_policy_is_detected(mutant: str) -> None:
     deal, properties = MUTANTS[mutant]
     for name in properties:
         check, _, _ = PROPERTIES[name]

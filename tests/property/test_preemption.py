@@ -1,4 +1,4 @@
-"""Preemption ends, hurts nobody below an entitlement, and takes nothing that is not needed.
+"""Preemption ends, takes no framework below its entitlement, and takes only what is needed.
 
 Frameworks that came first fill random clusters with tasks that never end; others come later.
 What is asserted is worked out here, in fractions, from the definitions: shares from what runs,
@@ -41,7 +41,7 @@ class Cluster:
         return [task for task in self.tasks.values() if task.leaf is leaf]
 
     def deal(self, now: float) -> None:
-        """Everything that is dealt runs at once."""
+        """Deal, and launch every unit at once."""
         while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(now):
                 leaf = self.allocator._tree.leaves[grant.framework_id, grant.role]
@@ -68,7 +68,7 @@ class Cluster:
         self.preemptor.ended(key)
 
     def lack(self) -> Fraction:
-        """The sum over frameworks of what each lacks of its tolerated share."""
+        """Return the sum over frameworks of what each lacks of its tolerated share."""
         tree = self.allocator._tree
         return sum(
             (
@@ -81,7 +81,7 @@ class Cluster:
 
 
 def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, list[FrameworkId]]:
-    """A random cluster that some frameworks have filled, and those that come after."""
+    """Return a random cluster that some frameworks filled, and those that come after."""
     width = lots.randint(1, 3)
     capacity = {name: lots.randint(8, 30) for name in NAMES[:width]}
     roles = ["a", "a/x", "a/y", "b", "b/x", "c"]
@@ -117,7 +117,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
 
 
 def check_plan(cluster: Cluster, plan: Plan) -> None:
-    """The victims are needed, and they and the roles above them keep what they are owed."""
+    """Check that the victims are needed, and keep their entitlements, like the roles above them."""
     tree = cluster.allocator._tree
     entitled = tree.entitlements()
     starving = plan.starving.leaf
@@ -149,7 +149,7 @@ def check_plan(cluster: Cluster, plan: Plan) -> None:
 
 
 def run(seed: int, *, guarantees: bool) -> int:
-    """Let the late come, and preempt until nobody starves; how many preemptions that took."""
+    """Connect the late, preempt until none starves, and return how many preemptions that took."""
     cluster, late = make_cluster(random.Random(seed), guarantees=guarantees)
     for framework_id in late:
         cluster.allocator.connect(framework_id, True)
@@ -190,7 +190,7 @@ def test_preemption_for_guarantees_ends() -> None:
 
 
 def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every victim legal, somebody is taken below an entitlement."""
+    """With every victim legal, a framework is taken below its entitlement."""
     from croupier.master.allocator import preemption
 
     monkeypatch.setattr(preemption._ShapeSearch, "_is_legal", lambda self, victim: True)

@@ -1,4 +1,4 @@
-"""Whom the tree finds neediest, against a reference that goes through everything in fractions.
+"""The neediest leaf of the tree, against a reference in exact fractions.
 
 Random trees of roles with frameworks at every height; frameworks come and go, are dealt to,
 launch, end, want and do not want; roles change their settings and the cluster its size. After
@@ -143,13 +143,13 @@ class Twins:
             self.take_back(leaf, node, part, sort)
 
     def wish(self, leaf: Leaf) -> None:
-        """The framework declares what it wants: shapes, nothing in this role, or none."""
+        """Declare demand: shapes, nothing in this role, or none at all."""
         node = self.pairs[leaf]
         units = [self.amount() for _ in range(self.random.randint(0, 2))]
         node.units = units if self.random.random() < 0.8 else None
         known = None if node.units is None else [PendingDemand(Demand(Resources(u))) for u in units]
         self.tree.set_pending(leaf, known)
-        # Who wants nothing in the role is not willing.
+        # A framework without demand in the role is not willing.
         node.is_willing = leaf.is_willing
         self.tree.relist(leaf)
 
@@ -177,7 +177,7 @@ class Twins:
     # Questions.
 
     def step(self) -> None:
-        """One change, drawn by lot."""
+        """Apply one random change."""
         leaves = list(self.pairs)
         if not leaves or self.random.random() < 0.1:
             return self.join()
@@ -196,7 +196,7 @@ class Twins:
         return self.random.choice(actions)()
 
     def ask(self) -> int:
-        """Compare; how many questions had more than one possible answer."""
+        """Compare, and return how many questions had several possible answers."""
         self.tree.refresh()
         self.tree.check()
         guarded = 0

@@ -1,4 +1,4 @@
-"""What the allocator does, one rule at a time."""
+"""The allocator, one rule at a time."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def numbers(grant: Grant) -> int:
 
 
 def decline(allocator: Allocator, grant: Grant, until: float | None = None) -> None:
-    """Free all of a grant; with `until`, have it not offered again before."""
+    """Free all of a grant; with `until`, refuse it until then."""
     allocator.settle_offers(*grant.place, grant.units, unused=grant.resources, refused_until=until)
 
 
@@ -55,7 +55,7 @@ class TestShares:
         return list(tree.in_order())
 
     def test_equal_rationals_are_equal_where_floats_are_not(self) -> None:
-        """5/9 over 5 and 1/9 over 1 differ as floats: the first that came is first."""
+        """5/9 over 5 and 1/9 over 1 differ as floats: the first arrival is first."""
         assert (5 / 9) / 5 != (1 / 9) / 1
         for held in ((("cpus:5", 5000), ("cpus:1", 1000)), (("cpus:1", 1000), ("cpus:5", 5000))):
             assert [leaf.role for leaf in self.make_leaves("cpus:9", *held)] == ["r0", "r1"]
@@ -71,7 +71,7 @@ class TestShares:
         totals.add({"cpus": 9_000, "mem": 18_000})
         assert totals.share({"cpus": 3_000, "mem": 1_000}) == Fraction(1, 3)
 
-    def test_what_the_cluster_has_not_counts_for_nothing(self) -> None:
+    def test_resources_that_no_agent_has_do_not_count(self) -> None:
         totals = Totals()
         totals.add({"cpus": 9_000})
         assert totals.share({"gpus": 1_000}) == 0
@@ -86,7 +86,7 @@ class TestShares:
         assert stale == [True, False, True]
 
 
-class TestDealing:
+class TestAllocation:
     def test_agents_are_shared_between_frameworks_without_demand(self) -> None:
         allocator = make_allocator(F1, F2)
         allocator.add_agent(A1, Resources.parse("cpus:4;mem:4GB"))
@@ -94,7 +94,7 @@ class TestDealing:
         assert {grant.framework_id for grant in allocator.run(0.0)} == {F1, F2}
 
     def test_ties_go_to_the_least_recently_dealt(self) -> None:
-        """Whoever declines cannot be first again and again, whatever its name."""
+        """A framework that declines is not first again and again, whatever its name."""
         allocator = make_allocator(F1, F2)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         order = []
@@ -113,13 +113,13 @@ class TestDealing:
         assert len(allocator.run(0.0)) == 8
         assert allocator.passes == 1
 
-    def test_crumbs_are_not_offered(self) -> None:
+    def test_remainders_below_the_minimum_are_not_offered(self) -> None:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:0.009;mem:31MB;disk:100GB"))
         assert allocator.run(0.0) == []
         assert allocator.queries.explain(F1)[0].cause is Cause.NOT_USEFUL
 
-    def test_demand_is_met_and_not_more(self) -> None:
+    def test_demand_is_met_and_not_exceeded(self) -> None:
         allocator = make_allocator(F1)
         allocator.set_demand(F1, (Demand(Resources.parse("cpus:1"), 3),))
         allocator.add_agent(A1, Resources.parse("cpus:2"))
@@ -150,8 +150,8 @@ class TestDealing:
         (grant,) = allocator.run(0.0)
         assert str(grant.resources) == "cpus:1;ports:[1-2]"
 
-    def test_a_host_of_tiny_units_does_not_hold_up_the_loop(self) -> None:
-        """The agent comes up again after some hundred deals, and all of it is dealt in the end."""
+    def test_very_many_tiny_units_do_not_block_the_loop(self) -> None:
+        """The agent is visited again after some hundred deals, until all of it is dealt."""
         allocator = make_allocator(F1, F2)
         for framework_id in (F1, F2):
             allocator.set_demand(framework_id, (Demand(Resources.parse("cpus:0.001")),))
@@ -175,7 +175,7 @@ class TestFilters:
         allocator.wake(100.0)
         assert len(allocator.run(100.0)) == 1
 
-    def test_more_becoming_free_breaks_it(self) -> None:
+    def test_more_free_resources_break_a_filter(self) -> None:
         allocator = make_allocator(F1)
         allocator.add_agent(A1, Resources.parse("cpus:4"))
         (grant,) = allocator.run(0.0)
@@ -215,7 +215,7 @@ class TestFilters:
         assert allocator.passes == passes
 
 
-class TestKeeping:
+class TestReservations:
     def make_contended(self, hold_s: float) -> Allocator:
         """F1 holds nearly all of 18 cpus and 36 GB in small tasks; F2 needs 8 GB at once."""
         allocator = Allocator(None, Rules(hold_s=hold_s))
@@ -232,7 +232,7 @@ class TestKeeping:
         assert allocator.run(0.0) == []
         return allocator
 
-    def test_room_is_kept_until_the_needier_fits(self) -> None:
+    def test_an_agent_is_reserved_until_the_needier_framework_fits(self) -> None:
         allocator = self.make_contended(30.0)
         for _ in range(5):
             allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
@@ -242,7 +242,7 @@ class TestKeeping:
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F2]
         allocator.check()
 
-    def test_it_is_kept_for_a_bounded_time(self) -> None:
+    def test_a_reservation_is_bounded_in_time(self) -> None:
         allocator = self.make_contended(30.0)
         allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert allocator.run(1.0) == []
@@ -250,7 +250,7 @@ class TestKeeping:
         allocator.wake(31.0)
         assert [grant.framework_id for grant in allocator.run(31.0)] == [F1]
 
-    def test_who_is_far_behind_has_one_agent_in_eight_kept_for_it(self) -> None:
+    def test_a_framework_far_behind_reserves_one_agent_in_eight(self) -> None:
         """16 agents of 2 cpus full of F1's small tasks; F2 needs both cpus of one at once."""
         allocator = Allocator(None, Rules(hold_s=30.0))
         for framework_id, unit in ((F1, "cpus:1"), (F2, "cpus:2")):
@@ -273,17 +273,17 @@ class TestKeeping:
 
         dealt = end_one_task_each()
         assert len(dealt) == len(agents) - 3
-        # Where the rest of an agent comes free, it is dealt to whom it was kept for.
+        # Once the rest of an agent is free, it is dealt to the framework it was reserved for.
         (kept, *_) = (agent_id for agent_id in agents if agent_id not in dealt)
         allocator.charges.release(F1, R1, kept, one)
         grants = allocator.run(2.0)
         assert [(grant.framework_id, grant.agent_id) for grant in grants] == [(F2, kept)]
-        # What does not come is not waited for, nor is it kept again at once.
+        # A reservation ends in time, and does not begin again at once.
         allocator.wake(31.0)
         assert len(allocator.run(31.0)) == 2
         allocator.check()
 
-    def test_nothing_is_kept_when_that_is_turned_off(self) -> None:
+    def test_nothing_is_reserved_when_reservations_are_off(self) -> None:
         allocator = self.make_contended(0.0)
         allocator.charges.release(F1, R1, A1, Resources.parse("cpus:1;mem:1GB"))
         assert [grant.framework_id for grant in allocator.run(1.0)] == [F1]

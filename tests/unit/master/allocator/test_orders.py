@@ -1,4 +1,4 @@
-"""In which order agents are dealt."""
+"""Orders in which agents are visited."""
 
 from __future__ import annotations
 
@@ -8,25 +8,25 @@ from croupier.master.allocator import Rules
 from croupier.master.allocator.queue import ORDERS, make_queue
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import AgentId
-from tests.harness.allocator_fixture import Dealing, amount, want
+from tests.harness.allocator_fixture import AllocatorFixture, amount, want
 
 NONE: frozenset[str] = frozenset()
 
 
-def dealing_in(order: str, seed: int = 0) -> Dealing:
-    return Dealing(rules=Rules(hold_s=0, order=order, seed=seed))
+def dealing_in(order: str, seed: int = 0) -> AllocatorFixture:
+    return AllocatorFixture(rules=Rules(hold_s=0, order=order, seed=seed))
 
 
 def order_of(order: str, seed: int = 0) -> list[str]:
-    """In which order twenty equal agents are dealt whole."""
-    dealing = dealing_in(order, seed)
-    dealing.framework("f")
+    """Return the order in which twenty equal agents are dealt whole."""
+    fixture = dealing_in(order, seed)
+    fixture.framework("f")
     for number in range(20):
-        dealing.agent(f"m{number}", "cpus:1")
-    return [str(grant.agent_id) for grant in dealing.deal()]
+        fixture.agent(f"m{number}", "cpus:1")
+    return [str(grant.agent_id) for grant in fixture.deal()]
 
 
-def test_arrival_is_as_they_came() -> None:
+def test_arrival_order_is_first_come_first_served() -> None:
     assert order_of("arrival") == [f"m{number}" for number in range(20)]
 
 
@@ -36,61 +36,61 @@ def test_random_is_by_the_seed() -> None:
     assert sorted(order_of("random", 1)) == sorted(order_of("arrival"))
 
 
-def test_to_ask_how_many_wait_draws_no_lots() -> None:
-    """What is decided does not depend on who watches."""
+def test_counting_waiting_agents_draws_no_numbers() -> None:
+    """Reading the state changes no decision."""
 
     def agents(watched: bool) -> list[str]:
-        dealing = dealing_in("random")
+        fixture = dealing_in("random")
         for number in range(10):
-            dealing.agent(f"m{number}", "cpus:1")
-        dealing.framework("f")
+            fixture.agent(f"m{number}", "cpus:1")
+        fixture.framework("f")
         if watched:
-            assert dealing.allocator.dirty_agents == 10
-        dealing.agent("late", "cpus:1")
-        return [str(grant.agent_id) for grant in dealing.deal()]
+            assert fixture.allocator.dirty_agents == 10
+        fixture.agent("late", "cpus:1")
+        return [str(grant.agent_id) for grant in fixture.deal()]
 
     assert agents(watched=True) == agents(watched=False)
 
 
 def test_pack_keeps_room_whole_for_a_large_shape() -> None:
     def fits(order: str) -> bool:
-        dealing = dealing_in(order)
-        dealing.agent("a", "cpus:8")
-        dealing.agent("b", "cpus:8")
-        dealing.framework("small", want("cpus:1", 4))
+        fixture = dealing_in(order)
+        fixture.agent("a", "cpus:8")
+        fixture.agent("b", "cpus:8")
+        fixture.framework("small", want("cpus:1", 4))
         for _ in range(4):
-            grants = dealing.deal()
+            grants = fixture.deal()
             for grant in grants:
-                dealing.accept(grant)
-            dealing.demand("small", want("cpus:1", 1))
-        dealing.framework("large", want("cpus:8", 1))
-        return "large" in dealing.takers()
+                fixture.accept(grant)
+            fixture.demand("small", want("cpus:1", 1))
+        fixture.framework("large", want("cpus:8", 1))
+        return "large" in fixture.takers()
 
     assert fits("pack")
     assert not fits("spread")
 
 
-def test_pack_takes_what_has_the_least_left() -> None:
-    dealing = dealing_in("pack")
-    dealing.agent("large", "cpus:8;mem:8GB")
-    dealing.agent("small", "cpus:4;mem:4GB")
-    dealing.agent("smaller", "cpus:2;mem:4GB")
-    dealing.framework("f", want("cpus:1", 7))
-    assert dealing.dealt() == ["f smaller cpus:2", "f small cpus:4", "f large cpus:1"]
+def test_pack_takes_the_agent_with_the_least_free() -> None:
+    fixture = dealing_in("pack")
+    fixture.agent("large", "cpus:8;mem:8GB")
+    fixture.agent("small", "cpus:4;mem:4GB")
+    fixture.agent("smaller", "cpus:2;mem:4GB")
+    fixture.framework("f", want("cpus:1", 7))
+    assert fixture.dealt() == ["f smaller cpus:2", "f small cpus:4", "f large cpus:1"]
 
 
-def test_spread_takes_what_has_the_most_left_unit_by_unit() -> None:
-    dealing = dealing_in("spread")
-    dealing.agent("a", "cpus:6")
-    dealing.agent("b", "cpus:4")
-    dealing.agent("c", "cpus:4")
-    dealing.framework("f", want("cpus:1", 8))
-    assert sorted(dealing.dealt()) == ["f a cpus:4", "f b cpus:2", "f c cpus:2"]
+def test_spread_takes_the_agent_with_the_most_free_unit_by_unit() -> None:
+    fixture = dealing_in("spread")
+    fixture.agent("a", "cpus:6")
+    fixture.agent("b", "cpus:4")
+    fixture.agent("c", "cpus:4")
+    fixture.framework("f", want("cpus:1", 8))
+    assert sorted(fixture.dealt()) == ["f a cpus:4", "f b cpus:2", "f c cpus:2"]
 
 
 @pytest.mark.parametrize("order", ["pack", "spread"])
 def test_sizes_are_compared_by_one_measure(order: str) -> None:
-    """What is large is known only once all have come."""
+    """The largest agent is known only once all were added."""
     queue = make_queue(order, 0, NONE)
     sizes = {"m": "cpus:4", "tiny": "cpus:1", "huge": "cpus:400;mem:1GB", "big": "cpus:100"}
     for name, size in sizes.items():
@@ -130,10 +130,10 @@ def test_there_is_no_other_order() -> None:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_an_agent_that_went_away_is_not_dealt(order: str) -> None:
-    dealing = dealing_in(order)
-    dealing.agent("m", "cpus:1")
-    dealing.framework("f")
-    dealing.allocator.activate_agent(AgentId("m"), False)
-    assert dealing.deal() == []
-    dealing.allocator.activate_agent(AgentId("m"), True)
-    assert dealing.takers() == ["f"]
+    fixture = dealing_in(order)
+    fixture.agent("m", "cpus:1")
+    fixture.framework("f")
+    fixture.allocator.activate_agent(AgentId("m"), False)
+    assert fixture.deal() == []
+    fixture.allocator.activate_agent(AgentId("m"), True)
+    assert fixture.takers() == ["f"]

@@ -1,4 +1,4 @@
-"""Policies: who is dealt to next under each."""
+"""Policies: which framework comes next under each."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from croupier.master.allocator.policies import Drf, SingleResource
 from croupier.master.allocator.prng import SplitMix64
 from croupier.model.errors import InvalidRequest
 from croupier.model.ids import FrameworkId, Role
-from tests.harness.allocator_fixture import Dealing, role_of, want
+from tests.harness.allocator_fixture import AllocatorFixture, role_of, want
 
 
-def tasks(dealing: Dealing, resource: str) -> dict[str, int]:
-    """How much of a resource each framework holds, in whole units."""
+def tasks(fixture: AllocatorFixture, resource: str) -> dict[str, int]:
+    """Return how much of a resource each framework holds, in whole units."""
     return {
         str(framework_id): leaf.held.get(resource, 0) // 1000
-        for (framework_id, _), leaf in dealing.tree.leaves.items()
+        for (framework_id, _), leaf in fixture.tree.leaves.items()
     }
 
 
-def order_of(dealing: Dealing) -> str:
-    """To whom the units of a pass are dealt, in order."""
-    deals = [(number, grant.framework_id) for grant in dealing.deal() for number in grant.deals]
+def order_of(fixture: AllocatorFixture) -> str:
+    """Return the frameworks that a pass deals units to, in order."""
+    deals = [(number, grant.framework_id) for grant in fixture.deal() for number in grant.deals]
     return "".join(framework_id for _, framework_id in sorted(deals))
 
 
@@ -40,67 +40,67 @@ def test_there_is_no_other_policy() -> None:
 
 
 @pytest.mark.parametrize("name", policies.NAMES)
-def test_all_that_is_wanted_is_dealt_under_every_policy(name: str) -> None:
-    dealing = Dealing(policies.make(name))
+def test_all_demand_is_dealt_under_every_policy(name: str) -> None:
+    fixture = AllocatorFixture(policies.make(name))
     for number in range(7):
         role = f"r{number % 2}/s{number % 3}"
-        dealing.framework(f"f{number}", want("cpus:1;mem:1GB", 5), roles=[role])
+        fixture.framework(f"f{number}", want("cpus:1;mem:1GB", 5), roles=[role])
     for number in range(5):
-        dealing.agent(f"m{number}", "cpus:8;mem:8GB")
-    dealing.fill()
-    assert tasks(dealing, "cpus") == {f"f{number}": 5 for number in range(7)}
+        fixture.agent(f"m{number}", "cpus:8;mem:8GB")
+    fixture.fill()
+    assert tasks(fixture, "cpus") == {f"f{number}": 5 for number in range(7)}
 
 
 class TestDrf:
     def test_the_schedule_of_the_paper(self) -> None:
-        """Table 1: B, A, B, A, A (here the tie goes to who came first, A)."""
-        dealing = Dealing(Drf(rotate=False))
-        dealing.framework("A", want("cpus:1;mem:4GB"))
-        dealing.framework("B", want("cpus:3;mem:1GB"))
-        dealing.agent("m", "cpus:9;mem:18GB")
-        assert order_of(dealing) == "ABABA"
+        """Table 1: B, A, B, A, A (here the tie goes to the first arrival, A)."""
+        fixture = AllocatorFixture(Drf(rotate=False))
+        fixture.framework("A", want("cpus:1;mem:4GB"))
+        fixture.framework("B", want("cpus:3;mem:1GB"))
+        fixture.agent("m", "cpus:9;mem:18GB")
+        assert order_of(fixture) == "ABABA"
 
     def test_a_weight_of_a_resource_divides_the_share_of_that_resource(self) -> None:
-        dealing = Dealing(roles={"a": role_of(cpus=3), "b": role_of()})
-        dealing.framework("a", want("cpus:1"))
-        dealing.framework("b", want("cpus:1"))
-        dealing.agent("m", "cpus:40;mem:1GB")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"a": 30, "b": 10}
+        fixture = AllocatorFixture(roles={"a": role_of(cpus=3), "b": role_of()})
+        fixture.framework("a", want("cpus:1"))
+        fixture.framework("b", want("cpus:1"))
+        fixture.agent("m", "cpus:40;mem:1GB")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"a": 30, "b": 10}
 
     def test_it_does_not_count_for_other_resources(self) -> None:
-        dealing = Dealing(roles={"a": role_of(mem=5), "b": role_of()})
-        dealing.framework("a", want("cpus:1"))
-        dealing.framework("b", want("cpus:1"))
-        dealing.agent("m", "cpus:40;mem:1GB")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"a": 20, "b": 20}
+        fixture = AllocatorFixture(roles={"a": role_of(mem=5), "b": role_of()})
+        fixture.framework("a", want("cpus:1"))
+        fixture.framework("b", want("cpus:1"))
+        fixture.agent("m", "cpus:40;mem:1GB")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"a": 20, "b": 20}
 
     @pytest.mark.parametrize("weights", [(0.001, 1_000_000), (1, 1_000_000), (0.001, 0.002)])
     def test_the_widest_weights_are_kept_exactly(self, weights: tuple[float, float]) -> None:
-        """The lighter gets its first unit when the heavier has its times as many."""
+        """The lighter framework gets its first unit when the shares over weights are equal."""
         light, heavy = (round(weight * 1000) for weight in weights)
-        dealing = Dealing(roles={"a": role_of(weights[0]), "b": role_of(weights[1])})
-        leaves = [dealing.tree.add(FrameworkId(name), Role(name)) for name in ("a", "b")]
-        dealing.agent("m", "cpus:2000000000000")
-        dealing.tree.refresh()
+        fixture = AllocatorFixture(roles={"a": role_of(weights[0]), "b": role_of(weights[1])})
+        leaves = [fixture.tree.add(FrameworkId(name), Role(name)) for name in ("a", "b")]
+        fixture.agent("m", "cpus:2000000000000")
+        fixture.tree.refresh()
         for leaf in leaves:
             leaf.is_connected = True
-            dealing.tree.relist(leaf)
-        dealing.tree.charge(leaves[0], {"cpus": light})
-        dealing.tree.charge(leaves[1], {"cpus": heavy - 1})
-        tree = dealing.tree
+            fixture.tree.relist(leaf)
+        fixture.tree.charge(leaves[0], {"cpus": light})
+        fixture.tree.charge(leaves[1], {"cpus": heavy - 1})
+        tree = fixture.tree
         assert tree.neediest(lambda _: True) is leaves[1]
         tree.charge(leaves[1], {"cpus": 2})
         assert tree.neediest(lambda _: True) is leaves[0]
 
     def test_a_role_with_one_role_below_it_is_as_needy_as_that(self) -> None:
-        """`a` is `a/b` under another name: whoever waits in it is not charged with both."""
+        """`a` and `a/b` are one node in all but name; a framework is not charged twice."""
         picks = []
         for role in ("a", "a/b", "a/b/c/d"):
-            dealing = Dealing()
-            tree = dealing.tree
-            dealing.agent("m", "cpus:100;mem:100GB")
+            fixture = AllocatorFixture()
+            tree = fixture.tree
+            fixture.agent("m", "cpus:100;mem:100GB")
             rich, poor, other = (
                 tree.add(FrameworkId(name), Role(path))
                 for name, path in (("rich", f"{role}/1"), ("poor", f"{role}/2"), ("o", "o"))
@@ -119,131 +119,131 @@ class TestDrf:
 
 
 class TestFifo:
-    def test_who_came_first_takes_all(self) -> None:
-        dealing = Dealing(policies.make("fifo"))
-        dealing.framework("late", want("cpus:1"), roles=["z"])
-        dealing.framework("later", want("cpus:1"), roles=["a"])
-        dealing.agent("m", "cpus:5")
-        assert dealing.takers() == ["late"]
+    def test_the_first_framework_takes_all(self) -> None:
+        fixture = AllocatorFixture(policies.make("fifo"))
+        fixture.framework("late", want("cpus:1"), roles=["z"])
+        fixture.framework("later", want("cpus:1"), roles=["a"])
+        fixture.agent("m", "cpus:5")
+        assert fixture.takers() == ["late"]
 
     def test_the_next_gets_what_that_cannot_use(self) -> None:
-        dealing = Dealing(policies.make("fifo"))
-        dealing.framework("first", want("cpus:2"))
-        dealing.framework("next", want("cpus:1"))
-        dealing.agent("m", "cpus:5")
-        assert dealing.dealt() == ["first m cpus:4", "next m cpus:1"]
+        fixture = AllocatorFixture(policies.make("fifo"))
+        fixture.framework("first", want("cpus:2"))
+        fixture.framework("next", want("cpus:1"))
+        fixture.agent("m", "cpus:5")
+        assert fixture.dealt() == ["first m cpus:4", "next m cpus:1"]
 
-    def test_a_place_is_kept_over_a_disconnection(self) -> None:
-        dealing = Dealing(policies.make("fifo"))
+    def test_a_framework_keeps_its_arrival_over_a_disconnection(self) -> None:
+        fixture = AllocatorFixture(policies.make("fifo"))
         for name in ("first", "next"):
-            dealing.framework(name, want("cpus:1"), roles=["r"])
-        dealing.allocator.connect(FrameworkId("first"), False)
-        dealing.allocator.connect(FrameworkId("first"), True)
-        dealing.agent("m", "cpus:5")
-        assert dealing.takers() == ["first"]
+            fixture.framework(name, want("cpus:1"), roles=["r"])
+        fixture.allocator.connect(FrameworkId("first"), False)
+        fixture.allocator.connect(FrameworkId("first"), True)
+        fixture.agent("m", "cpus:5")
+        assert fixture.takers() == ["first"]
 
 
 class TestAsset:
     def test_the_sum_of_shares_is_equal(self) -> None:
         """Section 5.1 of the DRF paper: A <1, 4>, B <3, 1> of <9, 18>."""
-        dealing = Dealing(policies.make("asset"))
-        dealing.framework("A", want("cpus:1;mem:1GB"))
-        dealing.framework("B", want("cpus:2"))
-        dealing.agent("m", "cpus:60;mem:60GB")
-        dealing.fill()
+        fixture = AllocatorFixture(policies.make("asset"))
+        fixture.framework("A", want("cpus:1;mem:1GB"))
+        fixture.framework("B", want("cpus:2"))
+        fixture.agent("m", "cpus:60;mem:60GB")
+        fixture.fill()
         # A unit of either is 1/30 of all shares together.
-        assert tasks(dealing, "cpus") == {"A": 20, "B": 40}
+        assert tasks(fixture, "cpus") == {"A": 20, "B": 40}
 
-    def test_small_differences_count(self) -> None:
-        dealing = Dealing(policies.make("asset"))
-        dealing.framework("a", want("cpus:0.5"))
-        dealing.framework("b", want("cpus:0.4"))
-        dealing.agent("m", "cpus:0.9")
-        dealing.fill()
-        dealing.agent("n", "cpus:0.5")
-        assert dealing.takers() == ["b"]
+    def test_small_differences_of_shares_count(self) -> None:
+        fixture = AllocatorFixture(policies.make("asset"))
+        fixture.framework("a", want("cpus:0.5"))
+        fixture.framework("b", want("cpus:0.4"))
+        fixture.agent("m", "cpus:0.9")
+        fixture.fill()
+        fixture.agent("n", "cpus:0.5")
+        assert fixture.takers() == ["b"]
 
 
 class TestSingleResource:
-    def test_other_resources_are_not_looked_at(self) -> None:
-        dealing = Dealing(policies.make("single-resource"))
-        dealing.framework("a", want("cpus:1;mem:8GB"))
-        dealing.framework("b", want("cpus:1"))
-        dealing.agent("m", "cpus:10;mem:80GB")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"a": 5, "b": 5}
+    def test_other_resources_are_ignored(self) -> None:
+        fixture = AllocatorFixture(policies.make("single-resource"))
+        fixture.framework("a", want("cpus:1;mem:8GB"))
+        fixture.framework("b", want("cpus:1"))
+        fixture.agent("m", "cpus:10;mem:80GB")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"a": 5, "b": 5}
 
-    def test_another_than_cpus_may_be_looked_at(self) -> None:
-        dealing = Dealing(SingleResource("mem"))
-        dealing.framework("a", want("cpus:1;mem:1MB"))
-        dealing.framework("b", want("cpus:1;mem:2MB"))
-        dealing.agent("m", "cpus:9;mem:9GB")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"a": 6, "b": 3}
+    def test_a_resource_other_than_cpus_may_be_measured(self) -> None:
+        fixture = AllocatorFixture(SingleResource("mem"))
+        fixture.framework("a", want("cpus:1;mem:1MB"))
+        fixture.framework("b", want("cpus:1;mem:2MB"))
+        fixture.agent("m", "cpus:9;mem:9GB")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"a": 6, "b": 3}
 
     def test_weights_count(self) -> None:
-        dealing = Dealing(policies.make("single-resource"), roles={"a": role_of(4)})
-        dealing.framework("a", want("cpus:1"))
-        dealing.framework("b", want("cpus:1"))
-        dealing.agent("m", "cpus:10")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"a": 8, "b": 2}
+        fixture = AllocatorFixture(policies.make("single-resource"), roles={"a": role_of(4)})
+        fixture.framework("a", want("cpus:1"))
+        fixture.framework("b", want("cpus:1"))
+        fixture.agent("m", "cpus:10")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"a": 8, "b": 2}
 
 
 class TestSlots:
     def test_tasks_count_whatever_they_take(self) -> None:
-        dealing = Dealing(policies.make("slots"))
-        dealing.framework("small", want("cpus:1"))
-        dealing.framework("large", want("cpus:4"))
-        dealing.agent("m", "cpus:20")
-        dealing.fill()
-        assert tasks(dealing, "cpus") == {"small": 4, "large": 16}
+        fixture = AllocatorFixture(policies.make("slots"))
+        fixture.framework("small", want("cpus:1"))
+        fixture.framework("large", want("cpus:4"))
+        fixture.agent("m", "cpus:20")
+        fixture.fill()
+        assert tasks(fixture, "cpus") == {"small": 4, "large": 16}
 
     def test_offers_count_as_slots_until_they_are_answered(self) -> None:
-        dealing = Dealing(policies.make("slots"))
-        dealing.framework("f", roles=["r"])
-        dealing.agent("m", "cpus:1")
-        dealing.agent("n", "cpus:1")
-        slots = dealing.tree.roles
-        first, second = dealing.deal()
+        fixture = AllocatorFixture(policies.make("slots"))
+        fixture.framework("f", roles=["r"])
+        fixture.agent("m", "cpus:1")
+        fixture.agent("n", "cpus:1")
+        slots = fixture.tree.roles
+        first, second = fixture.deal()
         assert slots[Role("r")].slots == 2
-        dealing.accept(first, "cpus:0.2", "cpus:0.2", "cpus:0.2")
+        fixture.accept(first, "cpus:0.2", "cpus:0.2", "cpus:0.2")
         assert slots[Role("r")].slots == 4
-        dealing.decline(second)
+        fixture.decline(second)
         assert slots[Role("r")].slots == 3
 
     def test_offers_that_are_accepted_together_are_as_many_slots(self) -> None:
-        dealing = Dealing(policies.make("slots"))
-        dealing.framework("f", roles=["r"])
-        dealing.agent("m", "cpus:1")
-        (one,) = dealing.deal()
-        dealing.accept(one, "cpus:0.5")
-        (two,) = dealing.deal()
-        dealing.decline(two)
-        (whole,) = dealing.deal()
-        dealing.decline(whole)
-        assert dealing.tree.roles[Role("r")].slots == 1
+        fixture = AllocatorFixture(policies.make("slots"))
+        fixture.framework("f", roles=["r"])
+        fixture.agent("m", "cpus:1")
+        (one,) = fixture.deal()
+        fixture.accept(one, "cpus:0.5")
+        (two,) = fixture.deal()
+        fixture.decline(two)
+        (whole,) = fixture.deal()
+        fixture.decline(whole)
+        assert fixture.tree.roles[Role("r")].slots == 1
 
     def test_a_framework_that_leaves_its_role_leaves_no_slots(self) -> None:
-        dealing = Dealing(policies.make("slots"))
-        dealing.framework("stays", want("cpus:100"), roles=["r"])
-        dealing.framework("f", roles=["r"])
-        dealing.agent("m", "cpus:1")
-        (grant,) = dealing.deal()
-        dealing.allocator.set_roles(FrameworkId("f"), [Role("other")])
-        dealing.decline(grant)
-        assert dealing.tree.roles[Role("r")].slots == 0
+        fixture = AllocatorFixture(policies.make("slots"))
+        fixture.framework("stays", want("cpus:100"), roles=["r"])
+        fixture.framework("f", roles=["r"])
+        fixture.agent("m", "cpus:1")
+        (grant,) = fixture.deal()
+        fixture.allocator.set_roles(FrameworkId("f"), [Role("other")])
+        fixture.decline(grant)
+        assert fixture.tree.roles[Role("r")].slots == 0
 
 
 class TestRandom:
     def draws(self, seed: int, units: int, **weights: float) -> Counter[str]:
-        dealing = Dealing(
+        fixture = AllocatorFixture(
             policies.make("random", seed), roles={n: role_of(w) for n, w in weights.items()}
         )
         for name in weights:
-            dealing.framework(name, want("cpus:1"))
-        dealing.agent("m", f"cpus:{units}")
-        return Counter({str(grant.framework_id): len(grant.deals) for grant in dealing.fill()})
+            fixture.framework(name, want("cpus:1"))
+        fixture.agent("m", f"cpus:{units}")
+        return Counter({str(grant.framework_id): len(grant.deals) for grant in fixture.fill()})
 
     def test_units_fall_in_proportion_to_weights(self) -> None:
         drawn = self.draws(7, 480, a=1, b=3, c=4)
@@ -256,7 +256,7 @@ class TestRandom:
         assert self.draws(3, 50, a=1, b=1) == self.draws(3, 50, a=1, b=1)
         assert len({tuple(sorted(self.draws(seed, 50, a=1, b=1).items())) for seed in range(9)}) > 3
 
-    def test_lots_are_even(self) -> None:
+    def test_draws_are_uniform(self) -> None:
         lots = SplitMix64(1)
         drawn = [lots.draw() for _ in range(10_000)]
         assert 0 < min(drawn) < 0.001
@@ -267,10 +267,10 @@ class TestRandom:
 class TestYarnDrf:
     """The comparator of the YARN fair scheduler, rule by rule."""
 
-    def pick(self, dealing: Dealing, **held: dict[str, int]) -> str:
-        """Who is next, when roles of these names hold so much."""
-        tree = dealing.tree
-        dealing.agent("m", "cpus:100;mem:100MB;gpus:100")
+    def pick(self, fixture: AllocatorFixture, **held: dict[str, int]) -> str:
+        """Return which role comes next when they hold these amounts."""
+        tree = fixture.tree
+        fixture.agent("m", "cpus:100;mem:100MB;gpus:100")
         leaves = [tree.add(FrameworkId(name), Role(name)) for name in held]
         tree.refresh()
         for leaf in leaves:
@@ -283,31 +283,31 @@ class TestYarnDrf:
         assert pick is not None
         return str(pick.framework_id)
 
-    def make(self, **roles: object) -> Dealing:
-        return Dealing(policies.make("yarn-drf"), roles=roles)  # type: ignore[arg-type]
+    def make(self, **roles: object) -> AllocatorFixture:
+        return AllocatorFixture(policies.make("yarn-drf"), roles=roles)  # type: ignore[arg-type]
 
     def test_below_the_minimum_comes_first(self) -> None:
-        dealing = self.make(b=role_of(guarantee="cpus:50"))
-        assert self.pick(dealing, a={"cpus": 1}, b={"cpus": 40}) == "b"
+        fixture = self.make(b=role_of(guarantee="cpus:50"))
+        assert self.pick(fixture, a={"cpus": 1}, b={"cpus": 40}) == "b"
 
-    def test_of_two_below_it_the_one_of_least_use_over_minimum(self) -> None:
-        dealing = self.make(a=role_of(guarantee="cpus:80"), b=role_of(guarantee="cpus:10"))
-        assert self.pick(dealing, a={"cpus": 20}, b={"cpus": 3}) == "a"
+    def test_of_two_below_the_minimum_the_least_fulfilled_comes_first(self) -> None:
+        fixture = self.make(a=role_of(guarantee="cpus:80"), b=role_of(guarantee="cpus:10"))
+        assert self.pick(fixture, a={"cpus": 20}, b={"cpus": 3}) == "a"
 
     def test_need_is_judged_by_every_guaranteed_resource(self) -> None:
-        """Not by the dominant one of the cluster alone."""
-        dealing = self.make(b=role_of(guarantee="mem:50MB"))
-        assert self.pick(dealing, a={"cpus": 1}, b={"cpus": 90, "mem": 1}) == "b"
+        """The cluster's dominant resource alone does not decide."""
+        fixture = self.make(b=role_of(guarantee="mem:50MB"))
+        assert self.pick(fixture, a={"cpus": 1}, b={"cpus": 90, "mem": 1}) == "b"
 
-    def test_a_minimum_of_nothing_is_none(self) -> None:
-        dealing = self.make(b=role_of(guarantee="cpus:0"))
-        assert self.pick(dealing, a={"cpus": 1}, b={"cpus": 2}) == "a"
+    def test_a_minimum_of_zero_is_no_minimum(self) -> None:
+        fixture = self.make(b=role_of(guarantee="cpus:0"))
+        assert self.pick(fixture, a={"cpus": 1}, b={"cpus": 2}) == "a"
 
     def test_then_the_dominant_share_over_the_weight(self) -> None:
-        dealing = self.make(b=role_of(3))
-        assert self.pick(dealing, a={"cpus": 10}, b={"mem": 29}) == "b"
-        dealing = self.make(b=role_of(3))
-        assert self.pick(dealing, a={"cpus": 10}, b={"mem": 31}) == "a"
+        fixture = self.make(b=role_of(3))
+        assert self.pick(fixture, a={"cpus": 10}, b={"mem": 29}) == "b"
+        fixture = self.make(b=role_of(3))
+        assert self.pick(fixture, a={"cpus": 10}, b={"mem": 31}) == "a"
 
     def test_then_the_other_shares_the_largest_first(self) -> None:
         held = {"a": {"cpus": 10, "mem": 5, "gpus": 4}, "b": {"mem": 10, "cpus": 5, "gpus": 3}}
@@ -317,26 +317,26 @@ class TestYarnDrf:
         held = {"a": {"cpus": 10, "mem": 5}, "b": {"mem": 10}}
         assert self.pick(self.make(), **held) == "b"
 
-    def test_then_who_started_first(self) -> None:
+    def test_then_the_framework_that_started_first(self) -> None:
         assert self.pick(self.make(), a={"cpus": 10}, b={"mem": 10}) == "a"
 
     def test_differences_are_not_rounded(self) -> None:
-        dealing = self.make(a=role_of(999_999), b=role_of(1_000_000))
-        assert self.pick(dealing, a={"cpus": 1}, b={"cpus": 1}) == "b"
+        fixture = self.make(a=role_of(999_999), b=role_of(1_000_000))
+        assert self.pick(fixture, a={"cpus": 1}, b={"cpus": 1}) == "b"
 
     def test_it_does_not_rotate_between_equals(self) -> None:
-        dealing = Dealing(policies.make("yarn-drf"))
+        fixture = AllocatorFixture(policies.make("yarn-drf"))
         for name in ("a", "b"):
-            dealing.framework(name, want("cpus:1"))
-        dealing.agent("m", "cpus:4")
-        assert order_of(dealing) == "abab"
+            fixture.framework(name, want("cpus:1"))
+        fixture.agent("m", "cpus:4")
+        assert order_of(fixture) == "abab"
 
 
 def test_fractions_of_entitlements_add_up() -> None:
-    """Of competitors, to the whole; of those who do not compete, to more."""
-    dealing = Dealing()
-    dealing.agent("m", "cpus:10;mem:10GB")
+    """Entitlements of competitors sum to the whole; of complementary siblings to more."""
+    fixture = AllocatorFixture()
+    fixture.agent("m", "cpus:10;mem:10GB")
     for name, unit in (("a", "cpus:1"), ("b", "cpus:1"), ("c", "mem:1GB")):
-        dealing.framework(name, want(unit))
-    due = [dealing.allocator.queries.entitlement(FrameworkId(name)) for name in "abc"]
+        fixture.framework(name, want(unit))
+    due = [fixture.allocator.queries.entitlement(FrameworkId(name)) for name in "abc"]
     assert due == [Fraction(1, 2)] * 3

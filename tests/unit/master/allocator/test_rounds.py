@@ -1,4 +1,4 @@
-"""Refusals: for a time, for a round, and nobody starves for those who decline."""
+"""Filters for a time and for a round; decliners starve no framework."""
 
 from __future__ import annotations
 
@@ -10,113 +10,117 @@ from croupier.master.allocator import Allocator, Cause, Rules
 from croupier.master.allocator.filters import Filters
 from croupier.master.allocator.node import Leaf, RoleNode
 from croupier.model.ids import AgentId, FrameworkId, Role
-from tests.harness.allocator_fixture import Dealing, amount, role_of, want
+from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, want
 
 
 class TestBound:
-    """A willing framework that fits sees an agent after one offer to each other at most."""
+    """A willing framework that fits is offered an agent after at most one offer to each other."""
 
     @pytest.mark.parametrize("refuse_s", [0.0, 5.0, 1000.0])
     @pytest.mark.parametrize("order", ["arrival", "random", "pack", "spread"])
-    def test_ten_decliners_and_one_that_is_needy(self, refuse_s: float, order: str) -> None:
-        dealing = Dealing(rules=Rules(hold_s=0, order=order))
-        dealing.framework("needy", want("cpus:1"))
-        dealing.agent("big", "cpus:50")
-        dealing.fill()
+    def test_ten_decliners_do_not_starve_a_needy_framework(
+        self, refuse_s: float, order: str
+    ) -> None:
+        fixture = AllocatorFixture(rules=Rules(hold_s=0, order=order))
+        fixture.framework("needy", want("cpus:1"))
+        fixture.agent("big", "cpus:50")
+        fixture.fill()
         for number in range(10):
-            dealing.framework(f"d{number}")
-        dealing.agent("m", "cpus:1")
+            fixture.framework(f"d{number}")
+        fixture.agent("m", "cpus:1")
         offers = 0
-        while (grant := dealing.deal()[0]).framework_id != "needy":
+        while (grant := fixture.deal()[0]).framework_id != "needy":
             offers += 1
-            dealing.decline(grant, refuse_s)
-            dealing.wait(1.0)
+            fixture.decline(grant, refuse_s)
+            fixture.wait(1.0)
         assert offers <= 10
 
     @pytest.mark.parametrize("policy_seed", range(5))
-    def test_decliners_of_parts_cannot_starve_who_needs_the_whole(self, policy_seed: int) -> None:
-        """Some want a part of the agent and give it back at once, again and again."""
-        dealing = Dealing(rules=Rules(hold_s=0, order="random", seed=policy_seed))
-        dealing.framework("needy", want("cpus:4"))
-        dealing.agent("big", "cpus:40")
-        dealing.fill()
+    def test_decliners_of_parts_cannot_starve_a_framework_that_needs_all(
+        self, policy_seed: int
+    ) -> None:
+        """Some frameworks demand a part of the agent and decline it again and again."""
+        fixture = AllocatorFixture(rules=Rules(hold_s=0, order="random", seed=policy_seed))
+        fixture.framework("needy", want("cpus:4"))
+        fixture.agent("big", "cpus:40")
+        fixture.fill()
         for number in range(6):
             demands = [want(f"cpus:{1 + number % 3}", 1)] if number % 2 else []
-            dealing.framework(f"d{number}", *demands)
-        dealing.agent("m", "cpus:4")
+            fixture.framework(f"d{number}", *demands)
+        fixture.agent("m", "cpus:4")
         for _ in range(30):
-            grants = dealing.deal()
+            grants = fixture.deal()
             if any(grant.framework_id == "needy" for grant in grants):
                 return
             for grant in grants:
-                dealing.decline(grant, 0.0)
+                fixture.decline(grant, 0.0)
         pytest.fail("the needy framework is never offered the agent")
 
-    def test_each_is_asked_once_in_a_round(self) -> None:
-        dealing = Dealing()
+    def test_each_framework_is_offered_once_in_a_round(self) -> None:
+        fixture = AllocatorFixture()
         for name in "abc":
-            dealing.framework(name)
-        dealing.agent("m", "cpus:1")
+            fixture.framework(name)
+        fixture.agent("m", "cpus:1")
         order = []
         for _ in range(9):
-            (grant,) = dealing.deal()
+            (grant,) = fixture.deal()
             order.append(grant.framework_id)
-            dealing.decline(grant, 0.0)
+            fixture.decline(grant, 0.0)
         assert "".join(order) == "abcabcabc"
 
-    def test_alone_it_is_asked_again_at_once(self) -> None:
-        dealing = Dealing()
-        dealing.framework("f")
-        dealing.agent("m", "cpus:1")
-        dealing.decline(dealing.deal()[0], 0.0)
-        assert dealing.takers() == ["f"]
+    def test_a_lone_framework_is_offered_it_again_at_once(self) -> None:
+        fixture = AllocatorFixture()
+        fixture.framework("f")
+        fixture.agent("m", "cpus:1")
+        fixture.decline(fixture.deal()[0], 0.0)
+        assert fixture.takers() == ["f"]
 
 
-class TestTheRest:
-    """Somebody takes a part of the agent while another waits for the round to end."""
+class TestRemainder:
+    """A framework takes a part of the agent while another waits for the round to end."""
 
-    def make(self) -> Dealing:
-        dealing = Dealing()
-        dealing.framework("b")
-        dealing.agent("m", "cpus:4")
-        (grant,) = dealing.deal()
-        dealing.framework("a", want("cpus:1", 1))
-        dealing.decline(grant, 0.0)
-        self.part = dealing.deal()[0]
+    def make(self) -> AllocatorFixture:
+        fixture = AllocatorFixture()
+        fixture.framework("b")
+        fixture.agent("m", "cpus:4")
+        (grant,) = fixture.deal()
+        fixture.framework("a", want("cpus:1", 1))
+        fixture.decline(grant, 0.0)
+        self.part = fixture.deal()[0]
         assert self.part.framework_id == "a"
-        return dealing
+        return fixture
 
     def test_the_round_lasts_until_the_offer_is_answered(self) -> None:
-        dealing = self.make()
-        dealing.allocator.revive(FrameworkId("a"))
-        assert dealing.deal() == []
-        assert dealing.causes("b", "m") == [Cause.FILTERED]
+        fixture = self.make()
+        fixture.allocator.revive(FrameworkId("a"))
+        assert fixture.deal() == []
+        assert fixture.causes("b", "m") == [Cause.FILTERED]
 
     def test_after_a_launch_the_rest_is_offered(self) -> None:
-        dealing = self.make()
-        dealing.accept(self.part)
-        assert dealing.dealt() == ["b m cpus:3"]
+        fixture = self.make()
+        fixture.accept(self.part)
+        assert fixture.dealt() == ["b m cpus:3"]
 
     def test_after_a_decline_all_of_it_is_offered(self) -> None:
-        dealing = self.make()
-        dealing.decline(self.part, 0.0)
-        assert dealing.dealt() == ["b m cpus:4"]
+        fixture = self.make()
+        fixture.decline(self.part, 0.0)
+        assert fixture.dealt() == ["b m cpus:4"]
 
 
 class TestFilters:
     def test_several_sizes_are_refused_apart(self) -> None:
-        dealing = Dealing()
-        dealing.framework("f")
-        dealing.agent("m", "cpus:4;mem:4GB")
+        fixture = AllocatorFixture()
+        fixture.framework("f")
+        fixture.agent("m", "cpus:4;mem:4GB")
         place = (FrameworkId("f"), Role("f"), AgentId("m"))
         for refused, until in (("cpus:4;mem:1GB", 50.0), ("cpus:1;mem:4GB", 100.0)):
-            dealing.refuse(*place, amount(refused), until)
+            fixture.refuse(*place, amount(refused), until)
         taken = (FrameworkId("g"), Role("g"), AgentId("m"))
-        dealing.framework("g", want("cpus:100"))
-        dealing.allocator.charges.charge(*taken, amount("mem:3GB"))
-        assert dealing.dealt() == []
-        dealing.allocator.charges.release(*taken, amount("mem:1GB"))
-        assert dealing.dealt() == ["f m cpus:4;mem:2GB"]
+        fixture.framework("g", want("cpus:100"))
+        fixture.allocator.charges.charge(*taken, amount("mem:3GB"))
+        assert fixture.dealt() == []
+        fixture.allocator.charges.release(*taken, amount("mem:1GB"))
+        assert fixture.dealt() == ["f m cpus:4;mem:2GB"]
 
     def test_a_smaller_refusal_does_not_shorten_a_larger_one(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
@@ -125,14 +129,14 @@ class TestFilters:
         assert filters.until(leaf, amount("cpus:2"), 20.0) == 100.0
         assert filters.until(leaf, amount("cpus:3"), 5.0) == 100.0
 
-    def test_a_longer_refusal_of_as_much_takes_the_place_of_a_shorter(self) -> None:
+    def test_a_longer_refusal_of_the_same_amount_replaces_a_shorter(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         for until in range(100):
             filters.add(leaf, amount("cpus:4"), float(until))
         assert leaf.filters == len(filters) == 1
         assert filters.until(leaf, amount("cpus:4"), 98.5) == 99.0
 
-    def test_refusals_that_are_over_are_dropped_beside_one_that_is_not(self) -> None:
+    def test_ended_refusals_are_dropped_beside_one_that_holds(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("mem:1GB"), 1e6)
         for number in range(1000):
@@ -145,38 +149,38 @@ class TestFilters:
         assert kept <= 2
 
     def test_time_alone_wakes_the_agent(self) -> None:
-        dealing = Dealing()
-        dealing.framework("f")
-        dealing.agent("m", "cpus:1")
-        dealing.decline(dealing.deal()[0], 5.0)
-        assert dealing.deal() == []
-        assert dealing.allocator.next_wakeup() == 5.0
-        dealing.wait(5.0)
-        assert dealing.takers() == ["f"]
+        fixture = AllocatorFixture()
+        fixture.framework("f")
+        fixture.agent("m", "cpus:1")
+        fixture.decline(fixture.deal()[0], 5.0)
+        assert fixture.deal() == []
+        assert fixture.allocator.next_wakeup() == 5.0
+        fixture.wait(5.0)
+        assert fixture.takers() == ["f"]
 
-    def test_a_framework_that_left_takes_its_filters_along(self) -> None:
-        dealing = Dealing()
-        dealing.framework("f")
-        dealing.agent("m", "cpus:1")
-        dealing.decline(dealing.deal()[0], 5.0)
-        assert dealing.allocator.queries.filter_count() == 1
-        dealing.allocator.connect(FrameworkId("f"), False)
-        assert dealing.allocator.queries.filter_count() == 0
-        dealing.allocator.check()
+    def test_filters_of_a_removed_framework_are_dropped(self) -> None:
+        fixture = AllocatorFixture()
+        fixture.framework("f")
+        fixture.agent("m", "cpus:1")
+        fixture.decline(fixture.deal()[0], 5.0)
+        assert fixture.allocator.queries.filter_count() == 1
+        fixture.allocator.connect(FrameworkId("f"), False)
+        assert fixture.allocator.queries.filter_count() == 0
+        fixture.allocator.check()
 
     def test_more_room_under_a_limit_breaks_a_filter(self) -> None:
-        dealing = Dealing(roles={"r": role_of(limit="cpus:3")})
-        dealing.framework("g", want("cpus:1", 2), roles=["r"])
-        dealing.agent("m", "cpus:9")
-        (other,) = dealing.fill()
-        dealing.framework("f", roles=["r"])
-        dealing.decline(dealing.deal()[0], 1000.0)
-        dealing.agent("n", "cpus:9")
-        dealing.decline(dealing.deal()[0], 1000.0)
-        assert dealing.deal() == []
-        dealing.allocator.activate_agent(AgentId("m"), False)
-        dealing.finish(other, "cpus:1")
-        assert dealing.dealt() == ["f n cpus:2"]
+        fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:3")})
+        fixture.framework("g", want("cpus:1", 2), roles=["r"])
+        fixture.agent("m", "cpus:9")
+        (other,) = fixture.fill()
+        fixture.framework("f", roles=["r"])
+        fixture.decline(fixture.deal()[0], 1000.0)
+        fixture.agent("n", "cpus:9")
+        fixture.decline(fixture.deal()[0], 1000.0)
+        assert fixture.deal() == []
+        fixture.allocator.activate_agent(AgentId("m"), False)
+        fixture.finish(other, "cpus:1")
+        assert fixture.dealt() == ["f n cpus:2"]
 
 
 def test_a_filter_takes_less_than_200_bytes() -> None:

@@ -1,4 +1,4 @@
-"""The tree: deep paths, exact keys, who comes and goes."""
+"""The share tree: deep paths, exact keys, roles added and removed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ class TestDeepPaths:
         due = tree.entitlements()
         assert due[tree.roles[Role("/".join(["x"] * 19))]] == Fraction(1, 2**18)
 
-    def test_no_role_is_deeper_than_that(self) -> None:
+    def test_no_role_is_deeper_than_the_limit(self) -> None:
         check_role("/".join(["x"] * MAX_ROLE_DEPTH))
         with pytest.raises(InvalidRequest, match="more than 32 components"):
             check_role("/".join(["x"] * (MAX_ROLE_DEPTH + 1)))
@@ -88,7 +88,7 @@ class TestDeepPaths:
 class TestWeightsByResource:
     """The weights w_ij of the DRF paper, against shares and entitlements in fractions."""
 
-    def test_shares_over_them(self) -> None:
+    def test_shares_are_divided_by_weights_of_resources(self) -> None:
         roles = {"a": role_of(2, cpus=3, mem=0.5)}
         tree = make_tree({"cpus": 900, "mem": 700}, roles)
         leaf = add(tree, "a", cpus=90, mem=20)
@@ -113,7 +113,7 @@ class TestWeightsByResource:
         assert abs(level("a") - level("b")) < Fraction(1, 10**17)
         assert neediest(tree) is leaves[min("ab", key=level)]
 
-    def test_many_of_them_do_not_make_keys_long(self) -> None:
+    def test_many_different_weights_do_not_make_keys_long(self) -> None:
         """Keys grow with the weight that counts, not with a common multiple of all."""
         primes = [999_999_937 - 2 * number for number in range(64)]
         weights = {f"r{number}": prime for number, prime in enumerate(primes)}
@@ -146,7 +146,7 @@ class TestDirections:
         due = tree.entitlements()
         assert [due[tree.roles[Role(role)]] for role in "ab"] == [1, 1]
 
-    def test_what_is_declared_counts_only_while_nothing_runs(self) -> None:
+    def test_declared_demand_sets_the_direction_only_while_nothing_runs(self) -> None:
         tree = make_tree({"cpus": 100, "mem": 100})
         leaf = add(tree, "a")
         tree.set_pending(leaf, [PendingDemand(want("cpus:1;mem:1MB"))])
@@ -155,13 +155,13 @@ class TestDirections:
         tree.launch(leaf, {"cpus": 1})
         assert leaf.weighted_direction == {"cpus": 1000 * Q}
 
-    def test_an_offer_is_no_direction(self) -> None:
+    def test_an_offer_does_not_change_the_direction(self) -> None:
         tree = make_tree({"cpus": 100, "mem": 100})
         leaf = add(tree, "a")
         tree.deal(leaf, {"cpus": 1})
         assert leaf.weighted_direction == {"cpus": 1000 * Q, "mem": 1000 * Q}
 
-    def test_what_the_cluster_has_not_points_nowhere(self) -> None:
+    def test_resources_that_no_agent_has_have_no_direction(self) -> None:
         tree = make_tree({"cpus": 100})
         leaf = add(tree, "a", gpus=3)
         assert neediest(tree) is leaf
@@ -188,7 +188,7 @@ class TestDirections:
 
 
 class TestTotals:
-    def test_growth_of_all_alike_keys_nothing_anew(self) -> None:
+    def test_uniform_growth_does_not_key_nodes_anew(self) -> None:
         tree = make_tree({"cpus": 300, "mem": 700})
         one, two = add(tree, "a", cpus=5), add(tree, "b", mem=9)
         assert neediest(tree) is two
@@ -215,7 +215,7 @@ class TestTotals:
         tree.totals.add({"gpus": 10}, -1)
         assert neediest(tree) is two
 
-    def test_a_cluster_of_nothing_has_an_order(self) -> None:
+    def test_an_empty_cluster_has_an_order(self) -> None:
         tree = make_tree({})
         assert neediest(tree) is None
         leaf = add(tree, "a")
@@ -253,15 +253,15 @@ class TestShape:
             7000,
         ]
 
-    def test_a_framework_of_a_roles_name_is_another_node(self) -> None:
+    def test_a_framework_named_like_a_role_is_another_node(self) -> None:
         tree = make_tree({"cpus": 100})
         leaf = tree.add(FrameworkId("b"), Role("a"))
         pool = tree.add(FrameworkId("x"), Role("a/b")).role_node
         tree.remove(leaf)
         assert tree.roles[Role("a/b")] is pool
 
-    def test_weights_of_any_length_are_noted(self) -> None:
-        """The heaviest comes last: the keys before it are made anew."""
+    def test_weights_of_any_length_are_kept_exactly(self) -> None:
+        """The heaviest role is set last, and all nodes are keyed anew."""
         tree = Tree(Totals(), Drf())
         tree.totals.add({"cpus": 10 * MAX_WEIGHT})
         one = add(tree, "a", cpus=MAX_WEIGHT - 1)
