@@ -2,12 +2,12 @@
 
     python -m tests.bench.shim [TASKS]
 
-A supervisor starts TASKS times /bin/true, each in a sandbox of its own, at most 32 at a time:
-under the compiled shim, under the interpreted one, and by a bare Popen that is waited for
-through a pidfd, which is as fast as Python can be. Printed are the rate from the first order
-to the last end, the time from an order until the program runs (of Popen: until it
-returns), the processor time that the supervisor's process takes for each, and what an idle
-shim holds: its proportional share (PSS) and what is its alone, the mean of 50.
+A supervisor starts TASKS times /bin/true, each in a sandbox of its own, at most 32 at a time: under
+the compiled shim, under the interpreted one, and by a bare Popen with a pidfd, which is as fast as
+Python can be. The bench prints the rate from the first order to the last end, the time from an
+order until the program runs (of Popen: until it returns), and the processor time of the
+supervisor's process for each. It also prints the memory of an idle shim, as the mean of 50: its
+proportional share (PSS), and the pages that it does not share.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from pathlib import Path
 
 from croupier.agent.core.events import Started
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
-from croupier.agent.supervisor import Report
-from tests.harness.supervisor_fixture import PATH, Ward
+from croupier.agent.supervisor import RunEvent
+from tests.harness.supervisor_fixture import PATH, TaskRunner
 
 MOST_AT_ONCE = 32
 IDLE = 50
@@ -38,7 +38,7 @@ class Measured:
     began_cpu: float = field(default_factory=time.process_time)
     waits: list[float] = field(default_factory=list)
 
-    def told(self, name: str, tasks: int) -> str:
+    def line(self, name: str, tasks: int) -> str:
         rate = tasks / (time.perf_counter() - self.began)
         cpu = (time.process_time() - self.began_cpu) / tasks
         ordered = sorted(wait * 1e3 for wait in self.waits)
@@ -67,27 +67,27 @@ class Room:
 
 
 async def under(shim: Shim, tasks: int, work: Path) -> str:
-    ward = Ward(work, shim)
+    runner = TaskRunner(work, shim)
     ordered_at: dict[str, float] = {}
     room = Room()
 
-    def on_report(report: Report) -> None:
+    def on_report(report: RunEvent) -> None:
         if isinstance(report, Started):
             measured.waits.append(time.perf_counter() - ordered_at[report.key[1]])
         else:
             room.leave()
 
-    ward.supervisor._report = on_report
+    runner.supervisor._report = on_report
     measured = Measured()
     for number in range(tasks):
         await room.take()
         name = f"{shim.kind}{number}"
         ordered_at[name] = time.perf_counter()
-        ward.spawn(name, "/bin/true")
+        runner.spawn(name, "/bin/true")
     await room.emptied()
-    said = measured.told(f"{shim.kind} shim", tasks)
-    ward.supervisor.close()
-    return said
+    line = measured.line(f"{shim.kind} shim", tasks)
+    runner.supervisor.close()
+    return line
 
 
 async def floor(tasks: int, work: Path) -> str:
@@ -111,19 +111,19 @@ async def floor(tasks: int, work: Path) -> str:
         watch(subprocess.Popen(["/bin/true"], cwd=work, env=PATH, start_new_session=True))
         measured.waits.append(time.perf_counter() - ordered)
     await room.emptied()
-    return measured.told("bare Popen", tasks)
+    return measured.line("bare Popen", tasks)
 
 
 async def memory(shim: Shim, work: Path) -> str:
-    ward = Ward(work, shim)
+    runner = TaskRunner(work, shim)
     names = [f"idle-{shim.kind}{number}" for number in range(IDLE)]
     for name in names:
-        ward.spawn(name, "sleep", "60")
+        runner.spawn(name, "sleep", "60")
     for name in names:
-        await ward.started(name)
-    sizes = [_sizes(ward.shim_of(name)) for name in names]
-    await ward.supervisor.end(10)
-    ward.supervisor.close()
+        await runner.started(name)
+    sizes = [_sizes(runner.shim_of(name)) for name in names]
+    await runner.supervisor.end(10)
+    runner.supervisor.close()
     pss, private = (sum(each) / IDLE for each in zip(*sizes, strict=True))
     return f"{shim.kind} shim, idle: PSS {pss:.0f} KB, private {private:.0f} KB"
 

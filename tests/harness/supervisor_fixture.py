@@ -9,7 +9,7 @@ from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started, V
 from croupier.agent.core.tasks import Key
 from croupier.agent.sandbox import Sandboxes
 from croupier.agent.shim.build import Shim
-from croupier.agent.supervisor import Report, Supervisor
+from croupier.agent.supervisor import RunEvent, Supervisor
 from croupier.agent.unix_user import UnixUser
 from croupier.model.ids import FrameworkId, TaskId
 from tests.harness.eventually import eventually
@@ -22,14 +22,14 @@ def key(name: str) -> Key:
     return (FrameworkId("F1"), TaskId(name))
 
 
-class Ward:
+class TaskRunner:
     """Starts tasks under a shim; the run of a task has the name of the task."""
 
     def __init__(self, work: Path, shim: Shim, runs: Path | None = None) -> None:
         self.work, self.shim, self.runs = work, shim, runs or work / "runs"
         (work / "sandboxes").mkdir(exist_ok=True)
         self.sandboxes = Sandboxes(work / "sandboxes")
-        self.reports: list[Report] = []
+        self.reports: list[RunEvent] = []
         self.failed: list[str] = []
         self.supervisor = Supervisor(
             self.runs, self.sandboxes, shim, self.reports.append, self.failed.append
@@ -96,5 +96,5 @@ class Ward:
         (shim,) = self.supervisor._keys
         return shim
 
-    def _of(self, name: str, *kinds: type[Report]) -> list[Report]:
+    def _of(self, name: str, *kinds: type[RunEvent]) -> list[RunEvent]:
         return [each for each in self.reports if each.key == key(name) and isinstance(each, kinds)]

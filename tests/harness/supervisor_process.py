@@ -12,17 +12,17 @@ import sys
 from pathlib import Path
 
 from croupier.agent.shim.build import interpreted_shim, prepare_shim
-from tests.harness.supervisor_fixture import Ward
+from tests.harness.supervisor_fixture import TaskRunner
 
 
 async def main() -> None:
     work, kind, count, line = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), sys.argv[4]
     shim = prepare_shim(work) if kind == "c" else interpreted_shim()
-    ward = Ward(work, shim)
+    runner = TaskRunner(work, shim)
     for number in range(count):
-        ward.shell(f"t{number}", line)
+        runner.shell(f"t{number}", line)
     for number in range(count):
-        await ward.started(f"t{number}")
+        await runner.started(f"t{number}")
     print("ready", flush=True)
     await asyncio.sleep(120)
 

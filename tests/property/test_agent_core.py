@@ -176,22 +176,22 @@ class AnAgent(RuleBasedStateMachine):
     def kill(self, framework: FrameworkId, task: TaskId, grace: int | None) -> None:
         self.do(KillTask(framework, task, grace, Reason.KILLED_BY_FRAMEWORK))
 
-    @rule(works=st.booleans(), told=st.booleans())
+    @rule(works=st.booleans(), reported=st.booleans())
     @precondition(lambda self: self.queue)
-    def start_process(self, works: bool, told: bool) -> None:
+    def start_process(self, works: bool, reported: bool) -> None:
         """Start the first queued process; the agent may be killed before the answer."""
         key, run = self.queue.pop(0)
         if not self.state.wants_process(key):
             self.do(ev.NotStarted(key))
             return
         if not works:
-            self.do(ev.LaunchFailed(key, "no", cause="no processes left" if told else ""))
+            self.do(ev.LaunchFailed(key, "no", cause="no processes left" if reported else ""))
             return
         self.next_pid += 1
         assert run not in self.runs, "a task has one process"
         self.runs[run] = Run(self.next_pid)
         self.run_of[key] = run
-        if told:
+        if reported:
             self.watched.add(key)
             self.do(ev.Started(key, self.next_pid))
         else:
@@ -331,7 +331,7 @@ class AnAgent(RuleBasedStateMachine):
         while self.looks:
             self.look(known=True)
         while self.queue:
-            self.start_process(works=False, told=True)
+            self.start_process(works=False, reported=True)
         for key in list(self.watched):
             self.end_process(*key, code=0)
         assert self.state.is_idle

@@ -36,7 +36,7 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-Report = Started | LaunchFailed | Exited
+RunEvent = Started | LaunchFailed | Exited
 
 # A shim that holds its lock writes its pid within this time, unless it was stopped.
 ADOPT_S = 2.0
@@ -60,7 +60,7 @@ class Supervisor:
         runs: Path,
         sandboxes: Sandboxes,
         shim: Shim,
-        report: Callable[[Report], None],
+        report: Callable[[RunEvent], None],
         failed: Callable[[str], None],
     ) -> None:
         """Keep run files in `runs`, and call `report`, in the loop, with what happens to each.
@@ -349,7 +349,7 @@ class Supervisor:
         marks = self._marks(key, running.run, *sessions)
         self._sweeper.submit(sweep, marks).add_done_callback(swept)
 
-    def _note_end(self, end: Report | None) -> None:
+    def _note_end(self, end: RunEvent | None) -> None:
         """Report the end of a task whose shim has ended; None: it was reported before."""
         self._ending -= 1
         if end is not None:

@@ -70,9 +70,9 @@ def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> No
 
 
 def test_cleanup_refuses_a_work_dir_that_no_agent_has_used(tmp_path: Path) -> None:
-    code, said = run("--recover", "cleanup", "--work-dir", str(tmp_path / "typo"))
+    code, lines = run("--recover", "cleanup", "--work-dir", str(tmp_path / "typo"))
     assert code == 1
-    assert "is no agent's work dir" in said[0]
+    assert "is no agent's work dir" in lines[0]
     assert not (tmp_path / "typo").exists()
     assert not (tmp_path / "checkpoint.log").exists()
 

@@ -119,8 +119,8 @@ async def test_an_id_taken_over_by_another_agent_is_one_line(
 ) -> None:
     master.hang_up(FailedOver("a newer session of this agent has taken over"))
     assert await process.ended() == 1
-    said = process.log.read_text().splitlines()
-    assert said[-1] == "croupier-agent: a newer session of this agent has taken over"
+    lines = process.log.read_text().splitlines()
+    assert lines[-1] == "croupier-agent: a newer session of this agent has taken over"
 
 
 async def test_two_agents_cannot_share_a_work_dir(start: Start, master: ScriptedMaster) -> None:

@@ -157,7 +157,7 @@ async def test_a_commit_that_hangs_is_reported_before_its_batch_is_performed(
     monkeypatch.setattr(LocalMachine, "has_sandbox", has_sandbox)
     with hanging_disk():
         master.launch(shell("first", "true"))
-        await eventually(lambda: bool(master.health()), 10, "the master is told")
+        await eventually(lambda: bool(master.health()), 10, "the master has a report")
         assert parts(master.health()[-1]) == {"work-dir"}
         assert (await readiness(serving))[0] == 503
         assert not master.states("first")
@@ -185,9 +185,9 @@ async def test_a_recovery_in_a_hanging_batch_does_not_hide_the_problem(
     with hanging_disk():
         put(HealthChecked((), is_thorough=True))
         put(LaunchTask(F, shell("t", "true"), DEFAULT_ROLE))
-        await eventually(lambda: len(master.health()) > 1, 10, "the master is told")
+        await eventually(lambda: len(master.health()) > 1, 10, "the master has a report")
     await master.state("t", FINISHED)
-    assert [parts(told) for told in master.health()][1:] == [{"work-dir"}] * 2
+    assert [parts(reported) for reported in master.health()][1:] == [{"work-dir"}] * 2
 
 
 def _waits(serving: Serving, name: str) -> bool:
@@ -262,8 +262,8 @@ async def test_a_full_disk_keeps_its_reserve_for_ends(
         60,
         "all are answered",
     )
-    told = {status.task_id for status in master.statuses} - {"before"}
-    assert len(told) <= 200
+    reported = {status.task_id for status in master.statuses} - {"before"}
+    assert len(reported) <= 200
     assert parts(master.health()[-1]) == {"disk"}
     sandbox = next((work / "sandboxes").glob("*/before*"))
     os.mkfifo(sandbox / "go")

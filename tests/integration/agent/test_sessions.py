@@ -51,11 +51,11 @@ async def test_a_task_keeps_running_without_a_master(
     await master.start()
     session = await master.agent(sessions=2)
     assert session.register is not None
-    (told,) = session.register.tasks
-    assert (told.framework_id, told.task.task_id) == (F, "t1")
-    assert told.task.resources.cpus_milli == 100
-    assert told.latest.state == FINISHED.value
-    assert [s.sequence for s in told.unacknowledged] == [3]
+    (reported,) = session.register.tasks
+    assert (reported.framework_id, reported.task.task_id) == (F, "t1")
+    assert reported.task.resources.cpus_milli == 100
+    assert reported.latest.state == FINISHED.value
+    assert [s.sequence for s in reported.unacknowledged] == [3]
     await eventually(lambda: not serving.agent.state.tasks, what="its end is acknowledged")
 
 

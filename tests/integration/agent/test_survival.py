@@ -48,8 +48,8 @@ async def test_tasks_keep_running_and_their_true_ends_are_reported(
     gates[0].touch()
     await eventually(lambda: not any(is_running(pids[f"t{n}"]) for n in range(6)))
     process.start()
-    told = await returned(master)
-    assert {name: task.latest.pid for name, task in told.items()} == pids
+    reported = await returned(master)
+    assert {name: task.latest.pid for name, task in reported.items()} == pids
     assert all(is_running(pids[f"t{n}"]) for n in range(6, 12))
     gates[1].touch()
     for n in range(12):
@@ -71,8 +71,8 @@ async def test_unacknowledged_updates_keep_their_numbers(
         await killed(process)
         process.start()
         for name, task in (await returned(master, sessions)).items():
-            told = {(name, s.sequence): s.SerializeToString() for s in task.unacknowledged}
-            assert told.items() == {k: v for k, v in before.items() if k[0] == name}.items()
+            reported = {(name, s.sequence): s.SerializeToString() for s in task.unacknowledged}
+            assert reported.items() == {k: v for k, v in before.items() if k[0] == name}.items()
     master.acknowledge("t1", 3)
     master.acknowledge("t2", 2)
     master.launch(shell("t3", "true"))
@@ -96,9 +96,9 @@ async def test_an_agent_killed_during_launches_starts_each_task_once(
         await killed(process)
         process.start()
         sessions += 1
-        told = await returned(master, sessions)
+        reported = await returned(master, sessions)
         # As a master does: a task that the agent does not know is launched again.
-        known = set(told) | {s.task_id for s in master.statuses}
+        known = set(reported) | {s.task_id for s in master.statuses}
         master.launch(*(task for task in tasks if task.task_id not in known))
     for task in tasks:
         assert (await master.state(task.task_id, FINISHED)).exit_code == 0
@@ -197,8 +197,8 @@ class TestDamagedRecords:
     ) -> None:
         pid = await self._damage(start, master, tmp_path)
         serving = await start(recover="best-effort")
-        told = await returned(master)
-        assert set(told) == {"t2"}
+        reported = await returned(master)
+        assert set(reported) == {"t2"}
         assert master.session.register is not None
         assert master.session.register.incomplete
         assert not is_running(pid), "nobody knows it any more"

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from croupier.agent.shim.build import Shim, interpreted_shim, prepare_shim
-from tests.harness.supervisor_fixture import Ward
+from tests.harness.supervisor_fixture import TaskRunner
 
-Doomed = Callable[[int, str], None]
+KilledSupervisor = Callable[[int, str], None]
 
 
 @pytest.fixture(scope="session")
@@ -30,16 +30,16 @@ def shim(request: pytest.FixtureRequest, compiled: Shim) -> Shim:
 
 
 @pytest.fixture
-async def ward(tmp_path: Path, shim: Shim) -> AsyncIterator[Ward]:
-    ward = Ward(tmp_path, shim)
-    yield ward
-    left = await ward.supervisor.end(10)
-    ward.supervisor.close()
+async def runner(tmp_path: Path, shim: Shim) -> AsyncIterator[TaskRunner]:
+    runner = TaskRunner(tmp_path, shim)
+    yield runner
+    left = await runner.supervisor.end(10)
+    runner.supervisor.close()
     assert left == 0
 
 
 @pytest.fixture
-def doomed(tmp_path: Path, shim: Shim) -> Iterator[Doomed]:
+def killed_supervisor(tmp_path: Path, shim: Shim) -> Iterator[KilledSupervisor]:
     """Starts tasks from a process that is killed once they run."""
     processes: list[subprocess.Popen[bytes]] = []
 

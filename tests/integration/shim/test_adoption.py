@@ -22,15 +22,15 @@ from croupier.agent.shim.orphan_runs import end_orphans
 from croupier.model.errors import InvalidRequest
 from tests.harness.eventually import eventually
 from tests.harness.processes import is_running
-from tests.harness.supervisor_fixture import Ward, key
-from tests.integration.shim.conftest import Doomed
+from tests.harness.supervisor_fixture import TaskRunner, key
+from tests.integration.shim.conftest import KilledSupervisor
 
 NEVER = Vanished(key("t0"), "it was never started", never_started=True)
 KILLED = Vanished(key("t0"), "its shim was killed")
 
 
-def damaged(ward: Ward) -> Vanished:
-    return Vanished(key("t0"), f"its run file {ward.runs / 't0'} is damaged")
+def damaged(runner: TaskRunner) -> Vanished:
+    return Vanished(key("t0"), f"its run file {runner.runs / 't0'} is damaged")
 
 
 @pytest.fixture
@@ -47,122 +47,134 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervisor, "ADOPT_S", 0.1)
 
 
-def write(ward: Ward, *lines: str) -> Path:
+def write(runner: TaskRunner, *lines: str) -> Path:
     """Write a run file of an earlier agent."""
-    path = ward.runs / "t0"
+    path = runner.runs / "t0"
     text = "".join(line.ljust(run_file.LINE) for line in lines)
     path.write_bytes(text.ljust(run_file.SIZE).encode())
     return path
 
 
 async def test_a_task_outlives_its_agent_and_the_next_gets_its_end(
-    ward: Ward, doomed: Doomed
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
 ) -> None:
-    doomed(1, "echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 6")
-    pid = await ward.pid_in("t0", "pid")
-    assert ward.adopt("t0") == Adopted(key("t0"), pid)
-    (ward.home("t0") / "go").touch()
-    assert await ward.ended("t0") == Exited(key("t0"), exit_code=6)
+    killed_supervisor(1, "echo $$ > pid; while ! [ -e go ]; do sleep 0.01; done; exit 6")
+    pid = await runner.pid_in("t0", "pid")
+    assert runner.adopt("t0") == Adopted(key("t0"), pid)
+    (runner.home("t0") / "go").touch()
+    assert await runner.ended("t0") == Exited(key("t0"), exit_code=6)
 
 
-async def test_an_adopted_task_can_be_killed(ward: Ward, doomed: Doomed) -> None:
+async def test_an_adopted_task_can_be_killed(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
     line = "setsid sleep 60 & echo $! > deep; trap '' TERM; echo $$ > ready; sleep 60; sleep 60"
-    doomed(2, line)
+    killed_supervisor(2, line)
     for name in ("t0", "t1"):
-        await ward.pid_in(name, "ready")
+        await runner.pid_in(name, "ready")
     for name, number in (("t0", SIGTERM), ("t1", SIGKILL)):
-        adopted = ward.adopt(name)
+        adopted = runner.adopt(name)
         assert isinstance(adopted, Adopted)
         assert is_running(adopted.pid)
-        ward.supervisor.signal(key(name), number)
-    assert await ward.ended("t1") == Exited(key("t1"), signal=SIGKILL)
-    deep = [await ward.pid_in(name, "deep") for name in ("t0", "t1")]
+        runner.supervisor.signal(key(name), number)
+    assert await runner.ended("t1") == Exited(key("t1"), signal=SIGKILL)
+    deep = [await runner.pid_in(name, "deep") for name in ("t0", "t1")]
     assert [is_running(pid) for pid in deep] == [True, False]
-    ward.supervisor.signal(key("t0"), SIGKILL)
-    await ward.ended("t0")
+    runner.supervisor.signal(key("t0"), SIGKILL)
+    await runner.ended("t0")
     assert not is_running(deep[0])
 
 
-async def test_an_unwatched_end_is_reported_truly(ward: Ward, doomed: Doomed) -> None:
-    doomed(3, "while ! [ -e go ]; do sleep 0.01; done; . ./go")
+async def test_an_unwatched_end_is_reported_truly(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
+    killed_supervisor(3, "while ! [ -e go ]; do sleep 0.01; done; . ./go")
     ends = {"t0": "exit 0", "t1": "exit 9", "t2": "kill -11 $$"}
-    shims = [ward.shim_of(name) for name in ends]
+    shims = [runner.shim_of(name) for name in ends]
     for name, line in ends.items():
-        (ward.home(name) / "new").write_text(line)
-        (ward.home(name) / "new").rename(ward.home(name) / "go")
+        (runner.home(name) / "new").write_text(line)
+        (runner.home(name) / "new").rename(runner.home(name) / "go")
     await eventually(lambda: not any(map(is_running, shims)), what="all end")
-    assert [ward.adopt(name) for name in ends] == [
+    assert [runner.adopt(name) for name in ends] == [
         Exited(key("t0"), exit_code=0),
         Exited(key("t1"), exit_code=9),
         Exited(key("t2"), signal=11),
     ]
-    assert len(ward.supervisor) == 0
+    assert len(runner.supervisor) == 0
 
 
-async def test_a_hundred_are_adopted_with_the_same_pids(ward: Ward, doomed: Doomed) -> None:
-    doomed(100, "echo $$ > pid; sleep 0.01; exec sleep 60")
+async def test_a_hundred_are_adopted_with_the_same_pids(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
+    killed_supervisor(100, "echo $$ > pid; sleep 0.01; exec sleep 60")
     names = [f"t{at}" for at in range(100)]
-    pids = [await ward.pid_in(name, "pid") for name in names]
+    pids = [await runner.pid_in(name, "pid") for name in names]
     began = time.monotonic()
-    assert [ward.adopt(name) for name in names] == [
+    assert [runner.adopt(name) for name in names] == [
         Adopted(key(name), pid) for name, pid in zip(names, pids, strict=True)
     ]
     assert time.monotonic() - began < 1
-    assert await ward.supervisor.end(20) == 0
-    ends = {report for report in ward.reports if isinstance(report, Exited)}
+    assert await runner.supervisor.end(20) == 0
+    ends = {report for report in runner.reports if isinstance(report, Exited)}
     assert ends == {Exited(key(name), signal=SIGKILL) for name in names}
 
 
 async def test_a_released_task_can_be_adopted_again(
-    ward: Ward, doomed: Doomed, tmp_path: Path
+    runner: TaskRunner, killed_supervisor: KilledSupervisor, tmp_path: Path
 ) -> None:
-    doomed(1, "sleep 60")
-    second = Ward(tmp_path, ward.shim)
+    killed_supervisor(1, "sleep 60")
+    second = TaskRunner(tmp_path, runner.shim)
     first = second.adopt("t0")
     assert isinstance(first, Adopted)
     second.supervisor.close()
-    third = Ward(tmp_path, ward.shim)
+    third = TaskRunner(tmp_path, runner.shim)
     assert third.adopt("t0") == first
     assert await third.supervisor.end(10) == 0
     third.supervisor.close()
 
 
-async def test_a_shim_killed_before_the_adoption_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
-    doomed(1, "setsid sleep 61 & echo $! > session; env -i setsid sleep 62 & echo $! > out; wait")
-    left = [await ward.pid_in("t0", name) for name in ("session", "out")]
-    os.kill(ward.shim_of("t0"), SIGKILL)
-    await eventually(lambda: not is_running(ward.shim_of("t0")))
-    assert ward.adopt("t0") == KILLED
+async def test_a_shim_killed_before_the_adoption_leaves_nothing(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
+    killed_supervisor(
+        1, "setsid sleep 61 & echo $! > session; env -i setsid sleep 62 & echo $! > out; wait"
+    )
+    left = [await runner.pid_in("t0", name) for name in ("session", "out")]
+    os.kill(runner.shim_of("t0"), SIGKILL)
+    await eventually(lambda: not is_running(runner.shim_of("t0")))
+    assert runner.adopt("t0") == KILLED
     assert [is_running(pid) for pid in left] == [False, False]
 
 
-async def test_a_shim_killed_after_the_adoption_leaves_nothing(ward: Ward, doomed: Doomed) -> None:
-    doomed(1, "setsid sleep 61 & echo $! > session; wait")
-    left = await ward.pid_in("t0", "session")
-    ward.adopt("t0")
-    os.kill(ward.shim_of("t0"), SIGKILL)
-    assert await ward.ended("t0") == Exited(key("t0"), unknown=True)
+async def test_a_shim_killed_after_the_adoption_leaves_nothing(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
+    killed_supervisor(1, "setsid sleep 61 & echo $! > session; wait")
+    left = await runner.pid_in("t0", "session")
+    runner.adopt("t0")
+    os.kill(runner.shim_of("t0"), SIGKILL)
+    assert await runner.ended("t0") == Exited(key("t0"), unknown=True)
     assert not is_running(left)
 
 
-async def test_a_run_without_a_file_was_never_started(ward: Ward) -> None:
-    assert ward.adopt("t0") == NEVER
+async def test_a_run_without_a_file_was_never_started(runner: TaskRunner) -> None:
+    assert runner.adopt("t0") == NEVER
 
 
 @pytest.mark.parametrize("lines", [(), ("croupier-run 1\n",)])
 async def test_a_run_whose_file_has_no_shim_was_never_started(
-    ward: Ward, lines: tuple[str, ...]
+    runner: TaskRunner, lines: tuple[str, ...]
 ) -> None:
-    path = write(ward, *lines)
+    path = write(runner, *lines)
     if not lines:
         path.write_bytes(b"")
-    assert ward.adopt("t0") == NEVER
+    assert runner.adopt("t0") == NEVER
 
 
-async def test_an_unwatched_failed_start_is_reported(ward: Ward) -> None:
-    write(ward, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
+async def test_an_unwatched_failed_start_is_reported(runner: TaskRunner) -> None:
+    write(runner, "croupier-run 1\n", "shim 99 1\n", f"error exec {errno.ENOENT}\n")
     message = "cannot run its program: no such program, or its interpreter is missing"
-    assert ward.adopt("t0") == LaunchFailed(key("t0"), message, 127)
+    assert runner.adopt("t0") == LaunchFailed(key("t0"), message, 127)
 
 
 @pytest.mark.parametrize(
@@ -178,33 +190,33 @@ async def test_an_unwatched_failed_start_is_reported(ward: Ward) -> None:
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n", "more"),
     ],
 )
-async def test_a_damaged_file_has_no_end(ward: Ward, lines: tuple[str, ...]) -> None:
-    write(ward, *lines)
-    assert ward.adopt("t0") == damaged(ward)
+async def test_a_damaged_file_has_no_end(runner: TaskRunner, lines: tuple[str, ...]) -> None:
+    write(runner, *lines)
+    assert runner.adopt("t0") == damaged(runner)
 
 
-async def test_a_truncated_file_has_no_end(ward: Ward) -> None:
-    path = write(ward, "croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
+async def test_a_truncated_file_has_no_end(runner: TaskRunner) -> None:
+    path = write(runner, "croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 0\n")
     os.truncate(path, 200)
-    assert ward.adopt("t0") == damaged(ward)
+    assert runner.adopt("t0") == damaged(runner)
 
 
 async def test_a_live_task_with_a_damaged_file_is_ended(
-    ward: Ward, doomed: Doomed, impatient: None
+    runner: TaskRunner, killed_supervisor: KilledSupervisor, impatient: None
 ) -> None:
-    doomed(1, "setsid sleep 61 & echo $! > session; echo $$ > pid; wait")
-    pids = [await ward.pid_in("t0", name) for name in ("session", "pid")]
-    pids.append(ward.shim_of("t0"))
-    write(ward, "rubbish")
-    assert ward.adopt("t0") == damaged(ward)
+    killed_supervisor(1, "setsid sleep 61 & echo $! > session; echo $$ > pid; wait")
+    pids = [await runner.pid_in("t0", name) for name in ("session", "pid")]
+    pids.append(runner.shim_of("t0"))
+    write(runner, "rubbish")
+    assert runner.adopt("t0") == damaged(runner)
     assert [is_running(pid) for pid in pids] == [False] * 3
 
 
-async def test_a_shim_stopped_as_it_began_is_killed(ward: Ward, impatient: None) -> None:
+async def test_a_shim_stopped_as_it_began_is_killed(runner: TaskRunner, impatient: None) -> None:
     """If the shim went on later, the task would start a second time."""
     script = 'kill -STOP $$; exec "$@"'
-    slow = Shim(ward.shim.kind, ("/bin/sh", "-c", script, "sh", *ward.shim.argv))
-    first, second = Ward(ward.work, slow), ward
+    slow = Shim(runner.shim.kind, ("/bin/sh", "-c", script, "sh", *runner.shim.argv))
+    first, second = TaskRunner(runner.work, slow), runner
     first.shell("t0", "touch ran")
     stat = Path(f"/proc/{first.only_shim()}/stat")
     await eventually(lambda: b") T " in stat.read_bytes(), what="it is stopped")
@@ -212,86 +224,90 @@ async def test_a_shim_stopped_as_it_began_is_killed(ward: Ward, impatient: None)
     message = "its shim was killed"
     cause = "the shim of a task was killed before it started it"
     assert await first.ended("t0") == LaunchFailed(key("t0"), message, cause=cause)
-    assert not (ward.home("t0") / "ran").exists()
+    assert not (runner.home("t0") / "ran").exists()
     first.supervisor.close()
 
 
 async def test_a_reused_pid_is_not_signalled(
-    ward: Ward, bystander: subprocess.Popen[bytes]
+    runner: TaskRunner, bystander: subprocess.Popen[bytes]
 ) -> None:
     began = run_file.start_of(bystander.pid)
     assert began is not None
     for start in (began, began - 1):
         process = f"{bystander.pid} {start}\n"
-        write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
-        assert ward.adopt("t0") == KILLED
+        write(runner, "croupier-run 1\n", f"shim {process}", f"task {process}")
+        assert runner.adopt("t0") == KILLED
     assert bystander.poll() is None
 
 
 async def test_a_pid_with_another_start_time_is_not_adopted(
-    ward: Ward, bystander: subprocess.Popen[bytes], impatient: None
+    runner: TaskRunner, bystander: subprocess.Popen[bytes], impatient: None
 ) -> None:
     began = run_file.start_of(bystander.pid)
     assert began is not None
     process = f"{bystander.pid} {began - 1}\n"
-    path = write(ward, "croupier-run 1\n", f"shim {process}", f"task {process}")
+    path = write(runner, "croupier-run 1\n", f"shim {process}", f"task {process}")
     with path.open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         with pytest.raises(OSError, match="does not end"):
-            ward.adopt("t0")
-        ward.supervisor.signal(key("t0"), SIGKILL)
-    assert len(ward.supervisor) == 0
+            runner.adopt("t0")
+        runner.supervisor.signal(key("t0"), SIGKILL)
+    assert len(runner.supervisor) == 0
     assert bystander.poll() is None
 
 
-async def test_a_link_in_place_of_the_file_is_not_followed(ward: Ward, tmp_path: Path) -> None:
-    (ward.runs / "t0").symlink_to(tmp_path / "elsewhere")
+async def test_a_link_in_place_of_the_file_is_not_followed(
+    runner: TaskRunner, tmp_path: Path
+) -> None:
+    (runner.runs / "t0").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError, match="symbolic links"):
-        ward.adopt("t0")
+        runner.adopt("t0")
 
 
 @pytest.mark.parametrize("name", ["", "..", "a/b", ".hidden"])
-async def test_names_of_runs_are_validated(ward: Ward, name: str) -> None:
+async def test_names_of_runs_are_validated(runner: TaskRunner, name: str) -> None:
     with pytest.raises(InvalidRequest):
-        ward.supervisor.forget(name)
+        runner.supervisor.forget(name)
 
 
-async def test_orphan_runs_are_ended_and_removed(ward: Ward, doomed: Doomed) -> None:
-    doomed(4, "setsid sleep 61 & echo $! > session; wait")
-    left = [await ward.pid_in(f"t{at}", "session") for at in range(4)]
-    os.kill(ward.shim_of("t3"), SIGKILL)
-    adopted = ward.adopt("t1")
+async def test_orphan_runs_are_ended_and_removed(
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
+) -> None:
+    killed_supervisor(4, "setsid sleep 61 & echo $! > session; wait")
+    left = [await runner.pid_in(f"t{at}", "session") for at in range(4)]
+    os.kill(runner.shim_of("t3"), SIGKILL)
+    adopted = runner.adopt("t1")
     assert isinstance(adopted, Adopted)
-    (ward.runs / "over").write_bytes(b"")
-    await eventually(lambda: not is_running(ward.shim_of("t3")))
-    assert end_orphans(ward.runs, {"t1"}) == 2
-    assert [path.name for path in ward.runs.iterdir()] == ["t1"]
+    (runner.runs / "over").write_bytes(b"")
+    await eventually(lambda: not is_running(runner.shim_of("t3")))
+    assert end_orphans(runner.runs, {"t1"}) == 2
+    assert [path.name for path in runner.runs.iterdir()] == ["t1"]
     assert [is_running(pid) for pid in left] == [False, True, False, False]
     assert is_running(adopted.pid)
 
 
 async def test_the_shim_of_an_orphan_run_kills_unmarked_processes(
-    ward: Ward, doomed: Doomed
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
 ) -> None:
-    doomed(1, "env -i setsid sleep 61 >/dev/null 2>&1 & echo $! > bare; wait")
-    bare = await ward.pid_in("t0", "bare")
-    os.kill(ward.shim_of("t0"), SIGSTOP)
-    assert end_orphans(ward.runs, ()) == 1
+    killed_supervisor(1, "env -i setsid sleep 61 >/dev/null 2>&1 & echo $! > bare; wait")
+    bare = await runner.pid_in("t0", "bare")
+    os.kill(runner.shim_of("t0"), SIGSTOP)
+    assert end_orphans(runner.runs, ()) == 1
     assert not is_running(bare)
-    assert not list(ward.runs.iterdir())
+    assert not list(runner.runs.iterdir())
 
 
-async def test_a_blocked_agent_does_not_block_tasks(ward: Ward) -> None:
+async def test_a_blocked_agent_does_not_block_tasks(runner: TaskRunner) -> None:
     for at in range(50):
-        ward.shell(f"t{at}", "exit 2")
+        runner.shell(f"t{at}", "exit 2")
     # The loop, which reads the pipe, is blocked.
     deadline = time.monotonic() + 20
     while time.monotonic() < deadline and not all(
-        b"exit 2\n" in (ward.runs / f"t{at}").read_bytes() for at in range(50)
+        b"exit 2\n" in (runner.runs / f"t{at}").read_bytes() for at in range(50)
     ):
         time.sleep(0.01)
     for at in range(50):
-        assert await ward.ended(f"t{at}") == Exited(key(f"t{at}"), exit_code=2)
+        assert await runner.ended(f"t{at}") == Exited(key(f"t{at}"), exit_code=2)
 
 
 class TestAFullDisk:
@@ -307,8 +323,8 @@ class TestAFullDisk:
         yield path
         subprocess.run(["umount", "-l", str(path)], check=True)
 
-    async def test_does_not_lose_an_end(self, small: Path, ward: Ward) -> None:
-        other = Ward(ward.work, ward.shim, small / "runs")
+    async def test_does_not_lose_an_end(self, small: Path, runner: TaskRunner) -> None:
+        other = TaskRunner(runner.work, runner.shim, small / "runs")
         other.shell("t1", "while ! [ -e go ]; do sleep 0.01; done; exit 8")
         await other.started("t1")
         self._fill(small)
@@ -316,8 +332,8 @@ class TestAFullDisk:
         assert await other.ended("t1") == Exited(key("t1"), exit_code=8)
         other.supervisor.close()
 
-    async def test_fails_the_start(self, small: Path, ward: Ward) -> None:
-        other = Ward(ward.work, ward.shim, small / "runs")
+    async def test_fails_the_start(self, small: Path, runner: TaskRunner) -> None:
+        other = TaskRunner(runner.work, runner.shim, small / "runs")
         self._fill(small)
         with pytest.raises(OSError, match="No space left on device"):
             other.shell("t1", "touch ran")
@@ -336,12 +352,12 @@ class TestAFullDisk:
 
 
 async def test_a_stopped_shim_is_adopted_and_reports_its_end_later(
-    ward: Ward, doomed: Doomed
+    runner: TaskRunner, killed_supervisor: KilledSupervisor
 ) -> None:
-    doomed(1, "while ! [ -e go ]; do sleep 0.01; done; exit 3")
-    shim = ward.shim_of("t0")
+    killed_supervisor(1, "while ! [ -e go ]; do sleep 0.01; done; exit 3")
+    shim = runner.shim_of("t0")
     os.kill(shim, SIGSTOP)
-    (ward.home("t0") / "go").touch()
-    assert isinstance(ward.adopt("t0"), Adopted)
+    (runner.home("t0") / "go").touch()
+    assert isinstance(runner.adopt("t0"), Adopted)
     os.kill(shim, SIGCONT)
-    assert await ward.ended("t0") == Exited(key("t0"), exit_code=3)
+    assert await runner.ended("t0") == Exited(key("t0"), exit_code=3)

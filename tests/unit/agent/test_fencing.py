@@ -27,7 +27,7 @@ from croupier.wire.store_position import position_to_wire
 TOTAL = Resources.parse("cpus:4")
 
 
-def said(
+def sent(
     epoch: int,
     commit: int | None = None,
     *,
@@ -47,11 +47,11 @@ def said(
 
 def test_a_newer_master_and_a_newer_commit_are_admitted_as_new() -> None:
     newest = NewestMaster()
-    assert newest.admit(said(3, 10))
-    assert not newest.admit(said(3, 10))
-    assert not newest.admit(said(3, 9))
-    assert newest.admit(said(3, 11))
-    assert newest.admit(said(5, 20, first=11))
+    assert newest.admit(sent(3, 10))
+    assert not newest.admit(sent(3, 10))
+    assert not newest.admit(sent(3, 9))
+    assert newest.admit(sent(3, 11))
+    assert newest.admit(sent(5, 20, first=11))
     assert newest.position is not None
     assert (newest.cluster, newest.epoch, newest.position.commit) == ("c", 5, 20)
 
@@ -59,14 +59,14 @@ def test_a_newer_master_and_a_newer_commit_are_admitted_as_new() -> None:
 @pytest.mark.parametrize(
     ("message", "error", "why"),
     [
-        (said(4, 30), Unavailable, "has epoch 4"),
-        (said(6, 12, first=11), Unavailable, "old copy"),
-        (said(5, 30, term="u"), Unavailable, "old copy"),
-        (said(6), Unavailable, "older release"),
-        (said(6, 99, first=20, cluster="d"), Conflict, "--recover=cleanup"),
-        (said(2**32 + 1, 99, first=20), InvalidRequest, "no cluster has had"),
-        (said(2**64 - 1), InvalidRequest, "no cluster has had"),
-        (said(6, 2**60, first=20), InvalidRequest, "no store has made"),
+        (sent(4, 30), Unavailable, "has epoch 4"),
+        (sent(6, 12, first=11), Unavailable, "old copy"),
+        (sent(5, 30, term="u"), Unavailable, "old copy"),
+        (sent(6), Unavailable, "older release"),
+        (sent(6, 99, first=20, cluster="d"), Conflict, "--recover=cleanup"),
+        (sent(2**32 + 1, 99, first=20), InvalidRequest, "no cluster has had"),
+        (sent(2**64 - 1), InvalidRequest, "no cluster has had"),
+        (sent(6, 2**60, first=20), InvalidRequest, "no store has made"),
     ],
 )
 def test_a_rejected_master_changes_nothing(
@@ -81,25 +81,25 @@ def test_a_rejected_master_changes_nothing(
 
 def test_a_store_of_a_newer_generation_is_followed() -> None:
     newest = NewestMaster("c", 5, StorePosition(0, 5, "t5", 20))
-    assert newest.admit(said(6, 12, first=11, generation=1))
+    assert newest.admit(sent(6, 12, first=11, generation=1))
     with pytest.raises(Unavailable, match="old copy"):
-        newest.admit(said(7, 30, first=20))
+        newest.admit(sent(7, 30, first=20))
 
 
 def test_a_master_that_has_not_registered_the_agent_is_not_kept() -> None:
     """An older store may count more commits: only the agent's position shows its age."""
     known = StorePosition(0, 5, "t5", 20)
     newest = NewestMaster("c", 5, known)
-    assert not newest.admit(said(6, 40, first=30), is_registered=False)
+    assert not newest.admit(sent(6, 40, first=30), is_registered=False)
     assert newest.position == known
-    assert newest.admit(said(6, 40, first=30))
+    assert newest.admit(sent(6, 40, first=30))
 
 
 def test_masters_of_older_releases_are_compared_by_epoch_alone() -> None:
     newest = NewestMaster()
-    assert newest.admit(said(3))
-    assert newest.admit(said(4))
-    assert newest.admit(said(5, 1))
+    assert newest.admit(sent(3))
+    assert newest.admit(sent(4))
+    assert newest.admit(sent(5, 1))
 
 
 def test_a_position_is_recorded_with_a_launch_and_not_alone() -> None:

@@ -118,8 +118,8 @@ def test_a_launch_is_not_refused_after_its_session_ended() -> None:
 def test_an_older_master_gets_an_update_in_place_of_a_refusal() -> None:
     world = World(takes_refusals=False)
     world.check(GONE)
-    (told,) = [each for each in world.launch() if isinstance(each, SendUpdates)]
-    assert told.statuses[0].state is TaskState.DROPPED
+    (reported,) = [each for each in world.launch() if isinstance(each, SendUpdates)]
+    assert reported.statuses[0].state is TaskState.DROPPED
 
 
 def test_waits_between_checks_double_up_to_a_bound() -> None:

@@ -93,7 +93,7 @@ class TestARecoveredTask:
         world = World(LAUNCHED, RUNNING)
         assert world.begun == [Adopt(KEY, "1-1")]
         assert str(world.state.free) == "cpus:3;mem:1GB"
-        assert world.do(ev.Connected(1)) == [], "nobody is told before it is known"
+        assert world.do(ev.Connected(1)) == [], "nothing is reported before it is known"
         effects = world.do(ev.Adopted(KEY, 7))
         assert effects == [SendRegister(1)]
         assert world.status() == RUNNING.status
@@ -208,15 +208,15 @@ class TestLostRecords:
         assert recovered([LAUNCHED, incomplete([LAUNCHED])], TOTAL).agent_id == A
 
     def test_lost_twice_reuse_no_sequence_number(self) -> None:
-        told: list[int] = []
+        reported: list[int] = []
         for wall_ms in (1_700_000_000_000, 1_700_000_005_000):
             state = recovered([AGENT, LAUNCHED, RUNNING], TOTAL, life="2", incomplete=True)
             now = Now(100.0, wall_ms)
             step(state, ev.AgentStarted(), now)
             effects = step(state, ev.Exited(KEY, exit_code=3), now)
-            told += [number for _, number in moves(effects)]
-        assert len(told) == 2
-        assert told[0] < told[1]
+            reported += [number for _, number in moves(effects)]
+        assert len(reported) == 2
+        assert reported[0] < reported[1]
 
     def test_leave_other_records_and_are_reported_to_one_master(self) -> None:
         world = World(RUNNING, FrameworkRecord(F, 2), incomplete=True)

@@ -18,8 +18,8 @@ from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
 from croupier.agent.shim import run_file, shim_process
 from croupier.agent.shim.build import Shim
-from tests.harness.supervisor_fixture import Ward, key
-from tests.integration.shim.conftest import Doomed
+from tests.harness.supervisor_fixture import TaskRunner, key
+from tests.integration.shim.conftest import KilledSupervisor
 
 TASKS = 80
 LINES = (
@@ -40,9 +40,9 @@ def marked(runs: Path) -> list[str]:
     return found
 
 
-def hurt(ward: Ward, rng: random.Random) -> None:
+def hurt(runner: TaskRunner, rng: random.Random) -> None:
     """Signal one of the live shims at random."""
-    shims = ward.supervisor._keys
+    shims = runner.supervisor._keys
     if not shims:
         return
     shim = rng.choice(list(shims))
@@ -53,42 +53,44 @@ def hurt(ward: Ward, rng: random.Random) -> None:
             case 1:
                 os.kill(shim, SIGSTOP)
             case 2:
-                ward.supervisor.signal(shims[shim], SIGTERM)
+                runner.supervisor.signal(shims[shim], SIGTERM)
             case 3:
-                ward.supervisor.signal(shims[shim], SIGKILL)
+                runner.supervisor.signal(shims[shim], SIGKILL)
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_each_task_has_one_end_and_leaves_nothing(ward: Ward, seed: int) -> None:
+async def test_each_task_has_one_end_and_leaves_nothing(runner: TaskRunner, seed: int) -> None:
     rng = random.Random(seed)
     names = [f"t{at}" for at in range(TASKS)]
     for name in names:
-        ward.shell(name, rng.choice(LINES))
+        runner.shell(name, rng.choice(LINES))
         for _ in range(2):
             await asyncio.sleep(rng.random() * 0.004)
-            hurt(ward, rng)
-    assert await ward.supervisor.end(60) == 0
-    started = {report.key for report in ward.reports if isinstance(report, Started)}
+            hurt(runner, rng)
+    assert await runner.supervisor.end(60) == 0
+    started = {report.key for report in runner.reports if isinstance(report, Started)}
     for name in names:
-        end = await ward.ended(name)
+        end = await runner.ended(name)
         assert isinstance(end, Exited if key(name) in started else LaunchFailed)
-    assert not marked(ward.runs)
+    assert not marked(runner.runs)
 
 
-async def test_a_process_that_ends_during_the_sweep_does_not_hide_its_children(ward: Ward) -> None:
-    script = ward.work / "chain"
+async def test_a_process_that_ends_during_the_sweep_does_not_hide_its_children(
+    runner: TaskRunner,
+) -> None:
+    script = runner.work / "chain"
     # Each link has a session of its own, and the next link as its child.
     script.write_text('[ "$1" -gt 0 ] && setsid sh "$0" $(($1 - 1)) & sleep 61 & wait')
     # Busy processes delay the ends of others.
     for number in range(6):
-        ward.shell(f"busy{number}", "while :; do :; done")
+        runner.shell(f"busy{number}", "while :; do :; done")
     names = [f"t{at}" for at in range(40)]
     for name in names:
-        ward.shell(name, f"setsid sh {script} 14 & sleep 0.1")
+        runner.shell(name, f"setsid sh {script} 14 & sleep 0.1")
     for name in names:
-        assert await ward.ended(name) == Exited(key(name), 0)
-    assert await ward.supervisor.end(60) == 0
-    assert not marked(ward.runs)
+        assert await runner.ended(name) == Exited(key(name), 0)
+    assert await runner.supervisor.end(60) == 0
+    assert not marked(runner.runs)
 
 
 class TestATaskThatStopsItsShim:
@@ -97,10 +99,10 @@ class TestATaskThatStopsItsShim:
         monkeypatch.setattr(supervisor, "CHECK_S", 0.1)
         monkeypatch.setattr(shim_process, "KILL_S", 0.5)
 
-    async def test_is_reported_as_running_and_can_be_killed(self, ward: Ward) -> None:
+    async def test_is_reported_as_running_and_can_be_killed(self, runner: TaskRunner) -> None:
         # The shim is stopped from its beginning, as a quick task can do.
-        words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *ward.shim.argv)
-        stopped = Ward(ward.work, Shim(ward.shim.kind, words))
+        words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *runner.shim.argv)
+        stopped = TaskRunner(runner.work, Shim(runner.shim.kind, words))
         for name in ("t1", "t2"):
             stopped.shell(name, "sleep 60")
         stopped.supervisor.signal(key("t2"), SIGKILL)
@@ -110,45 +112,47 @@ class TestATaskThatStopsItsShim:
             assert await stopped.ended(name) == Exited(key(name), signal=SIGKILL)
         stopped.supervisor.close()
 
-    async def test_can_be_ended_by_sigterm(self, ward: Ward) -> None:
-        ward.shell("t1", "echo; sleep 60")
-        await ward.started("t1")
-        os.kill(ward.shim_of("t1"), SIGSTOP)
-        ward.supervisor.signal(key("t1"), SIGTERM)
-        assert await ward.ended("t1") == Exited(key("t1"), signal=SIGTERM)
+    async def test_can_be_ended_by_sigterm(self, runner: TaskRunner) -> None:
+        runner.shell("t1", "echo; sleep 60")
+        await runner.started("t1")
+        os.kill(runner.shim_of("t1"), SIGSTOP)
+        runner.supervisor.signal(key("t1"), SIGTERM)
+        assert await runner.ended("t1") == Exited(key("t1"), signal=SIGTERM)
 
-    async def test_has_its_true_end(self, ward: Ward) -> None:
-        ward.shell("t1", "sleep 0.2; kill -STOP $PPID; exit 3")
-        await ward.started("t1")
-        assert await ward.ended("t1") == Exited(key("t1"), exit_code=3)
+    async def test_has_its_true_end(self, runner: TaskRunner) -> None:
+        runner.shell("t1", "sleep 0.2; kill -STOP $PPID; exit 3")
+        await runner.started("t1")
+        assert await runner.ended("t1") == Exited(key("t1"), exit_code=3)
 
-    async def test_repeatedly_is_killed_all_the_same(self, ward: Ward) -> None:
+    async def test_repeatedly_is_killed_all_the_same(self, runner: TaskRunner) -> None:
         stops = 'import os\nos.setsid()\nwhile 1: os.kill(int(os.environ["SHIM"]), 19)'
         line = f"SHIM=$PPID setsid {sys.executable} -S -c '{stops}' & wait"
-        ward.shell("t1", line)
+        runner.shell("t1", line)
         await asyncio.sleep(0.2)
-        ward.supervisor.signal(key("t1"), SIGKILL)
-        await ward.ended("t1")
-        assert not marked(ward.runs)
+        runner.supervisor.signal(key("t1"), SIGKILL)
+        await runner.ended("t1")
+        assert not marked(runner.runs)
 
-    async def test_is_adopted_by_the_next_agent(self, ward: Ward, doomed: Doomed) -> None:
-        doomed(1, "sleep 60")
+    async def test_is_adopted_by_the_next_agent(
+        self, runner: TaskRunner, killed_supervisor: KilledSupervisor
+    ) -> None:
+        killed_supervisor(1, "sleep 60")
         # As if the shim had been stopped before it wrote that the task runs.
-        os.kill(ward.shim_of("t0"), SIGSTOP)
-        path = ward.runs / "t0"
+        os.kill(runner.shim_of("t0"), SIGSTOP)
+        path = runner.runs / "t0"
         whole = path.read_bytes()
         with path.open("r+b") as file:
             file.seek(2 * run_file.LINE)
             file.write(b" " * run_file.LINE)
-        thread = threading.Thread(target=_write_when_continued, args=(ward, path, whole))
+        thread = threading.Thread(target=_write_when_continued, args=(runner, path, whole))
         thread.start()
-        assert isinstance(ward.adopt("t0"), Adopted)
+        assert isinstance(runner.adopt("t0"), Adopted)
         thread.join()
 
 
-def _write_when_continued(ward: Ward, path: Path, content: bytes) -> None:
+def _write_when_continued(runner: TaskRunner, path: Path, content: bytes) -> None:
     """Write the line of a shim that continues after it was stopped."""
-    stat = Path(f"/proc/{ward.shim_of('t0')}/stat")
+    stat = Path(f"/proc/{runner.shim_of('t0')}/stat")
     deadline = time.monotonic() + 10
     while b") T " in stat.read_bytes() and time.monotonic() < deadline:
         time.sleep(0.001)
