@@ -261,9 +261,9 @@ class Link:
     def _on_registered(self, registered: pb.Registered) -> None:
         agent_id = AgentId(check_id("agent", registered.agent_id))
         if self._known_as is None:
-            raise ProtocolViolation("registered before it asked to be")
+            raise ProtocolViolation("the master registered the agent before its REGISTER")
         if self._known_as and agent_id != self._known_as:
-            raise ProtocolViolation(f"registered as {agent_id}, but this is {self._known_as}")
+            raise ProtocolViolation(f"the master registered agent {self._known_as} as {agent_id}")
         self._takes_health = registered.takes_health
         self._inbox.put_now(Registered(agent_id, registered.takes_health))
         heartbeat_s = registered.heartbeat_ms / 1000

@@ -103,7 +103,9 @@ class Calls:
             raise _again(self._failed)
         size = call.ByteSize() + _SEQ_BYTES
         if size > self._max_bytes:
-            raise InvalidRequest(f"a call of {size} bytes; the master takes {self._max_bytes}")
+            raise InvalidRequest(
+                f"the call has {size} bytes; the master accepts at most {self._max_bytes}"
+            )
 
     async def make(
         self, call: pb.Call, opened: Opened | None = None, launch: Launch | None = None

@@ -146,10 +146,12 @@ def check_demands(demands: Iterable[Demand], roles: Sequence[Role] = ()) -> tupl
     programs = 0
     for demand in demands:
         if len(kept) == MAX_SHAPES:
-            raise InvalidRequest(f"more than {MAX_SHAPES} shapes are demanded")
+            raise InvalidRequest(f"more than {MAX_SHAPES} demands")
         demand.check()
         if roles and demand.role is not None and demand.role not in roles:
-            raise InvalidRequest(f"demand for role {demand.role!r}, which the framework has not")
+            raise InvalidRequest(
+                f"demand for role {demand.role!r}, which the framework does not have"
+            )
         role = roles[0] if roles and demand.role is None else demand.role
         key = (demand.unit, role, frozenset(demand.constraints))
         if key in seen:

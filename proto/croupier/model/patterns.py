@@ -53,7 +53,7 @@ class Pattern:
         if self.size > MAX_PROGRAM:
             raise InvalidRequest(
                 f"the pattern {text[:80]!r} is too complex:"
-                f" {self.size} instructions, at most {MAX_PROGRAM} are taken"
+                f" {self.size} instructions, at most {MAX_PROGRAM} are allowed"
             )
 
     def matches(self, text: str) -> bool:
@@ -68,7 +68,7 @@ def _encoded(text: str) -> bytes:
     try:
         encoded = text.encode()
     except UnicodeEncodeError:
-        raise InvalidRequest("a pattern that is not text") from None
+        raise InvalidRequest("the pattern is not valid text") from None
     if len(encoded) > MAX_PATTERN:
         raise InvalidRequest(f"a pattern of {len(encoded)} bytes; at most {MAX_PATTERN}")
     return encoded

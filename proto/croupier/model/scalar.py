@@ -63,7 +63,7 @@ def check_milli(name: str, milli: int) -> int:
     if milli < 0:
         raise InvalidRequest(f"{name}: {format_milli(milli)} is negative")
     if milli > MAX_MILLI:
-        raise InvalidRequest(f"{name}: {format_milli(milli)} is more than can be counted")
+        raise InvalidRequest(f"{name}: {format_milli(milli)} is too large")
     return milli
 
 

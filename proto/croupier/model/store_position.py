@@ -43,9 +43,9 @@ class StorePosition:
         check_epoch(self.epoch)
         check_epoch(self.generation)
         if not 0 <= self.commit <= MAX_COMMIT:
-            raise InvalidRequest(f"no store has made {self.commit} commits")
+            raise InvalidRequest(f"{self.commit} is not a possible number of commits of a store")
         if max(len(self.term), len(self.proof)) > MAX_NAME:
-            raise InvalidRequest("the position of a store is not one that a master has said")
+            raise InvalidRequest("the position of the store is malformed")
 
     @property
     def rank(self) -> tuple[int, int, int]:
@@ -64,5 +64,5 @@ def check_epoch(epoch: int) -> int:
         InvalidRequest: if not.
     """
     if not 0 <= epoch <= MAX_EPOCH:
-        raise InvalidRequest(f"no cluster has had {epoch} masters")
+        raise InvalidRequest(f"{epoch} is not a possible epoch")
     return epoch

@@ -92,7 +92,9 @@ def bind(server: grpc.aio.Server, address: Address) -> int:
     except RuntimeError:
         port = 0
     if not port:
-        raise Unavailable(f"cannot listen on {address}: the port is in use, or not ours to use")
+        raise Unavailable(
+            f"cannot listen on {address}: the port is in use, or this user may not bind it"
+        )
     return port
 
 

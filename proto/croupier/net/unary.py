@@ -73,4 +73,4 @@ def _plain_text(details: str, address: Address) -> str:
 
 
 def _not_a_master(address: Address) -> str:
-    return f"what answers at {address} is not a Croupier master"
+    return f"the server at {address} is not a Croupier master"

@@ -164,7 +164,7 @@ def demands_from_wire(wire: Sequence[framework_pb2.Demand]) -> tuple[Demand, ...
     Raises:
         InvalidRequest: if one is malformed, or they are too many or too complex.
     """
-    check_count(len(wire), MAX_SHAPES, "shapes are demanded")
+    check_count(len(wire), MAX_SHAPES, "demands")
     return check_demands(map(_demand_from_wire, wire))
 
 

@@ -156,7 +156,7 @@ async def test_a_server_that_is_no_master_is_reported() -> None:
     await server.start()
     done = await croupier("agents", "--master", address)
     await server.stop(None)
-    assert done == Ended(1, "", f"croupier: what answers at {address} is not a Croupier master\n")
+    assert done == Ended(1, "", f"croupier: the server at {address} is not a Croupier master\n")
 
 
 async def test_the_masters_error_is_printed(operator: ScriptedOperator) -> None:

@@ -74,7 +74,7 @@ async def test_a_server_of_another_protocol_is_no_master() -> None:
     async with server:
         address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
         done = await croupier("agents", "--master", address)
-    assert done == Ended(1, "", f"croupier: what answers at {address} is not a Croupier master\n")
+    assert done == Ended(1, "", f"croupier: the server at {address} is not a Croupier master\n")
 
 
 async def test_why_prints_a_json_object() -> None:

@@ -60,7 +60,7 @@ async def test_the_first_call_must_be_subscribe() -> None:
         ({"roles": ["r" * 1_000_000]}, "longer than"),
         ({"roles": ["r" * 2_000_000]}, "at most 1048576"),
         ({"roles": ["a"], "suppressed_roles": ["b"]}, "not one of the framework's"),
-        ({"roles": ["a"], "demands": [demand(role="b")]}, "the framework has not"),
+        ({"roles": ["a"], "demands": [demand(role="b")]}, "the framework does not have"),
         ({"demands": [demand()] * 2}, "twice"),
         ({"demands": [demand(role="*"), demand()]}, "twice"),
         ({"demands": [demand(min_per_offer=0)]}, "units per offer"),

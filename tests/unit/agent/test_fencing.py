@@ -64,9 +64,9 @@ def test_a_newer_master_and_a_newer_commit_are_admitted_as_new() -> None:
         (sent(5, 30, term="u"), Unavailable, "old copy"),
         (sent(6), Unavailable, "older release"),
         (sent(6, 99, first=20, cluster="d"), Conflict, "--recover=cleanup"),
-        (sent(2**32 + 1, 99, first=20), InvalidRequest, "no cluster has had"),
-        (sent(2**64 - 1), InvalidRequest, "no cluster has had"),
-        (sent(6, 2**60, first=20), InvalidRequest, "no store has made"),
+        (sent(2**32 + 1, 99, first=20), InvalidRequest, "not a possible epoch"),
+        (sent(2**64 - 1), InvalidRequest, "not a possible epoch"),
+        (sent(6, 2**60, first=20), InvalidRequest, "not a possible number of commits"),
     ],
 )
 def test_a_rejected_master_changes_nothing(

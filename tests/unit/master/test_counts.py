@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import pytest
 
 from croupier.master.core import calls
@@ -23,13 +25,17 @@ def _nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def read(*_: object) -> None:
         raise AssertionError("an entry was read")
 
+    def read_all(pairs: Iterable[object], *_: object) -> None:
+        for pair in pairs:
+            read(pair)
+
+    monkeypatch.setattr(resources_wire, "by_name", read_all)
     for module, name in (
         (from_framework, "task_from_wire"),
         (from_framework, "AgentId"),
         (from_framework, "OfferId"),
         (from_agent, "task_from_wire"),
         (from_agent, "status_from_wire"),
-        (resources_wire, "by_name"),
         (resources_wire, "make_ranges"),
         (task_wire, "resources_from_wire"),
     ):
@@ -98,5 +104,5 @@ def test_amounts_and_tasks_are_counted() -> None:
     ):
         with pytest.raises(InvalidRequest, match="more than"):
             task_wire.task_from_wire(task)
-    with pytest.raises(InvalidRequest, match="shapes"):
+    with pytest.raises(InvalidRequest, match="demands"):
         task_wire.demands_from_wire([framework_pb2.Demand()] * MANY)

@@ -113,7 +113,7 @@ def test_a_shape_is_demanded_once(twice: list[Demand]) -> None:
 
 
 def test_a_demand_names_a_role_of_its_framework() -> None:
-    with pytest.raises(InvalidRequest, match="'web', which the framework has not"):
+    with pytest.raises(InvalidRequest, match="'web', which the framework does not have"):
         check_demands([shape(1), shape(2, WEB)], [ADS])
 
 
@@ -138,7 +138,7 @@ def test_the_number_of_shapes_is_bounded() -> None:
             made += 1
             yield shape(cpus)
 
-    with pytest.raises(InvalidRequest, match="more than 64 shapes"):
+    with pytest.raises(InvalidRequest, match="more than 64 demands"):
         check_demands(many())
     assert made == MAX_SHAPES + 1
 

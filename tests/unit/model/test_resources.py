@@ -62,7 +62,7 @@ def test_the_number_of_names_is_bounded() -> None:
 def test_the_constructor_checks_amounts() -> None:
     with pytest.raises(InvalidRequest, match="negative"):
         Resources({"cpus": -1})
-    with pytest.raises(InvalidRequest, match="more than can be counted"):
+    with pytest.raises(InvalidRequest, match="is too large"):
         Resources({"cpus": MAX_MILLI + 1})
     with pytest.raises(InvalidRequest, match="overlap"):
         Resources(ranges={"ports": ((1, 3), (2, 4))})

@@ -61,7 +61,7 @@ class TestDemands:
             Framework(demand=UNIT, demands=[Demand(UNIT)])
         with pytest.raises(InvalidRequest, match="twice"):
             Framework(demands=[Demand(UNIT), Demand(UNIT, 3)])
-        with pytest.raises(InvalidRequest, match="the framework has not"):
+        with pytest.raises(InvalidRequest, match="the framework does not have"):
             Framework(role="ads", demands=[Demand(UNIT, role=Role("web"))])
         with pytest.raises(InvalidRequest, match="more than 64"):
             Framework(demands=[Demand(Resources({"cpus": 1000 * n})) for n in range(1, 66)])
@@ -78,7 +78,7 @@ class TestDemands:
 
     async def test_demands_are_checked_before_they_are_sent(self) -> None:
         framework = Framework(roles=["ads", "web"])
-        with pytest.raises(InvalidRequest, match="the framework has not"):
+        with pytest.raises(InvalidRequest, match="the framework does not have"):
             await framework.demands([Demand(UNIT, role=Role("dev"))])
         with pytest.raises(InvalidRequest, match="not one of"):
             await framework.suppress("dev")
