@@ -2,8 +2,8 @@
 
     python tests/bench/checkpoint.py [--directory DIR] [--seconds S]
 
-Prints for groups of several sizes how many records are durable per second, and how long one commit
-takes. A record is one status update of a task, about 250 bytes.
+Prints the durable records per second and the time of a commit, for groups of several sizes. A
+record is one status update of a task, about 250 bytes.
 """
 
 from __future__ import annotations

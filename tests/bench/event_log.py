@@ -2,9 +2,9 @@
 
     python -m tests.bench.event_log [SECONDS]
 
-A simulated cluster of 200 agents and 20 frameworks gives the events, of so many seconds. They
-are then given to a fresh core in batches of 50, as under load: alone, and with a recorder that
-writes to a file. Medians of five; the first line is the machine's own, a bare heapq loop.
+A simulated cluster of 200 agents and 20 frameworks produces the events of so many seconds. A
+fresh core then processes them in batches of 50, as under load: alone, and with a recorder that
+writes to a file. Figures are medians of five. The first line is a heapq loop, as a reference.
 """
 
 from __future__ import annotations

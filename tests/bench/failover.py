@@ -2,9 +2,9 @@
 
     python -m tests.bench.failover [--kills N] [--lease SECONDS]
 
-Three masters and three members of etcd on loopback, two frameworks with tasks under way, and a
-third that declines all it is offered and notes when. A failover is over with the first offer of
-the new leader. Which tasks were lost or run twice is judged in the end.
+Three masters and three members of etcd run on loopback, with two frameworks that run tasks, and a
+third that declines all offers and records their times. A failover ends with the first offer of the
+new leader. The end of the run checks that no task was lost or run twice.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 
     python -m tests.bench.registry [SECONDS]
 
-Each cell is measured for so many seconds, 1 unless said. First commits of 1 to 1,000 records
-one after another; then single records that many submit at once, in batches as the master's
-driver makes them: whatever has come while the last commit was under way, up to 500. Under
-`floor` the same rows are appended to a file, which is synced. Latencies are the submitters'.
+Each cell is measured for SECONDS, by default 1. The first rows are commits of 1 to 1,000 records,
+one after another. The last rows are single records of concurrent submitters. As in the master's
+driver, a batch has all records that arrived during the last commit, up to 500. `floor` appends the
+same rows to a file and syncs it. Latencies are those of the submitters.
 """
 
 from __future__ import annotations
