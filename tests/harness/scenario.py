@@ -18,7 +18,7 @@ from croupier.master.core.agent_commands import (
 )
 from croupier.master.core.drains import drain_progress
 from croupier.master.core.effects import Answer, Close, Effect, Happened, Save, Send, SessionId
-from croupier.master.core.events import AgentTask, Heard, SessionEnded, TimePassed
+from croupier.master.core.events import AgentTask, Received, SessionEnded, TimePassed
 from croupier.master.core.messages import (
     AgentFailed,
     Offered,
@@ -278,21 +278,21 @@ class Story:
         self._call(plain[0], calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
 
     def _do_heard(self, plain: list[str], options: dict[str, str]) -> None:
-        self.world.do(Heard(self._sessions[plain[0]]))
+        self.world.do(Received(self._sessions[plain[0]]))
 
     def _do_silence(self, plain: list[str], options: dict[str, str]) -> None:
         """Let time pass; all agents but the named ones send heartbeats."""
         mute = {self.world.state.agents[AgentId(self._ids[name])].session for name in plain[1:]}
         for session, peer in self.world.state.peers.items():
             if session not in mute:
-                peer.last_heard = self.world.now + float(plain[0])
+                peer.last_received = self.world.now + float(plain[0])
         self.world.pass_time(float(plain[0]))
         for name in plain[1:]:
             self._tell_agent(name)
 
     def _do_time(self, plain: list[str], options: dict[str, str]) -> None:
         for session in list(self.world.state.peers.values()):
-            session.last_heard = self.world.now + float(plain[0])
+            session.last_received = self.world.now + float(plain[0])
         self.world.pass_time(float(plain[0]))
 
     def _do_shares(self, plain: list[str], options: dict[str, str]) -> None:

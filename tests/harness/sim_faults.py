@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from croupier.master.core.effects import Effect
-from croupier.master.core.events import Heard, SessionEnded
+from croupier.master.core.events import Received, SessionEnded
 from croupier.master.core.messages import Offered, Rescinded, ToAgent, ToFramework
 from croupier.master.core.state import State
 from croupier.master.core.step import Event, step
@@ -37,7 +37,7 @@ def every(kernel: Kernel, interval_s: float, action: Action) -> None:
 def beat(peer: SimulatedAgent | SimulatedFramework) -> None:
     """Send a heartbeat if the peer is connected."""
     if peer._session is not None:
-        peer.kernel.step(Heard(peer._session))
+        peer.kernel.step(Received(peer._session))
 
 
 def disconnect(peer: SimulatedAgent | SimulatedFramework) -> None:

@@ -29,7 +29,7 @@ from croupier.master.core.events import (
     AgentStopped,
     AgentTask,
     FrameworkCalled,
-    Heard,
+    Received,
     RefusedLaunch,
     TimePassed,
 )
@@ -308,7 +308,7 @@ class CoreMachine(RuleBasedStateMachine):
 
     @rule(session=agents)
     def agent_is_heard(self, session: SessionId) -> None:
-        self.world.do(Heard(session))
+        self.world.do(Received(session))
 
     @rule(session=agents, is_full=st.booleans(), refuses=st.booleans())
     def agent_tells_its_health(self, session: SessionId, is_full: bool, refuses: bool) -> None:

@@ -102,7 +102,7 @@ class RandomCluster:
                     world.report(agent, known, each.task_id, TaskState.FINISHED, 9)
             case _:
                 for peer in world.state.peers.values():
-                    peer.last_heard = world.now + 6.0
+                    peer.last_received = world.now + 6.0
                 world.pass_time(6.0)
 
     def _ask(self, event: UpdateRoles) -> object:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
+from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import (
     Offered,
     Rescinded,
@@ -333,4 +333,4 @@ class SimulatedFramework:
         seq = next(self._seqs)
         self.kernel.step(FrameworkCalled(self._session, seq, call))
         if seq % _CALLS_BETWEEN_HEARTBEATS == 0 and self._session is not None:
-            self.kernel.step(Heard(self._session, seq))
+            self.kernel.step(Received(self._session, seq))

@@ -55,7 +55,7 @@ def show(outcome: Outcome, before: int) -> None:
     for fault in outcome.faults:
         print(f"    {fault}")
     print("    the end of the trace:")
-    quiet = ("KeepAlive(", "Heartbeat(", "Heard(")
+    quiet = ("KeepAlive(", "Heartbeat(", "Received(")
     lines = [line for line in outcome.trace if not any(word in line for word in quiet)]
     for line in lines[-LAST_LINES:]:
         print(f"    {line[:300]}")

@@ -18,7 +18,7 @@ from croupier.master.core.events import (
     AgentReported,
     AgentStopped,
     AgentTask,
-    Heard,
+    Received,
     RefusedLaunch,
     Register,
 )
@@ -91,7 +91,7 @@ class AgentSession:
 
     def _beat(self, session: int) -> None:
         if session == self._session and self.end is not None:
-            self.end.send(partial(Heard))
+            self.end.send(partial(Received))
             self._process.later(self._heartbeat_s, lambda: self._beat(session))
 
     def _lost(self, leader: str) -> None:

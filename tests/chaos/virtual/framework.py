@@ -11,7 +11,7 @@ from functools import partial
 from typing import Protocol
 
 from croupier.master.core import calls
-from croupier.master.core.events import FrameworkCalled, Heard, Subscribe
+from croupier.master.core.events import FrameworkCalled, Received, Subscribe
 from croupier.master.core.messages import Offered, Rescinded, Subscribed, Updated
 from croupier.master.core.settings import Settings
 from croupier.model.errors import CroupierError, FailedOver, NotLeader, Removed
@@ -298,7 +298,7 @@ class FrameworkProcess(Process):
 
     def _beat(self) -> None:
         if self._end is not None:
-            self._end.send(partial(Heard, verdicts_seen=self.ledger.seen))
+            self._end.send(partial(Received, verdicts_seen=self.ledger.seen))
 
     def _call(self, call: calls.Call, internal: bool = False) -> None:
         if not self.ledger.has_room(internal):

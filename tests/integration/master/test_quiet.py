@@ -41,10 +41,10 @@ async def test_declined_offers_cause_no_allocation_passes() -> None:
 
         await eventually(all_is_refused, 30)
         passes = await master.driver.read(lambda state: state.allocator.passes)
-        heard = await master.driver.read(last_heard)
+        heard = await master.driver.read(last_received)
 
         async def all_were_heard_again() -> bool:
-            now = await master.driver.read(last_heard)
+            now = await master.driver.read(last_received)
             return all(now[peer] > then + 1.0 for peer, then in heard.items())
 
         # Heartbeats change neither agents nor filters.
@@ -71,5 +71,7 @@ def is_refused(state: State) -> bool:
     return everything and state.allocator.queries.filter_count() == FRAMEWORKS * AGENTS
 
 
-def last_heard(state: State) -> dict[str, float]:
-    return {framework.framework_id: framework.last_heard for framework in state.frameworks.values()}
+def last_received(state: State) -> dict[str, float]:
+    return {
+        framework.framework_id: framework.last_received for framework in state.frameworks.values()
+    }

@@ -7,7 +7,7 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.core import calls
 from croupier.master.core.agent_commands import Deactivate, MarkGone, OperateAgent, Reactivate
-from croupier.master.core.events import AgentTask, Heard
+from croupier.master.core.events import AgentTask, Received
 from croupier.master.core.messages import Updated
 from croupier.master.core.records import ForgetAgent, ForgetFramework, Registry
 from croupier.master.core.settings import Settings
@@ -169,7 +169,7 @@ def test_seen_verdicts_are_forgotten() -> None:
         world.call(session, calls.Revive())
     framework = world.state.frameworks[world.framework_id(session)]
     assert list(framework.verdicts) == list(range(1, 11))
-    world.do(Heard(session, verdicts_seen=7))
+    world.do(Received(session, verdicts_seen=7))
     assert list(framework.verdicts) == [8, 9, 10]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import AgentTask, FrameworkCalled, Heard
+from croupier.master.core.events import AgentTask, FrameworkCalled, Received
 from croupier.master.core.messages import verdict_size
 from croupier.master.core.settings import Settings
 from croupier.model.errors import Conflict, TooSlow, Unavailable
@@ -77,7 +77,7 @@ def test_seen_verdicts_hold_no_memory() -> None:
     for _ in range(5):
         verdict = world.call(session, calls.Revive())
     assert world.state.verdicts.total == 5 * verdict_size(verdict)
-    world.do(Heard(session, verdicts_seen=3))
+    world.do(Received(session, verdicts_seen=3))
     assert world.state.verdicts.total == 2 * verdict_size(verdict)
     world.call(session, calls.Teardown())
     assert world.state.verdicts.total == 0

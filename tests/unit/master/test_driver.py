@@ -10,7 +10,7 @@ import pytest
 from croupier.master.allocator import Allocator
 from croupier.master.batch import Batch
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Claim, Heard, Register, TimePassed
+from croupier.master.core.events import Claim, Received, Register, TimePassed
 from croupier.master.core.messages import Offered, Registered, Subscribed
 from croupier.master.core.records import AgentRecord
 from croupier.master.core.settings import Settings
@@ -82,7 +82,7 @@ async def test_questions_are_answered_in_order_with_events() -> None:
 
 async def test_full_inbox_blocks_writers() -> None:
     inbox: Inbox[Event] = Inbox()
-    event = Heard(SessionId(1))
+    event = Received(SessionId(1))
     for _ in range(LIMIT):
         await inbox.put(event)
     late = asyncio.create_task(inbox.put(event))
@@ -149,8 +149,8 @@ def test_batch_expires_deadlines_first_and_names_its_records() -> None:
     late = state.next_deadline()
     assert late is not None
     run([], late, may_expire=False)
-    run([Heard(SessionId(1))], late)
-    assert [type(event) for event in decided] == [Register, TimePassed, Heard]
+    run([Received(SessionId(1))], late)
+    assert [type(event) for event in decided] == [Register, TimePassed, Received]
     newer = replace(register(2), claim=Claim.NEWER, objection="commit 9 is not known")
     with pytest.raises(FailedOver, match="commit 9"):
         run([newer], late).records()

@@ -14,7 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from croupier.master.core.effects import Close, Effect, Send, SessionId
-from croupier.master.core.events import Heard, Read, Register, Subscribe
+from croupier.master.core.events import Read, Received, Register, Subscribe
 from croupier.master.core.facts import Fact
 from croupier.master.core.state import State
 from croupier.master.core.step import Event
@@ -86,7 +86,7 @@ async def test_the_driver_logs_every_event_of_the_core(tmp_path: Path) -> None:
     for session in range(1, 4):
         await driver.inbox.put(register(session))
     await driver.inbox.put(subscribe(9))
-    await driver.inbox.put(Heard(SessionId(9)))
+    await driver.inbox.put(Received(SessionId(9)))
     assert await driver.read(lambda state: len(state.agents)) == 3
     await eventually(lambda: len(driver.state.offers) == 3)
     await end(running)
@@ -167,7 +167,7 @@ def test_every_later_file_begins_with_a_summary_of_the_state(tmp_path: Path) -> 
     world.accept(first, make_task("t1"))
     silent = world.framework(role="web", name="silent", suppressed=True)
     for _ in range(100):
-        world.do(Heard(first))
+        world.do(Received(first))
     world.close()
     assert len(files.all_of(path)) > 2
     known: dict[str, list[dict[str, Any]]] = {}

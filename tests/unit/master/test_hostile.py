@@ -91,7 +91,7 @@ def test_removed_task_is_killed_when_its_agent_returns() -> None:
     world.accept(session, make_task("t2"))
     world.report(one, framework_id, "t1", TaskState.RUNNING, 1)
     world.end_session(one)
-    world.state.peers[two].last_heard = world.state.peers[session].last_heard = 80.0
+    world.state.peers[two].last_received = world.state.peers[session].last_received = 80.0
     world.pass_time(80.0)
     world.call(session, calls.Teardown())
     running = status(away, framework_id, "t1", TaskState.RUNNING)

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.master.core import calls
 from croupier.master.core.effects import Deposed, Happened, SessionId
-from croupier.master.core.events import AgentStopped, Claim, FrameworkCalled, Heard, Register
+from croupier.master.core.events import AgentStopped, Claim, FrameworkCalled, Received, Register
 from croupier.master.core.facts import AgentRefused
 from croupier.master.core.messages import Offered
 from croupier.master.core.records import ForgetTask, FrameworkRecord, TaskRecord
@@ -130,14 +130,14 @@ def test_acknowledged_task_is_retained_until_its_verdict_is_seen() -> None:
     assert scene.launches(scene.host) == []
     verdict = scene.call(scene.session, call, 1)
     assert [v.error for v in verdict.tasks] == [None]
-    scene.do(Heard(scene.session, 2))
+    scene.do(Received(scene.session, 2))
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
 
 def test_acknowledged_task_with_a_seen_verdict_is_forgotten_at_once() -> None:
     scene = Scene()
     scene.launch()
-    scene.do(Heard(scene.session, 1))
+    scene.do(Received(scene.session, 1))
     scene.finish(scene.host, scene.owner, "t1")
     scene.acknowledge(2, seq=2)
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)

@@ -43,7 +43,7 @@ def asked(world: World) -> list[PreemptRequested]:
 def pass_time(world: World, seconds: float) -> None:
     """Let time pass while all peers send heartbeats."""
     for peer in world.state.peers.values():
-        peer.last_heard = world.now + seconds
+        peer.last_received = world.now + seconds
     world.pass_time(seconds)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from croupier.master.core import calls, drains
 from croupier.master.core.agent_commands import Drain, OperateAgent
-from croupier.master.core.events import Heard
+from croupier.master.core.events import Received
 from croupier.master.core.settings import Settings
 from croupier.model.agent_orders import AcknowledgeUpdate
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState
@@ -21,7 +21,7 @@ def test_suspect_agent_is_offered_again_after_a_heartbeat() -> None:
     scene.pass_time(40.0)
     assert scene.state.agents[scene.host_id].state.name == "suspect"
     assert scene.offers(scene.session) == []
-    scene.do(Heard(scene.host))
+    scene.do(Received(scene.host))
     assert scene.state.agents[scene.host_id].state.name == "connected"
     assert len(scene.offers(scene.session)) == 1
 
@@ -68,7 +68,7 @@ def test_unreachable_agent_returns_with_its_tasks() -> None:
     scene.launch()
     scene.end_session(scene.host)
     scene.pass_time(74.0)
-    scene.do(Heard(scene.session))
+    scene.do(Received(scene.session))
     scene.pass_time(2.0)
     assert scene.told()[-1].state is TaskState.UNREACHABLE
     scene.restart()
@@ -130,7 +130,7 @@ def test_next_master_resends_unreachable(
         scene.end_session(scene.session)
     scene.end_session(scene.host)
     scene.pass_time(74.0)
-    scene.do(Heard(scene.session))
+    scene.do(Received(scene.session))
     scene.pass_time(6.0)
     scene.restart()
     scene.framework_back()
@@ -149,7 +149,7 @@ def test_next_master_resends_status_of_a_returned_agent(
     scene.acknowledge(2, 2)
     scene.end_session(scene.host)
     scene.pass_time(74.0)
-    scene.do(Heard(scene.session))
+    scene.do(Received(scene.session))
     scene.pass_time(2.0)
     assert scene.told()[-1].state is TaskState.UNREACHABLE
     scene.end_session(scene.session)

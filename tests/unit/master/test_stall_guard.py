@@ -9,7 +9,7 @@ import pytest
 
 from croupier.master.allocator import Allocator
 from croupier.master.core.effects import Close, SessionId
-from croupier.master.core.events import Heard
+from croupier.master.core.events import Received
 from croupier.master.core.records import Record
 from croupier.master.core.settings import Settings
 from croupier.master.core.state import State
@@ -88,7 +88,7 @@ async def test_no_expiry_after_a_slow_commit(stepped: Stepped) -> None:
     await eventually(lambda: stepped.state.frameworks)
     stepped.time += AWAY_S
     # Agent 1 has sent a heartbeat; agent 2 and the framework have not.
-    await stepped.inbox.put(Heard(SessionId(1)))
+    await stepped.inbox.put(Received(SessionId(1)))
     stepped.gate.set()
     await eventually(lambda: not len(stepped.inbox))
     await stepped.turn()
@@ -102,7 +102,7 @@ async def test_no_expiry_after_a_slow_commit(stepped: Stepped) -> None:
 
 async def test_no_expiry_after_a_long_step(stepped: Stepped) -> None:
     await stepped.stall(AWAY_S)
-    await stepped.inbox.put(Heard(SessionId(1)))
+    await stepped.inbox.put(Received(SessionId(1)))
     await stepped.turn()
     assert not stepped.closed
     stepped.time += GRACE_S
@@ -121,7 +121,7 @@ async def test_no_expiry_after_a_sigstop_in_or_after_the_grace_period(
     await stepped.go_off()
     stepped.time += AWAY_S
     await stepped.go_off()
-    await stepped.inbox.put(Heard(SessionId(1)))
+    await stepped.inbox.put(Received(SessionId(1)))
     stepped.time += GRACE_S
     await stepped.turn()
     assert not stepped.closed
@@ -143,7 +143,7 @@ async def test_whole_backlog_is_decided_before_expiry(
     for session in range(1, number + 1):
         if session % BATCH == 1:
             await stepped.inbox.put(subscribe(9000 + session))
-        await stepped.inbox.put(Heard(SessionId(session)))
+        await stepped.inbox.put(Received(SessionId(session)))
     stepped.gate.set()
     await eventually(lambda: not len(stepped.inbox))
     await stepped.turn()

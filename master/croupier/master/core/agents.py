@@ -92,7 +92,7 @@ class Agent:
 
     Attributes:
         total: its resources; of an absent agent the scalars that the last master saved.
-        last_heard: when anything was received from it; monotonic seconds.
+        last_received: when anything was received from it; monotonic seconds.
         deactivated: withheld from allocation by an operator.
         drain: set while an operator drains it.
     """
@@ -103,7 +103,7 @@ class Agent:
     total: Resources = NOTHING
     attributes: Attributes = field(default_factory=dict)
     http_address: str = ""
-    last_heard: float = 0.0
+    last_received: float = 0.0
     deactivated: bool = False
     drain: DrainRequest | None = None
     tasks: dict[tuple[FrameworkId, TaskId], Task] = field(default_factory=dict)

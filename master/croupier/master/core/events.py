@@ -66,7 +66,7 @@ class FrameworkCalled:
 
 
 @dataclass(frozen=True, slots=True)
-class Heard:
+class Received:
     """Something was received on a session.
 
     Attributes:
@@ -205,7 +205,7 @@ class AllocationDue:
 PeerEvent = (
     Subscribe
     | FrameworkCalled
-    | Heard
+    | Received
     | Register
     | AgentReported
     | AgentHealth

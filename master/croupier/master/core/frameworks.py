@@ -83,7 +83,7 @@ class Framework:
     hostname: str = ""
     webui_url: str = ""
     offer_lease_s: float = 10.0
-    last_heard: float = 0.0
+    last_received: float = 0.0
     last_seq: int = 0
     verdicts: dict[int, Verdict] = field(default_factory=dict)
     tasks: dict[TaskId, Task] = field(default_factory=dict)

@@ -101,7 +101,7 @@ def on_agent_reported(state: State, event: AgentReported, now: float) -> Iterato
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
-    on_heard(state, agent, now)
+    on_received(state, agent, now)
     for status in event.statuses:
         is_own = status.agent_id == agent.agent_id and status.sequence > 0
         if is_own and status.state in REPORTABLE:
@@ -150,14 +150,14 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
     state.deadlines.cancel(SessionSilence(agent.session))
     agent.move(Disconnected())
     yield from stop_offering(state, agent, "its agent has disconnected", now)
-    until = agent.last_heard + state.settings.agent_timeout_s
+    until = agent.last_received + state.settings.agent_timeout_s
     state.deadlines.set(AgentTimeout(agent.agent_id), max(until, now))
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "disconnected", message))
 
 
-def on_heard(state: State, agent: Agent, now: float) -> None:
+def on_received(state: State, agent: Agent, now: float) -> None:
     """Note that something was received from an agent; it is not suspect any more."""
-    agent.last_heard = now
+    agent.last_received = now
     if isinstance(agent.state, Suspect):
         agent.move(Connected(agent.state.session, agent.state.problems))
         state.allocator.activate_agent(agent.agent_id, agent.is_offered)
@@ -167,7 +167,7 @@ def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
     """Suspect a silent agent: it is not offered until something is received."""
     assert isinstance(agent.state, Connected)
     agent.move(Suspect(agent.state.session, agent.state.problems))
-    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
+    message = f"nothing was heard of the agent for {now - agent.last_received:.0f} s"
     yield from stop_offering(state, agent, message, now)
     yield Happened(AgentLeft(agent.agent_id, agent.hostname, "suspected", message))
 
@@ -201,7 +201,7 @@ def on_agent_due(state: State, agent: Agent, now: float) -> Iterator[Effect]:
         )
         return
     state.removals.append(now)
-    message = f"nothing was heard of the agent for {now - agent.last_heard:.0f} s"
+    message = f"nothing was heard of the agent for {now - agent.last_received:.0f} s"
     yield from give_up(state, agent, message, now)
 
 
@@ -282,7 +282,7 @@ def _connect(state: State, agent: Agent, event: Register, now: float) -> None:
     if agent.in_pool:
         _leave_pool(state, agent)
     agent.introduce(event.hostname, event.attributes, event.http_address)
-    agent.last_heard = now
+    agent.last_received = now
     agent.move(Connected(event.session, event.problems))
     state.unreachable.pop(agent.agent_id, None)
     state.peers[event.session] = agent

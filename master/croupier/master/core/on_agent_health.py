@@ -12,7 +12,7 @@ from croupier.master.core.agents import Agent
 from croupier.master.core.effects import Close, Effect, Happened
 from croupier.master.core.events import AgentHealth, RefusedLaunch
 from croupier.master.core.facts import AgentHealthy, AgentUnhealthy
-from croupier.master.core.on_agent import on_heard, withhold
+from croupier.master.core.on_agent import on_received, withhold
 from croupier.master.core.on_task import end
 from croupier.master.core.state import State
 from croupier.model.errors import ProtocolViolation
@@ -26,7 +26,7 @@ def on_agent_health(state: State, event: AgentHealth, now: float) -> Iterator[Ef
     if not isinstance(agent, Agent):
         yield Close(event.session, ProtocolViolation("the first report must be REGISTER"))
         return
-    on_heard(state, agent, now)
+    on_received(state, agent, now)
     if event.problems != agent.problems:
         was_healthy = not agent.problems
         agent.report_problems(event.problems)

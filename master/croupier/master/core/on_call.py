@@ -58,7 +58,7 @@ def on_call(state: State, event: FrameworkCalled, now: float) -> Iterator[Step]:
     if not isinstance(framework, Framework):
         yield Close(event.session, ProtocolViolation("the first call must be SUBSCRIBE"))
         return
-    framework.last_heard = now
+    framework.last_received = now
     if isinstance(event.call, calls.Acknowledge | calls.Reconcile) and event.call.more:
         if event.seq > framework.last_seq:
             yield from _decide(state, framework, event, now)
@@ -240,13 +240,9 @@ def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
 def _absent(state: State, task: Task, now: float) -> TaskStatus:
     """Return UNKNOWN for a task of an absent agent, with the time until it is decided."""
     at = state.deadlines.at(AgentTimeout(task.agent_id))
-    return TaskStatus(
-        task.framework_id,
-        task.task_id,
-        task.agent_id,
-        TaskState.UNKNOWN,
-        reason=Reason.RECONCILIATION,
-        message="its agent has yet to return to the new master",
+    message = "its agent has yet to return to the new master"
+    return replace(
+        task.master_made(TaskState.UNKNOWN, Reason.RECONCILIATION, message),
         decided_in_s=None if at is None else max(0.0, at - now),
         is_reconciled=True,
     )

@@ -30,19 +30,14 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
         # before, and the acknowledgement did not reach the agent.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
-        return
-    if task.is_orphan:
-        # The terminal status that the master recorded is final.
+    elif task.is_orphan or status.sequence <= min(task.sequence, task.acknowledged):
+        # It was acknowledged; or the terminal status that the master recorded is final.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("stale"))
-        return
-    if status.sequence > task.sequence:
-        yield from _apply(state, task, status)
-    elif status.sequence <= task.acknowledged:
-        yield from acknowledge(state, status)
-        yield Happened(UpdateHandled("stale"))
-        return
-    yield from _receive(state, framework, task, status)
+    else:
+        if status.sequence > task.sequence:
+            yield from _apply(state, task, status)
+        yield from _receive(state, framework, task, status)
 
 
 def set_status(
@@ -54,9 +49,7 @@ def set_status(
     next master has to send one again.
     """
     assert not new.is_terminal
-    status = TaskStatus(
-        task.framework_id, task.task_id, task.agent_id, new, reason=reason, message=message
-    )
+    status = task.master_made(new, reason, message)
     yield from _apply(state, task, status)
     if new is TaskState.UNREACHABLE:
         task.master_status = status
@@ -72,16 +65,8 @@ def end(
 ) -> Iterator[Effect]:
     """Record a terminal status on behalf of a lost agent."""
     assert new.is_terminal
-    status = TaskStatus(
-        task.framework_id,
-        task.task_id,
-        task.agent_id,
-        new,
-        reason=reason,
-        message=message,
-        sequence=MASTER_SEQUENCE,
-    )
-    yield from _apply(state, task, status)
+    status = task.master_made(new, reason, message)
+    yield from _apply(state, task, as_master_update(status))
     task.delivery = None
     yield from orphan(state, task, now)
 

@@ -65,13 +65,13 @@ def _on_silence(state: State, session: SessionId, now: float) -> Iterator[Effect
     peer = state.peers.get(session)
     if peer is None:
         return
-    rules, silent_s = state.settings, now - peer.last_heard
+    rules, silent_s = state.settings, now - peer.last_received
     may_suspect = isinstance(peer, Agent) and isinstance(peer.state, Connected)
     allowed_s = rules.suspect_s if may_suspect else rules.agent_timeout_s
-    due = peer.last_heard + allowed_s
+    due = peer.last_received + allowed_s
     if due <= now and isinstance(peer, Agent) and may_suspect and rules.agent_timeout_s > silent_s:
         yield from on_agent.suspect(state, peer, now)
-        due = peer.last_heard + rules.agent_timeout_s
+        due = peer.last_received + rules.agent_timeout_s
     elif due <= now:
         message = f"nothing was heard for {silent_s:.0f} s"
         yield Close(session, Unavailable(message))

@@ -47,7 +47,7 @@ def _recover_agent(state: State, record: AgentRecord, now: float) -> None:
         record.hostname,
         Unreachable() if record.unreachable else Absent(),
         record.total,
-        last_heard=now,
+        last_received=now,
         deactivated=record.deactivated,
         drain=record.drain,
     )

@@ -22,9 +22,9 @@ from croupier.master.core.events import (
     AgentStopped,
     AllocationDue,
     FrameworkCalled,
-    Heard,
     PeerEvent,
     Read,
+    Received,
     Register,
     SessionEnded,
     Subscribe,
@@ -59,8 +59,8 @@ def steps(state: State, event: Event, now: float) -> Iterator[Step]:
             yield from on_call.on_call(state, event, now)
         case AgentReported():
             yield from on_agent.on_agent_reported(state, event, now)
-        case Heard():
-            yield from _on_heard(state, event, now)
+        case Received():
+            yield from _on_received(state, event, now)
         case AllocationDue(budget):
             yield from on_allocation.on_allocation_due(state, budget, now)
             on_preemption.watch(state, now)
@@ -105,10 +105,10 @@ def _query_result(state: State, query: Callable[[State], object]) -> object:
         return CroupierError(f"the question failed: {mistake!r}")
 
 
-def _on_heard(state: State, event: Heard, now: float) -> Iterator[Effect]:
+def _on_received(state: State, event: Received, now: float) -> Iterator[Effect]:
     peer = state.peers.get(event.session)
     if isinstance(peer, Framework):
-        peer.last_heard = now
+        peer.last_received = now
         yield from forget_all(peer, state.mark_verdicts_seen(peer, event.verdicts_seen))
     elif peer is not None:
-        on_agent.on_heard(state, peer, now)
+        on_agent.on_received(state, peer, now)

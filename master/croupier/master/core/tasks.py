@@ -170,6 +170,11 @@ class Task:
             return Delivery(session)
         return self.delivery
 
+    def master_made(self, state: TaskState, reason: Reason, message: str) -> TaskStatus:
+        """Return a status of the master's own, without a number."""
+        ids = (self.framework_id, self.task_id, self.agent_id)
+        return TaskStatus(*ids, state, reason=reason, message=message)
+
     def move(self, status: TaskStatus) -> None:
         """Replace the status.
 

@@ -82,7 +82,7 @@ _KINDS: Final = (
         "suppressed hostname webui_url suppressed_roles takes_reconciled",
     ),
     Kind("FrameworkCalled", events.FrameworkCalled, "session seq call"),
-    Kind("Heard", events.Heard, "session verdicts_seen"),
+    Kind("Heard", events.Received, "session verdicts_seen"),
     Kind(
         "Register",
         events.Register,

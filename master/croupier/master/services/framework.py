@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from typing import NoReturn
 
 from croupier.master.core.effects import SessionId
-from croupier.master.core.events import Heard
+from croupier.master.core.events import Received
 from croupier.master.core.step import Event
 from croupier.master.leadership import Leadership
 from croupier.master.services.stream import Context, refuse, serve_stream
@@ -77,7 +77,7 @@ async def serve_framework(
 async def _put(
     inbox: Inbox[Event], session: SessionId, request: pb.FrameworkServiceConnectRequest
 ) -> None:
-    await inbox.put(Heard(session, request.verdicts_seen))
+    await inbox.put(Received(session, request.verdicts_seen))
     held = TimeSlice()
     for call in request.calls:
         if held.is_over:

@@ -13,7 +13,7 @@ from croupier.master.core.events import (
     AgentStopped,
     AgentTask,
     Claim,
-    Heard,
+    Received,
     RefusedLaunch,
     Register,
 )
@@ -52,7 +52,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
             statuses = tuple(map(_status, wire.updates.statuses))
             return AgentReported(session, statuses)
         case "heartbeat":
-            return Heard(session)
+            return Received(session)
         case "register":
             return await _register(session, wire.register)
         case "health":
