@@ -14,6 +14,8 @@ import stat
 import subprocess
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from math import inf
 from pathlib import Path
 
 from croupier.agent.checkpoint import Checkpoint
@@ -36,6 +38,8 @@ TRIAL = ".trial"
 # The directories that a launch writes to, and their modes.
 _WRITTEN = {"sandboxes": 0o711, "runs": 0o700}
 
+_NOT_PLANNED = (inf, False)
+
 
 class HealthCheck:
     """Checks the agent when the core requests it."""
@@ -54,13 +58,13 @@ class HealthCheck:
         self._report, self._clock, self._rng = report, clock, rng
         self._thread = ThreadPoolExecutor(1, "health")
         # The first check needs no request.
-        self._asked: tuple[float, bool] | None = (clock.now(), False)
+        self._planned = (clock.now(), False)
         self._requested = asyncio.Event()
 
     def ask(self, wanted: CheckHealth) -> None:
         """Plan a check in place of the planned one, if there is one."""
         share = self._rng.uniform(0.5, 1.0) if wanted.is_thorough else 1.0
-        self._asked = (self._clock.now() + wanted.within_s * share, wanted.is_thorough)
+        self._planned = (self._clock.now() + wanted.within_s * share, wanted.is_thorough)
         self._requested.set()
 
     async def run(self) -> None:
@@ -75,16 +79,14 @@ class HealthCheck:
         """Wait until the planned check is due; return whether it is a thorough one."""
         while True:
             self._requested.clear()
-            left_s = None if self._asked is None else self._asked[0] - self._clock.now()
-            if self._asked is not None and left_s is not None and left_s <= 0:
-                is_thorough = self._asked[1]
-                self._asked = None
+            at, is_thorough = self._planned
+            left_s = at - self._clock.now()
+            if left_s <= 0:
+                self._planned = _NOT_PLANNED
                 return is_thorough
-            try:
-                async with asyncio.timeout(left_s):
+            with suppress(TimeoutError):
+                async with asyncio.timeout(left_s if left_s < inf else None):
                     await self._requested.wait()
-            except TimeoutError:
-                continue
 
     async def _answer(self, is_thorough: bool) -> None:
         loop = asyncio.get_running_loop()

@@ -201,7 +201,7 @@ class TestDamagedRecords:
         assert set(reported) == {"t2"}
         assert master.session.register is not None
         assert master.session.register.incomplete
-        assert not is_running(pid), "nobody knows it any more"
+        assert not is_running(pid), "no agent knows it any more"
         await eventually(lambda: not serving.agent.state.incomplete)
         await serving.end()
         await start()

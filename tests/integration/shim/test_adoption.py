@@ -180,7 +180,7 @@ async def test_an_unwatched_failed_start_is_reported(runner: TaskRunner) -> None
 @pytest.mark.parametrize(
     "lines",
     [
-        ("rubbish", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
+        ("damaged", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
         ("croupier-run 2\n", "shim 2 5\n", "task 3 5\n", "exit 0\n"),
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit 1"),
         ("croupier-run 1\n", "shim 2 5\n", "task 3 5\n", "exit \n"),

@@ -62,7 +62,7 @@ async def test_files_that_are_no_run_files_stay(tmp_path: Path) -> None:
     runs.mkdir()
     for name, content in (("results.csv", b"1,2\n"), ("long", b" " * 1000)):
         (runs / name).write_bytes(content)
-    os.close(run_file.create(runs / "stray"))
+    os.close(run_file.create(runs / "orphan"))
     (runs / "unfinished").write_bytes(b"")
     (runs / "zeros").write_bytes(bytes(run_file.SIZE))
     await clean_up(tmp_path)
