@@ -7,6 +7,7 @@ counts for every node above it. `ordering` puts siblings in order; a node keeps 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from sortedcontainers import SortedList
@@ -21,6 +22,7 @@ from croupier.model.roles import RoleSettings
 # below its guarantee; every number of it comes before any of tier 1.
 Level = tuple[int, int, int]
 Amounts = dict[str, int]
+DEFAULT = RoleSettings()
 # The framework that was dealt to, whether it was below a guarantee, and what it held before.
 Taker = tuple["Leaf", bool, Amounts]
 
@@ -36,6 +38,7 @@ def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
             held.pop(name, None)
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Node:
     """A node of the share tree: what it holds, and its place among its siblings.
 
@@ -55,44 +58,27 @@ class Node:
         pull: the weighted direction that it adds to its parent's; None if it is not alive.
     """
 
-    __slots__ = (
-        "arrival",
-        "dealt_at",
-        "entry",
-        "held",
-        "level",
-        "name",
-        "own",
-        "parent",
-        "path",
-        "settings",
-        "slots",
-        "surplus",
-        "used",
-        "weight",
-        "weighted_direction",
-        "willing",
-    )
+    name: str
+    parent: RoleNode | None
+    arrival: int
+    # From here to just below the root: the nodes that a charge touches.
+    path: tuple[Node, ...] = ()
+    settings: RoleSettings = DEFAULT
+    weight: int = DEFAULT.weight
+    held: Amounts = field(default_factory=dict)
+    used: Amounts = field(default_factory=dict)
+    surplus: Amounts = field(default_factory=dict)
+    slots: int = 0
+    dealt_at: int = 0
+    own: Level = (1, 0, 1)
+    level: Level = (1, 0, 1)
+    entry: tuple[Any, ...] | None = None
+    willing: int = 0
+    weighted_direction: Amounts | None = None
 
-    def __init__(self, name: str, parent: RoleNode | None, arrival: int) -> None:
-        """Start with nothing held and weight 1."""
-        self.name = name
-        self.parent = parent
-        self.arrival = arrival
-        self.settings = DEFAULT
-        self.weight = DEFAULT.weight
-        self.held: Amounts = {}
-        self.used: Amounts = {}
-        self.surplus: Amounts = {}
-        self.slots = 0
-        self.dealt_at = 0
-        self.own: Level = (1, 0, 1)
-        self.level: Level = (1, 0, 1)
-        self.entry: tuple[Any, ...] | None = None
-        self.willing = 0
-        self.weighted_direction: Amounts | None = None
-        # From here to just below the root: the nodes that a charge touches.
-        self.path: tuple[Node, ...] = (self, *parent.path) if parent is not None else ()
+    def __post_init__(self) -> None:
+        if self.parent is not None:
+            self.path = (self, *self.parent.path)
 
     @property
     def is_alive(self) -> bool:
@@ -103,6 +89,7 @@ class Node:
         return f"<{type(self).__name__} {self.name}>"
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class RoleNode(Node):
     """A role, with the roles and frameworks right below it.
 
@@ -114,28 +101,19 @@ class RoleNode(Node):
         waiting: leaves that wait for headroom under the limit here; see `limit_waiters`.
     """
 
-    __slots__ = (
-        "alive",
-        "children",
-        "depth",
-        "direction_sum",
-        "leaves",
-        "order",
-        "role",
-        "waiting",
-    )
+    role: Role = field(init=False)
+    depth: int = 0
+    children: dict[str, RoleNode] = field(default_factory=dict)
+    leaves: dict[FrameworkId, Leaf] = field(default_factory=dict)
+    order: SortedList[tuple[Any, ...]] = field(default_factory=SortedList)
+    direction_sum: Amounts = field(default_factory=dict)
+    alive: int = 0
+    waiting: dict[Leaf, None] = field(default_factory=dict)
 
-    def __init__(self, role: Role, parent: RoleNode | None, arrival: int) -> None:
-        """Start with nothing below it."""
-        super().__init__(role, parent, arrival)
-        self.role = role
-        self.depth: int = 0 if parent is None else parent.depth + 1
-        self.children: dict[str, RoleNode] = {}
-        self.leaves: dict[FrameworkId, Leaf] = {}
-        self.order: SortedList[tuple[Any, ...]] = SortedList()
-        self.direction_sum: Amounts = {}
-        self.alive = 0
-        self.waiting: dict[Leaf, None] = {}
+    def __post_init__(self) -> None:
+        Node.__post_init__(self)
+        self.role = Role(self.name)
+        self.depth = 0 if self.parent is None else self.parent.depth + 1
 
     def below(self) -> Iterator[Node]:
         """Yield the roles and leaves right below it, in the order of arrival."""
@@ -152,6 +130,7 @@ class RoleNode(Node):
                 waiting += node.below()
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Leaf(Node):
     """A framework in one of its roles.
 
@@ -170,42 +149,26 @@ class Leaf(Node):
         ticket: its turn, under a random policy.
     """
 
-    __slots__ = (
-        "blocked",
-        "filters",
-        "framework_id",
-        "is_connected",
-        "is_listed",
-        "is_member",
-        "is_suppressed",
-        "limited",
-        "parked_by",
-        "pending",
-        "reasons",
-        "reservations",
-        "role_node",
-        "ticket",
-        "waits_at",
-    )
+    framework_id: FrameworkId = field(init=False)
+    role_node: RoleNode = field(init=False)
+    pending: list[PendingDemand] | None = None
+    is_member: bool = True
+    is_connected: bool = False
+    is_suppressed: bool = False
+    is_listed: bool = False
+    parked_by: RoleNode | None = None
+    blocked: tuple[PendingDemand | None, ...] = ()
+    waits_at: tuple[RoleNode, ...] = ()
+    limited: tuple[RoleNode, ...] = ()
+    reasons: Reasons = field(default_factory=Reasons)
+    reservations: SoftReservations = field(default_factory=SoftReservations)
+    filters: int = 0
+    ticket: int = 0
 
-    def __init__(self, framework_id: FrameworkId, pool: RoleNode, arrival: int) -> None:
-        """Start disconnected, with nothing held."""
-        super().__init__(framework_id, pool, arrival)
-        self.framework_id = framework_id
-        self.role_node = pool
-        self.pending: list[PendingDemand] | None = None
-        self.is_member = True
-        self.is_connected = False
-        self.is_suppressed = False
-        self.is_listed = False
-        self.parked_by: RoleNode | None = None
-        self.blocked: tuple[PendingDemand | None, ...] = ()
-        self.waits_at: tuple[RoleNode, ...] = ()
-        self.limited: tuple[RoleNode, ...] = ()
-        self.reasons = Reasons()
-        self.reservations = SoftReservations()
-        self.filters = 0
-        self.ticket = 0
+    def __post_init__(self) -> None:
+        Node.__post_init__(self)
+        assert self.parent is not None
+        self.framework_id, self.role_node = FrameworkId(self.name), self.parent
 
     @property
     def role(self) -> Role:
@@ -249,6 +212,3 @@ def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:
         if node.parent in theirs:
             return node, theirs[node.parent]
     raise AssertionError("every path ends at the root")
-
-
-DEFAULT = RoleSettings()
