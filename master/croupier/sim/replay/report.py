@@ -50,10 +50,10 @@ def print_found(found: Replayed, out: TextIO) -> None:
     names = {str(stay.framework_id): stay.name for stay in found.history.frameworks}
     if found.recorded is not None:
         print("\nas recorded", file=out)
-        print_figures(found.recorded, names, out)
+        print_figures([found.recorded], names, out)
     if found.change is not None and found.before is not None and found.after is not None:
         print(printable_lines(f"\nif {found.change}: simulated, before -> after"), file=out)
-        print_difference(found.before, found.after, names, out)
+        print_figures([found.before, found.after], names, out)
         print("\nestimates, on these assumptions:", file=out)
         for assumption in ASSUMPTIONS:
             print(f"- {assumption}", file=out)
@@ -84,39 +84,19 @@ def print_json(found: Replayed, out: TextIO) -> None:
     print(json.dumps(document, indent=2), file=out)
 
 
-def print_figures(figures: Figures, names: Mapping[str, str], out: TextIO) -> None:
-    """Print shares, waits and use of one run; `names` are those of frameworks."""
-    for kind in ("role", "framework"):
-        rows = [
-            (
-                _label(kind, each, names),
-                _percent(figures.shares.get((kind, each), 0.0)),
-                *_cells(figures, (kind, each)),
-            )
-            for each in _first(kind, figures)
-        ]
-        print_columns((kind, *_TITLES), _whole(rows, figures, kind), out)
-        print(file=out)
-    _print_over_time(figures, out)
-    print(f"used: {_used(figures.shares, figures.parties('use'))}", file=out)
-
-
-def print_difference(
-    before: Figures, after: Figures, names: Mapping[str, str], out: TextIO
-) -> None:
-    """Print the differences between two runs."""
+def print_figures(runs: Sequence[Figures], names: Mapping[str, str], out: TextIO) -> None:
+    """Print shares, waits and use of one run, or of two that differ; `names` are of frameworks."""
     for kind in ("role", "framework"):
         rows = []
-        for each in _first(kind, before, after):
-            party = (kind, each)
-            shares = [_percent(run.shares.get(party, 0.0)) for run in (before, after)]
-            cells = zip(_cells(before, party), _cells(after, party), strict=True)
-            label = _label(kind, each, names)
-            rows.append((label, _arrow(*shares), *(_arrow(*pair) for pair in cells)))
-        print_columns((kind, *_TITLES), _whole(rows, after, kind), out)
+        for each in _first(kind, *runs):
+            cells = zip(*(_cells(run, (kind, each)) for run in runs), strict=True)
+            rows.append((_label(kind, each, names), *(_arrow(*pair) for pair in cells)))
+        print_columns((kind, *_TITLES), _whole(rows, runs[-1], kind), out)
         print(file=out)
-    used = sorted({*before.parties("use"), *after.parties("use")})
-    print(f"used: {_used(before.shares, used)} -> {_used(after.shares, used)}", file=out)
+    if len(runs) == 1:
+        _print_over_time(runs[0], out)
+    used = sorted({name for run in runs for name in run.parties("use")})
+    print(f"used: {' -> '.join(_used(run.shares, used) for run in runs)}", file=out)
 
 
 def _preamble(found: Replayed) -> Iterator[str]:
@@ -190,13 +170,14 @@ def _whole(
     return rows if more <= 0 else [*rows, (f"and {more} more", *[""] * 5)]
 
 
-def _cells(figures: Figures, party: Party) -> tuple[str, str, str, str]:
-    waits = figures.waits.get(party, _NO_WAITS)
-    return str(waits.tasks), _seconds(waits.mean), _seconds(waits.p95), str(waits.waiting)
+def _cells(figures: Figures, party: Party) -> tuple[str, ...]:
+    share, waits = figures.shares.get(party, 0.0), figures.waits.get(party, _NO_WAITS)
+    times = (_seconds(waits.mean), _seconds(waits.p95))
+    return _percent(share), str(waits.tasks), *times, str(waits.waiting)
 
 
-def _arrow(before: str, after: str) -> str:
-    return before if before == after else f"{before} -> {after}"
+def _arrow(*texts: str) -> str:
+    return " -> ".join(dict.fromkeys(texts))
 
 
 def _percent(part: float) -> str:

@@ -47,6 +47,10 @@ _FIELDS: Final = {
 }
 
 
+# Every field that only some modes use.
+_MODE_FIELDS: Final = sorted({name for names in _FIELDS.values() for name in names.split()})
+
+
 @dataclass(frozen=True, slots=True)
 class CheckedVector:
     """The result of one vector; `failures` is empty if it passed."""
@@ -135,19 +139,8 @@ def _compare(vector: Vector, outcome: Outcome, where: str) -> Iterator[Mismatch]
 
 def _check_fields(vector: Vector) -> None:
     """Refuse a field that the mode would ignore."""
-    given = {
-        "weights": vector.weights,
-        "backlog": vector.backlog,
-        "guarantee": vector.guarantee,
-        "active": vector.active,
-        "initial": vector.initial,
-        "usage": vector.usage,
-        "hints": vector.declared,
-        "events": vector.events,
-        "placement": vector.placement,
-    }
     used = _FIELDS[vector.mode].split()
-    unused = [name for name, value in given.items() if value and name not in used]
+    unused = [name for name in _MODE_FIELDS if name not in used and getattr(vector, name)]
     if unused:
         raise Unreadable(f"mode {vector.mode} does not know what to do with `{unused[0]}`")
 

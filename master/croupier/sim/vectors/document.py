@@ -163,7 +163,7 @@ class _Reader:
             guarantee=self._guarantees(),
             initial=self._by_path("initial", count),
             usage=self._by_path("usage", self._amounts),
-            declared=self._by_path("hints", self._amounts),
+            hints=self._by_path("hints", self._amounts),
             active=None if active is None else frozenset(self._names("active")),
             placement=self._text("placement") or None,
         )
@@ -269,7 +269,7 @@ def _check_names(vector: Vector) -> None:
         ("usage", vector.usage, clients),
         ("backlog", vector.backlog, clients),
         ("initial", vector.initial, clients),
-        ("hints", vector.declared, clients),
+        ("hints", vector.hints, clients),
         ("active", vector.active or (), clients),
         ("weights or tree", vector.weights, clients | pools),
         ("guarantee", vector.guarantee, clients | pools),

@@ -41,7 +41,7 @@ def forest_of(vector: Vector) -> Forest:
     for client in vector.clients:
         node = forest.add(client)
         node.demand = vector.demands.get(client, (Fraction(0),) * len(vector.capacity))
-        node.declared = vector.declared.get(client)
+        node.declared = vector.hints.get(client)
         node.backlog = _whole(vector.backlog.get(client), client)
         node.is_paused = not vector.is_active(client)
     for path, node in forest.by_path.items():

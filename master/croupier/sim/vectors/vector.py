@@ -35,7 +35,7 @@ class Vector:
         guarantee: floors, of clients and pools.
         initial: tasks that run before.
         usage: the amounts that clients hold before.
-        declared: the amounts that clients declare for a task, if they differ.
+        hints: the amounts that clients declare for a task, if they differ.
         active: the clients that want tasks; None is all.
     """
 
@@ -59,7 +59,7 @@ class Vector:
     guarantee: Mapping[str, Amounts]
     initial: Mapping[str, int]
     usage: Mapping[str, Amounts]
-    declared: Mapping[str, Amounts]
+    hints: Mapping[str, Amounts]
     active: frozenset[str] | None
     placement: str | None
 
