@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import assert_never
 
 from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
 from croupier.model.resources import NOTHING, Resources
@@ -234,6 +235,8 @@ class Registry:
                 self.tasks.pop(task_key(record.framework_id, record.task_id), None)
             case ForgetRole():
                 self.roles.pop(record.role, None)
+            case _:
+                assert_never(record)
 
     def records(self) -> list[Record]:
         """Return all records."""

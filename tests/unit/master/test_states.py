@@ -1,0 +1,100 @@
+"""Agents, frameworks and tasks change state only along their tables."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from croupier.master.core import agents, frameworks, tasks
+from croupier.master.core.agents import Agent, AgentState
+from croupier.master.core.effects import SessionId
+from croupier.master.core.frameworks import Framework, FrameworkState
+from croupier.master.core.tasks import Delivery, KillRequest, Task, TaskHold
+from croupier.model.errors import Conflict
+from croupier.model.ids import AgentId, FrameworkId, Role, TaskId
+from croupier.model.task import Reason, TaskState, TaskStatus
+from tests.harness.world import make_task
+
+S1, S2 = SessionId(1), SessionId(2)
+AGENT_STATES: list[AgentState] = [
+    agents.Connected(S1),
+    agents.Suspect(S1),
+    agents.Disconnected(),
+    agents.Absent(),
+    agents.Unreachable(),
+    agents.Gone(),
+]
+FRAMEWORK_STATES: list[FrameworkState] = [
+    frameworks.Connected(S1),
+    frameworks.Disconnected(),
+    frameworks.Removed(),
+]
+
+
+def make() -> Task:
+    ids = (FrameworkId("F"), TaskId("t"), AgentId("A"))
+    status = TaskStatus(*ids, TaskState.STAGING)
+    return Task(make_task("t"), ids[0], ids[2], Role("*"), status)
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(AGENT_STATES, AGENT_STATES)))
+def test_agent_moves_only_along_its_transitions(old: AgentState, new: AgentState) -> None:
+    agent = Agent(AgentId("A"), "host", old)
+    if type(new) in agents.TRANSITIONS[type(old)]:
+        agent.move(new)
+        assert agent.state == new
+    else:
+        with pytest.raises(Conflict, match="agent A cannot go"):
+            agent.move(new)
+        assert agent.state == old
+
+
+@pytest.mark.parametrize("state", AGENT_STATES)
+def test_only_a_connected_agent_has_a_session_and_only_it_is_offered(state: AgentState) -> None:
+    agent = Agent(AgentId("A"), "host", state)
+    assert (agent.session == S1) == isinstance(state, agents.Connected | agents.Suspect)
+    assert agent.is_offered == isinstance(state, agents.Connected)
+    assert agent.in_pool == (state.name in ("connected", "suspect") or state == AGENT_STATES[2])
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(FRAMEWORK_STATES, FRAMEWORK_STATES)))
+def test_framework_moves_only_along_its_transitions(
+    old: FrameworkState, new: FrameworkState
+) -> None:
+    framework = Framework(FrameworkId("F"), "name", (Role("*"),), 60.0, old)
+    if type(new) in frameworks.TRANSITIONS[type(old)]:
+        framework.move(new)
+        assert framework.state == new
+    else:
+        with pytest.raises(Conflict, match="framework F cannot go"):
+            framework.move(new)
+        assert framework.state == old
+
+
+@pytest.mark.parametrize(("old", "new"), list(product(TaskHold, TaskHold)))
+def test_hold_of_a_task_changes_only_along_its_transitions(old: TaskHold, new: TaskHold) -> None:
+    task = make()
+    task.hold = old
+    if new in tasks.TRANSITIONS[old]:
+        task.hold_as(new)
+        assert task.hold is new
+    else:
+        with pytest.raises(AssertionError):
+            task.hold_as(new)
+        assert task.hold is old
+
+
+def test_second_kill_request_keeps_the_time_of_the_ordered_kill() -> None:
+    task = make()
+    task.kill = KillRequest(None, Reason.AGENT_DRAINING, due=5.0)
+    task.request_kill(1000, Reason.KILLED_BY_FRAMEWORK)
+    assert task.kill == KillRequest(1000, Reason.KILLED_BY_FRAMEWORK, due=5.0)
+    assert task.record().kill == (1000, Reason.KILLED_BY_FRAMEWORK)
+
+
+def test_updates_that_were_sent_on_an_earlier_session_do_not_count() -> None:
+    task = make()
+    task.delivery = Delivery(S1, 3, has_end=True)
+    assert task.sent_on(S1) == Delivery(S1, 3, has_end=True)
+    assert task.sent_on(S2) == Delivery(S2)
