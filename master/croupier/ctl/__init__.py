@@ -1,5 +1,6 @@
-"""The `croupier` command: what people and scripts ask of a cluster.
+"""The `croupier` command.
 
-It reaches masters and agents over the wire only, and starts them only as processes of their
-own. What is heavy to import is imported by the command that needs it.
+`commands/` has the flags and help of every command, and `views/` the JSON, table and lines of every
+object. Add a command as a module of `commands/`: `operation.ask` makes its call and
+`operation.print_result` prints the response. Add a column beside the JSON key in `views/`.
 """

@@ -19,16 +19,16 @@ class RecordedCall:
         kind: `subscribe`, `accept`, `decline`, `update_demand`, `suppress`, `revive`, `kill`,
             `acknowledge`, `reconcile`, `teardown` or `heartbeat`.
         seq: its number; 0 for `subscribe` and `heartbeat`.
-        again: whether it was decided before and only answered now.
-        verdicts_seen: what the message that carried it said.
+        again: whether it was decided before; only the verdict is sent again.
+        verdicts_seen: of the message that carried it.
         framework_id: of the session.
         offer_ids: of `accept` and `decline`.
         tasks: of `accept`, in order.
         refuse_s: of `accept` and `decline`; None if absent.
         roles: of `subscribe`, `suppress` and `revive`.
-        suppressed: whether `subscribe` says so of all roles.
+        suppressed: whether `subscribe` suppresses all roles.
         suppressed_roles: roles that `subscribe` suppresses one by one.
-        demands: of `subscribe` and `update_demand`; none if they are malformed.
+        demands: of `subscribe` and `update_demand`; empty if malformed.
         task_ids: of `kill` and `reconcile`.
         grace_s: of `kill`; None if absent.
         updates: of `acknowledge`, as pairs of task id and sequence.
