@@ -56,17 +56,28 @@ def look_ahead(target: Target, preview: MakePreview, *, as_json: bool) -> Previe
     return found
 
 
-def confirm(target: Target, preview: MakePreview) -> str:
-    """Print the consequences of an operation and ask; return the id of its object.
+def confirm(
+    target: Target, named: str, preview: MakePreview, *, yes: bool, dry_run: bool, as_json: bool
+) -> str | None:
+    """Return the name or id of the object to operate on; None after a dry run.
+
+    Without `yes`, print the consequences and ask.
 
     Raises:
         Conflict: if the answer is no.
         InvalidRequest: if standard input is no terminal.
+        CroupierError: if the object is not found, or no master can be reached.
     """
+    if dry_run:
+        look_ahead(target, preview, as_json=as_json)
+        return None
+    if yes:
+        return named
     found = look_ahead(target, preview, as_json=False)
     if not sys.stdin.isatty():
         raise InvalidRequest("cannot ask for confirmation here, as stdin is no terminal: say --yes")
     print("type yes to go on: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() != "yes":
         raise Conflict("nothing was changed")
+    # The user has confirmed this object, not the one that has its name by now.
     return found.object_id

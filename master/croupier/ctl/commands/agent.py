@@ -118,18 +118,17 @@ def gone(
     """
     from functools import partial
 
-    from croupier.ctl.operation import ask, confirm, look_ahead, print_result
+    from croupier.ctl.operation import ask, confirm, print_result
     from croupier.ctl.previews import gone_preview
     from croupier.ctl.views.agent import agent_view, name_of
     from croupier.v1.operator_pb2 import MarkAgentGoneRequest
 
     preview = partial(gone_preview, named=name)
-    if dry_run:
-        look_ahead(master, preview, as_json=as_json)
-        return
-    request = MarkAgentGoneRequest(agent=name if yes else confirm(master, preview))
-    view = agent_view(ask(master, "MarkAgentGone", request).agent)
-    print_result(view, f"{name_of(view)} is gone", as_json=as_json)
+    confirmed = confirm(master, name, preview, yes=yes, dry_run=dry_run, as_json=as_json)
+    if confirmed is not None:
+        request = MarkAgentGoneRequest(agent=confirmed)
+        view = agent_view(ask(master, "MarkAgentGone", request).agent)
+        print_result(view, f"{name_of(view)} is gone", as_json=as_json)
 
 
 def _change(master: Target, method: str, request: Message, as_json: bool) -> None:

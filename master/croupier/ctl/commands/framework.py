@@ -29,19 +29,19 @@ def teardown(
 
     from croupier.ctl.connection import Master, run
     from croupier.ctl.lists import find_framework
-    from croupier.ctl.operation import confirm, look_ahead, print_result
+    from croupier.ctl.operation import confirm, print_result
     from croupier.ctl.previews import teardown_preview
     from croupier.ctl.views.amounts import View, many
     from croupier.model.errors import NotFound
     from croupier.v1.operator_pb2 import TeardownFrameworkRequest
 
-    async def torn_down(leader: Master) -> tuple[View, str]:
+    async def torn_down(leader: Master, named: str) -> tuple[View, str]:
         framework_id, title = named, f"framework {named}"
         with suppress(NotFound):
             # A removed framework is not listed, but the master knows its id.
             found = await find_framework(leader, named)
-            framework_id = found["framework_id"]
-            title = f"framework {framework_id} ({found['name']})"
+            framework_id, known = found["framework_id"], found["name"]
+            title = f"framework {framework_id}" + (f" ({known})" if known else "")
         request = TeardownFrameworkRequest(framework_id=framework_id)
         left = (await leader.ask(leader.service.TeardownFramework, request)).tasks
         ending = f"; {many(left, 'task')} of it will end" if left else ""
@@ -49,9 +49,7 @@ def teardown(
         return view, f"{title} is torn down{ending}"
 
     preview = partial(teardown_preview, named=name)
-    if dry_run:
-        look_ahead(master, preview, as_json=as_json)
-        return
-    named = name if yes else confirm(master, preview)
-    view, line = run(master, torn_down)
-    print_result(view, line, as_json=as_json)
+    confirmed = confirm(master, name, preview, yes=yes, dry_run=dry_run, as_json=as_json)
+    if confirmed is not None:
+        view, line = run(master, partial(torn_down, named=confirmed))
+        print_result(view, line, as_json=as_json)
