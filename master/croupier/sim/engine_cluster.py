@@ -43,9 +43,17 @@ class EngineCluster:
     """
 
     def __init__(
-        self, forest: Forest, machines: Sequence[Sequence[Fraction]], policy: Policy, rules: Rules
+        self,
+        forest: Forest,
+        machines: Sequence[Sequence[Fraction]],
+        policy: Policy,
+        rules: Rules,
+        *,
+        declares: bool = True,
     ) -> None:
         """Begin without tasks; `forest` takes note of every task.
+
+        Unless it `declares` demand, each framework that wants tasks is offered whole remainders.
 
         Raises:
             InvalidRequest: if the engine cannot hold its weights or amounts.
@@ -63,8 +71,9 @@ class EngineCluster:
             framework_id = FrameworkId(f"f{number}")
             self.allocator.add_framework(framework_id, (role_of(client),))
             self.clients[framework_id], self.ids[client] = client, framework_id
-            self.declare_demand(client)
-            self.allocator.connect(framework_id, True)
+            if declares:
+                self.declare_demand(client)
+            self.allocator.connect(framework_id, declares or client.wants)
         for index, machine in enumerate(machines):
             self.allocator.add_agent(AgentId(f"a{index}"), terms.resources(machine))
 

@@ -11,9 +11,15 @@ from collections.abc import Sequence
 from fractions import Fraction
 from itertools import product
 
+from croupier.master.allocator import Rules
+from croupier.master.allocator.agent_pool import Useful
+from croupier.master.allocator.policies import Drf
 from croupier.model.errors import InvalidRequest
-from croupier.sim.engine_offers import EngineDecliners
+from croupier.model.ids import AgentId
+from croupier.model.resources import Resources
+from croupier.sim.engine_cluster import EngineCluster
 from croupier.sim.engine_rule import EngineRule
+from croupier.sim.engine_terms import role_of
 from croupier.sim.policies import Unrotated
 from croupier.sim.solvers.filling import Machines, demand_of
 from croupier.sim.solvers.hdrf import Eligible
@@ -90,16 +96,58 @@ def _not_in(filtered: set[Pool]) -> Eligible:
     return lambda client: client.wants and client not in filtered
 
 
+class _AnyRemainder(Useful):
+    """Every remainder is worth offering."""
+
+    def holds(self, free: Resources) -> bool:
+        """Return whether anything is free."""
+        return bool(free)
+
+
 def _first_offer(vector: Vector, accepting: str) -> int | None:
-    forest = forest_of(vector)
-    before = initial_tasks(vector, forest, Machines(vector.machines()), accepting)
     try:
-        decliners = EngineDecliners(forest, vector.machines(), vector.capacity)
-        for path, count in before.items():
-            decliners.charge_elsewhere(forest.by_path[path], count)
+        cluster = _decliners(vector, accepting)
     except InvalidRequest as error:
         raise not_representable(error) from None
-    return decliners.run(forest.by_path[accepting], cycles_of(vector), refusal_of(vector))
+    allocator, wanted = cluster.allocator, cluster.ids[cluster.forest.by_path[accepting]]
+    for cycle in range(cycles_of(vector)):
+        allocator.wake(float(cycle))
+        grants = []
+        while allocator.has_dirty_agents:
+            grants += allocator.run(float(cycle))
+        allocator.check()
+        if any(grant.framework_id == wanted for grant in grants):
+            return cycle
+        until = cycle + float(refusal_of(vector))
+        for grant in grants:
+            settled = (*grant.place, grant.units)
+            allocator.settle_offers(*settled, unused=grant.resources, refused_until=until)
+    return None
+
+
+def _decliners(vector: Vector, accepting: str) -> EngineCluster:
+    """Return the allocator with clients that declare no demand.
+
+    One more agent, which is not offered, has the part of `capacity` that no machine has, and runs
+    the initial tasks.
+    """
+    forest, machines = forest_of(vector), vector.machines()
+    before = initial_tasks(vector, forest, Machines(machines), accepting)
+    left = Machines(machines).left()
+    rest = [total - there for total, there in zip(vector.capacity, left, strict=True)]
+    if min(rest) < 0:
+        raise Unreadable("the machines have more than `capacity`")
+    rules = Rules(_AnyRemainder(), hold_s=0.0, scarce=frozenset())
+    cluster = EngineCluster(forest, [*machines, rest], Drf(), rules, declares=False)
+    allocator, elsewhere = cluster.allocator, AgentId(f"a{len(machines)}")
+    allocator.activate_agent(elsewhere, False)
+    for path, count in before.items():
+        client = forest.by_path[path]
+        amount = cluster.terms.resources(count * need for need in demand_of(client))
+        if not amount <= allocator.queries.free(elsewhere):
+            raise Unreadable("`initial` tasks run on the machines that are offered")
+        allocator.charges.charge(cluster.ids[client], role_of(client), elsewhere, amount)
+    return cluster
 
 
 def cycles_of(vector: Vector) -> int:
