@@ -142,7 +142,7 @@ def test_why_explains_preemption() -> None:
     pass_time(world, 2.0)
     (line,) = told_of_preemption(world, "late")
     assert line.startswith("it has been below 0.8 of its entitlement for ")
-    assert "tasks of others are asked to end for it in " in line
+    assert "other frameworks are asked to end tasks for it in " in line
     assert told_of_preemption(world, "early") == [
         "it has at least 0.8 of its entitlement: no room is made for it"
     ]

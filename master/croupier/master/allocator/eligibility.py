@@ -25,9 +25,9 @@ from croupier.model.resources import NOTHING, Resources
 STEPS_PER_WORK = 5_000
 
 _TOO_FEW = "an offer needs {} units of <{}>, but only {} fit"
-_FULL = "it is offered {} units of it, the most that it takes at once"
-_FREED = "{} was freed for {}, which starved"
-_SCARCE = "has {}, which is kept for those who ask for it"
+_FULL = "its offer has {} units, the most that one offer may have"
+_FREED = "{} was freed for {}, which was starving"
+_SCARCE = "has {}, which is withheld for frameworks that demand it"
 
 
 class Fit(NamedTuple):

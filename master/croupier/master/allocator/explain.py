@@ -55,7 +55,7 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
         detail = "the framework is not connected"
         return PassedOver(Cause.DISCONNECTED, 0, detail, leaf.role)
     if leaf.is_suppressed:
-        detail = "the framework asked for no offers"
+        detail = "the framework suppressed offers"
         return PassedOver(Cause.SUPPRESSED, 0, detail, leaf.role)
     if not leaf.has_pending:
         wanted = "; ".join(str(each.demand) for each in leaf.pending or ())
@@ -71,7 +71,7 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
     """Return that nothing kept the leaf from any agent but frameworks that came first."""
     before = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
-    mine = f"{before} stand before it" if before else "it is next"
+    mine = f"it is number {before + 1} in order" if before else "it is next"
     if tree.policy.name == "drf":
         # Under other policies no entitlement decides.
         entitled, has = float(tree.entitlement(leaf)), float(tree.share_of(leaf))
@@ -92,8 +92,8 @@ def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
         PassedOver(
             Cause.MAKING_ROOM,
             1,
-            f"it starved: {mark.amount} of agent {agent.agent_id} is kept for it"
-            " as soon as those who were asked for it have ended",
+            f"it was starving: {mark.amount} of agent {agent.agent_id} is kept for it"
+            " and free once the preempted tasks have ended",
             leaf.role,
             agent.agent_id,
         )

@@ -78,7 +78,7 @@ def free_text(left: Resources) -> Text:
 def filtered(seconds: float) -> Text:
     """Return that the framework refused it for so much longer, or for this round only."""
     if seconds <= 0:
-        return Text("the framework refused it, and others are asked first")
+        return Text("the framework refused it; others are offered it first")
     return Text("the framework refused it for another {:.1f} s", seconds)
 
 

@@ -127,7 +127,7 @@ class Starvation:
         what = "a guarantee" if by_guarantee else f"{float(rules.tolerance):g} of its entitlement"
         so_far = f"it has been below {what} for {now - since:.0f} s"
         if due > 0:
-            return f"{so_far}: tasks of others are asked to end for it in {due:.0f} s"
+            return f"{so_far}: other frameworks are asked to end tasks for it in {due:.0f} s"
         return (
             f"{so_far}, and nothing can be taken back for it now: every candidate would leave"
             " its owner below its own entitlement or guarantee, or free no room that fits"

@@ -38,7 +38,7 @@ class TestCausesForAnyAgent:
         fixture = self.make()
         fixture.allocator.suppress(F)
         assert told(fixture, agent).cause is Cause.SUPPRESSED
-        assert told(fixture, agent).detail == "the framework asked for no offers"
+        assert told(fixture, agent).detail == "the framework suppressed offers"
 
     def test_its_demand_is_met(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:1", 2))
@@ -111,7 +111,7 @@ def test_it_refused_the_agent_for_a_round() -> None:
     assert fixture.takers() == ["g"]
     case = told(fixture, "m")
     assert case.cause is told(fixture).cause is Cause.FILTERED
-    assert case.detail == "the framework refused it, and others are asked first"
+    assert case.detail == "the framework refused it; others are offered it first"
 
 
 def test_a_shape_does_not_fit() -> None:
@@ -164,7 +164,7 @@ def test_others_came_first() -> None:
     assert (case.cause, case.about) == (Cause.OUTRANKED, "g")
     assert case.detail == (
         "g in role g was dealt to last; it is entitled to 0.500 of the cluster and has 0.600;"
-        " 1 stand before it"
+        " it is number 2 in order"
     )
 
 

@@ -47,7 +47,7 @@ class TestScarce:
         fixture.allocator.charges.charge(*place, amount("mem:4GB"))
         assert fixture.deal() == []
         assert fixture.causes("c") == fixture.causes("c", "m") == [Cause.SCARCE]
-        assert fixture.why("c", "m") == "has gpus, which is kept for those who ask for it"
+        assert fixture.why("c", "m") == "has gpus, which is withheld for frameworks that demand it"
 
     def test_nothing_is_scarce_if_the_rules_say_so(self) -> None:
         fixture = AllocatorFixture()
@@ -142,7 +142,7 @@ class TestEarmarks:
         fixture.demand("x", want("cpus:11"))
         assert fixture.deal() == []
         assert fixture.causes("y", "m") == [Cause.EARMARKED]
-        assert fixture.why("y", "m") == "cpus:10 was freed for x, which starved"
+        assert fixture.why("y", "m") == "cpus:10 was freed for x, which was starving"
 
     def test_it_ends_with_its_time(self) -> None:
         fixture = self.make()
