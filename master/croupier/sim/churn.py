@@ -99,9 +99,7 @@ class Churn:
         """End all tasks of a random client one after the other; it still wants more."""
         client = self._chance.choice(list(self.filling.forest.root.clients()))
         for _ in range(client.tasks):
-            self._running.remove(client)
-            self.filling.finish(client)
-            self._refill()
+            self.end_one(client.path)
 
     def wear(self, steps: int) -> None:
         """End random tasks."""

@@ -36,7 +36,7 @@ class VirtualClock:
         heapq.heappush(self._actions, (max(when, self._now), next(self._numbers), action))
 
     def after(self, seconds: float, action: Action) -> None:
-        """Schedule an action in so many seconds."""
+        """Schedule an action after a number of seconds."""
         self.at(self._now + seconds, action)
 
     def next_at(self) -> float | None:

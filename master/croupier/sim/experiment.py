@@ -96,7 +96,7 @@ class Simulated:
         return Simulated(self.virtual_s + other.virtual_s, self.tasks + other.tasks)
 
     def speed(self, took_s: float) -> str:
-        """Return the speed of a run that took so many real seconds, as text."""
+        """Return the speed of a run that took `took_s` real seconds, as text."""
         return (
             f"{self.virtual_s:,.0f} virtual seconds and {self.tasks:,} tasks in {took_s:.1f} s: "
             f"{self.virtual_s / took_s:,.0f} times real time, {self.tasks / took_s:,.0f} tasks/s, "

@@ -41,7 +41,7 @@ class Size:
 
     @classmethod
     def of(cls, cpus: float, mem_gb: float) -> Size:
-        """Return the size of so many cores and GiB."""
+        """Return a size from cores and GiB."""
         return cls(round(cpus * 1000), round(mem_gb * GIB))
 
     @property

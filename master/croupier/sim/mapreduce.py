@@ -1,18 +1,18 @@
 """MapReduce jobs, derived from the byte counts of a SWIM trace.
 
-The trace has bytes only. What is derived, and how:
+The trace has no tasks, durations or demands. They are derived:
 
-- Maps: one for each 256 MiB of map input, at least one. Reduces: as SWIM's own replay has it,
-  so many for the bytes of shuffle and output together, one for each GiB here; at least one if
-  there is any shuffle, and none if there is not. They start when all maps have ended.
+- Maps: one for each 256 MiB of map input, at least one. Reduces: one for each GiB of shuffle and
+  output together, as in SWIM's own replay; at least one with any shuffle, else none. They start
+  when all maps have ended.
 - Time: 4 s to start, then 5 MiB of input a second for a map, 10 MiB of shuffle and output a
-  second for a reduce; times a factor of its own for each task, log-normal with a median of 1
-  and a sigma of 0.3 (stragglers).
-- Demand, one for all maps of a job and one for all its reduces, by chance with the odds of
-  `MAPS` and `REDUCES`. The DRF paper (figure 1) has, for the Facebook cluster of that month,
-  most tasks heavy on CPU and some heavy on memory, reduces above all.
+  second for a reduce; times a random factor for each task, log-normal with a median of 1 and a
+  sigma of 0.3 (stragglers).
+- Demand: one for all maps of a job and one for all its reduces, random with the odds of `MAPS` and
+  `REDUCES`. In the DRF paper (figure 1), on the Facebook cluster of that month, most tasks are
+  heavy on CPU and some on memory, reduces above all.
 
-The chance depends on the seed and the job's id alone: every scheduler is given the same jobs.
+The randomness depends on the seed and the job's id alone: every scheduler gets the same jobs.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from croupier.sim.replay.reader import Reader
 from croupier.sim.replay.workload import ASSUMPTIONS
 from croupier.sim.report import print_columns
 
-# The text shows so many roles and frameworks: those of the greatest shares.
+# The most roles and frameworks in the text: those of the greatest shares.
 _MOST_ROWS = 20
 _NO_WAITS = Waits()
 _TITLES = ("share", "tasks", "wait, s", "p95, s", "waiting")

@@ -3,7 +3,7 @@
 Rule: the whole allocator runs the policy, with all clients present from the start. Placement
 `first-fit` is its agent order `arrival`, and `spread` its order `spread`. No agent order finds
 the `best` placement: there the tasks of all clients but the last start where the search puts
-them, and the allocator deals what is left.
+them, and the allocator allocates the rest.
 """
 
 from __future__ import annotations

@@ -134,7 +134,7 @@ def not_representable(error: InvalidRequest) -> Unreadable:
 def one_machine(vector: Vector, policy: str) -> EngineCluster | None:
     """Return the engine's allocator with a vector's single machine and its `initial` tasks.
 
-    None for several machines, which the allocator deals one after the other; for H-DRF; and if
+    None for several machines, which the allocator fills one after the other; for H-DRF; and if
     a task takes nothing.
 
     Raises:

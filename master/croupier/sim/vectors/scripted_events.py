@@ -21,10 +21,10 @@ _FINISH = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """`times` over: tasks of a client end, and perhaps the room is dealt again.
+    """Tasks of a client end, `times` over.
 
     Attributes:
-        count: how many each time; None is all that run.
+        count: the number of tasks each time; None is all that run.
         may_skip: the event is ignored if fewer tasks run.
         refills: the policy allocates the freed resources until nothing fits.
     """

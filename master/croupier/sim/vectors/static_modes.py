@@ -65,7 +65,7 @@ def _snapped(expected: object, got: Fraction) -> Fraction:
 
 
 def run_order(vector: Vector, policy: str, others: Sequence[Vector]) -> Runs:  # noqa: ARG001
-    """Sort clients from the neediest on, pool by pool, each pool where it stands."""
+    """Sort clients by need, pool by pool."""
     check_policy(vector, policy)
     if policy in ("flat", "h-drf"):
         raise Unreadable(f"mode order does not know policy {policy}")
