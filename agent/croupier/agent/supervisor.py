@@ -340,13 +340,12 @@ class Supervisor:
 
         if running.pid:
             end: Exited | LaunchFailed = Exited(key, unknown=True)
-            sessions = [running.pid]
         else:
             message = "its shim was killed"
             cause = "the shim of a task was killed before it started it"
             end = LaunchFailed(key, message, cause=cause)
-            sessions = []
-        marks = self._marks(key, running.run, *sessions)
+        # The shim may have forked the task before it was killed: the child begins in its session.
+        marks = self._marks(key, running.run, running.pid or running.shim)
         self._sweeper.submit(sweep, marks).add_done_callback(swept)
 
     def _note_end(self, end: RunEvent | None) -> None:

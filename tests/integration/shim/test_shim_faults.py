@@ -16,7 +16,7 @@ import pytest
 
 from croupier.agent import supervisor
 from croupier.agent.core.events import Adopted, Exited, LaunchFailed, Started
-from croupier.agent.shim import run_file, shim_process
+from croupier.agent.shim import orphan_sweep, run_file, shim_process
 from croupier.agent.shim.build import Shim
 from tests.harness.supervisor_fixture import TaskRunner, key
 from tests.integration.shim.conftest import KilledSupervisor
@@ -91,6 +91,26 @@ async def test_a_process_that_ends_during_the_sweep_does_not_hide_its_children(
         assert await runner.ended(name) == Exited(key(name), 0)
     assert await runner.supervisor.end(60) == 0
     assert not marked(runner.runs)
+
+
+async def test_a_shim_killed_before_its_start_is_swept_twice(
+    runner: TaskRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A child of the shim may fork during the first scan, and end before the scan reads it."""
+    scan, scans = orphan_sweep._scan, list[list[int]]()
+
+    def count(marks: orphan_sweep.RunMarks, found: set[int], spared: set[int]) -> list[int]:
+        scans.append(scan(marks, found, spared))
+        return scans[-1]
+
+    monkeypatch.setattr(orphan_sweep, "_scan", count)
+    words = ("/bin/sh", "-c", 'kill -STOP $$; exec "$@"', "sh", *runner.shim.argv)
+    stopped = TaskRunner(runner.work, Shim(runner.shim.kind, words))
+    stopped.shell("t1", "sleep 60")
+    os.kill(stopped.only_shim(), SIGKILL)
+    assert isinstance(await stopped.ended("t1"), LaunchFailed)
+    assert scans == [[], []]
+    stopped.supervisor.close()
 
 
 class TestATaskThatStopsItsShim:
