@@ -1,4 +1,4 @@
-"""Who is neediest, from the definitions alone: recursive, in fractions, nothing kept in order.
+"""The neediest leaf by the definitions alone: recursive, in fractions, without stored orders.
 
 Written from what the policies promise (hierarchical DRF by least satisfaction, guarantees
 first, the least recently dealt on ties); it shares no code with the engine. Every question
@@ -138,7 +138,7 @@ class Reference:
         return (tier, number * 1000 / node.weight) if tier else level
 
     def level(self, node: RefNode, eligible: set[RefNode]) -> Level | None:
-        """None if nobody eligible is below."""
+        """Return the level; None if no eligible leaf is below."""
         if node.is_leaf:
             return self.own(node) if node in eligible else None
         levels = [

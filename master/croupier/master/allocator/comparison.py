@@ -130,12 +130,12 @@ def taken_by(taker: Taker, leaf: Leaf, policy: str, totals: Totals) -> TakenBy:
 
 def taker_text(taker: Leaf, *, needs: bool, verb: str = "") -> str:
     """Return a framework with its role; with the guarantee that it was below if it `needs`."""
-    who = f"{taker.framework_id} in role {taker.role}{verb}"
+    text = f"{taker.framework_id} in role {taker.role}{verb}"
     guaranteed = guaranteed_node(taker) if needs else None
     if guaranteed is None:
-        return who
+        return text
     promised = format_amounts(guaranteed.settings.guarantee)
-    return f"{who}, below the guarantee of {guaranteed.role} ({promised})"
+    return f"{text}, below the guarantee of {guaranteed.role} ({promised})"
 
 
 def guaranteed_node(leaf: Leaf) -> RoleNode | None:

@@ -79,14 +79,14 @@ def trimmed(free: Resources, room: Amounts) -> Resources:
 
 def surplus_of(leaf: Leaf) -> Amounts:
     """Return what is offered to the leaf beyond its demand."""
-    if leaf.pending is None or any(want.demand.count is None for want in leaf.pending):
+    if leaf.pending is None or any(pending.demand.count is None for pending in leaf.pending):
         return {}
-    wanted: Amounts = {}
-    for want in leaf.pending:
-        for name, milli in want.demand.unit.scalars.items():
-            wanted[name] = wanted.get(name, 0) + milli * (want.demand.count or 0)
+    demanded: Amounts = {}
+    for pending in leaf.pending:
+        for name, milli in pending.demand.unit.scalars.items():
+            demanded[name] = demanded.get(name, 0) + milli * (pending.demand.count or 0)
     surplus = {
-        name: milli - leaf.used.get(name, 0) - wanted.get(name, 0)
+        name: milli - leaf.used.get(name, 0) - demanded.get(name, 0)
         for name, milli in leaf.held.items()
     }
     return {name: milli for name, milli in surplus.items() if milli > 0}
@@ -104,7 +104,7 @@ def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]
     """
     if leaf.pending is None:
         return [(None, exhausted(leaf))]
-    return [(want, binding(leaf, want.needed)) for want in leaf.pending if want.left]
+    return [(pending, binding(leaf, pending.needed)) for pending in leaf.pending if pending.left]
 
 
 def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:

@@ -183,7 +183,7 @@ class Leaf(Node):
     @property
     def has_pending(self) -> bool:
         """Whether it has demand that is not offered yet."""
-        return self.pending is None or any(want.left != 0 for want in self.pending)
+        return self.pending is None or any(each.left != 0 for each in self.pending)
 
     @property
     def is_willing(self) -> bool:
@@ -196,13 +196,13 @@ class Leaf(Node):
             and self.has_pending
         )
 
-    def wait_at(self, pools: Iterable[RoleNode], blocked: Iterable[PendingDemand | None]) -> None:
+    def wait_at(self, roles: Iterable[RoleNode], blocked: Iterable[PendingDemand | None]) -> None:
         """Wait at these roles, and at no others, for headroom for the demand in `blocked`."""
-        for pool in self.waits_at:
-            del pool.waiting[self]
-        self.waits_at, self.blocked = tuple(pools), tuple(blocked)
-        for pool in self.waits_at:
-            pool.waiting[self] = None
+        for role in self.waits_at:
+            del role.waiting[self]
+        self.waits_at, self.blocked = tuple(roles), tuple(blocked)
+        for role in self.waits_at:
+            role.waiting[self] = None
 
 
 def diverging(one: Leaf, other: Leaf) -> tuple[Node, Node]:

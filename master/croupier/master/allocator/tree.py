@@ -133,12 +133,12 @@ class Tree:
         self._count_willing(leaf, 1 if leaf.is_listed else -1)
         return leaf.is_listed
 
-    def set_pending(self, leaf: Leaf, wants: list[PendingDemand] | None) -> None:
+    def set_pending(self, leaf: Leaf, pending: list[PendingDemand] | None) -> None:
         """Set the pending demand; None is whole remainders. The caller relists the leaf."""
         for name in _names(leaf.pending):
             del self.askers[name][leaf]
-        leaf.pending = wants
-        for name in _names(wants):
+        leaf.pending = pending
+        for name in _names(pending):
             self.askers.setdefault(name, {})[leaf] = None
         # The direction of an idle leaf is that of its demand.
         self._ordering.update_from(leaf)
@@ -344,8 +344,8 @@ class Tree:
             assert role.surplus == surplus, role
 
 
-def _names(wants: list[PendingDemand] | None) -> set[str]:
-    return {name for want in wants or () for name in want.demand.unit.scalars}
+def _names(pending: list[PendingDemand] | None) -> set[str]:
+    return {name for each in pending or () for name in each.demand.unit.scalars}
 
 
 def _limited(role: RoleNode) -> tuple[RoleNode, ...]:
