@@ -59,6 +59,7 @@ TIMES = SessionTimes(
     # A master may be busy with thousands of agents that register.
     connect_s=20.0,
     join_s=20.0,
+    is_join_extended=True,
     # Reports have no deadlines, so an idle agent need not wake up often.
     tick_s=5.0,
     backoff_first_s=0.2,

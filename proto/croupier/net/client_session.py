@@ -46,6 +46,8 @@ class SessionTimes:
     Attributes:
         connect_s: the longest that connecting to one master may take.
         join_s: the longest from opening a stream until the master accepts the client.
+        is_join_extended: whether each message restarts `join_s`, since a busy master sends
+            heartbeats before it accepts the client.
         silence_beats: heartbeats of silence after which the client leaves the master.
         least_silence_s: silence that never counts as a failure.
         tick_s: the longest between two checks of the stream.
@@ -58,6 +60,7 @@ class SessionTimes:
 
     connect_s: float = 2.0
     join_s: float = 10.0
+    is_join_extended: bool = False
     silence_beats: int = 5
     least_silence_s: float = 3.0
     tick_s: float = 1.0
@@ -289,7 +292,8 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 self._heard_at = now
             self._on_tick()
             if self._heartbeat_s is None:
-                self._check_joining(channel, address, now - opened_at)
+                since = self._heard_at if self._times.is_join_extended else opened_at
+                self._check_joining(channel, address, now - since)
                 continue
             limit_s = max(
                 self._times.silence_beats * self._heartbeat_s, self._times.least_silence_s

@@ -134,6 +134,19 @@ async def test_the_agent_disconnects_from_a_master_that_does_not_answer_register
     assert not serving.agent.link.is_registered
 
 
+async def test_the_agent_stays_with_a_busy_master_that_sends_heartbeats_before_it_registers_it(
+    start: Start, master: ScriptedMaster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link, "TIMES", replace(link.TIMES, join_s=0.5))
+    master.is_silent = True
+    await start()
+    await master.agent()
+    for _ in range(15):
+        master.order(beat())
+        await asyncio.sleep(0.1)
+    assert len(master.sessions) == 1, "the agent need not register again with the same master"
+
+
 @pytest.mark.parametrize("error", [Conflict("no"), InvalidRequest("no"), ProtocolViolation("no")])
 async def test_the_agent_reconnects_after_most_errors(
     serving: Serving, master: ScriptedMaster, error: Exception
