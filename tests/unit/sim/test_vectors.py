@@ -217,6 +217,23 @@ def test_fields_that_a_mode_cannot_use_are_failures(
     assert what in failures_of({**vector(name), **change})
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        (
+            {"policy": "asset", "weights": {"A": [1, 2]}},
+            "policy asset knows no weights by resource",
+        ),
+        ({"capacity": [f"{10**25}/7", 18]}, "the engine cannot represent this vector"),
+    ],
+)
+def test_a_vector_that_the_engine_cannot_represent_is_a_failure(
+    change: dict[str, Any], what: str
+) -> None:
+    found = {**vector("drf-4.1-continuous"), "mode": "discrete", **change}
+    assert what in failures_of(found)
+
+
 def test_a_duplicate_name_is_a_failure() -> None:
     found = vector("drf-4.1-continuous")
     assert "another vector has this name" in failures_of(found, found)
