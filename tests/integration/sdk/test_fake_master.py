@@ -107,3 +107,19 @@ async def test_no_agent_reports_a_task_that_has_ended() -> None:
             await master.acknowledged("t1", 1)
             with pytest.raises(Conflict, match="has ended"):
                 await master.update("t1", TaskState.RUNNING)
+
+
+async def test_a_new_leader_knows_the_states_of_tasks_that_ended_before() -> None:
+    async with FakeMaster() as older, FakeMaster() as newer:
+        framework = Recorder(f"{older.address},{newer.address}")
+        async with running(framework, older):
+            await framework.launch(older, task("t1"), task("t2"))
+            await older.update("t1", TaskState.FINISHED)
+            await older.update("t2", TaskState.LOST, from_master=True)
+            await older.acknowledged("t1", 1)
+            await older.acknowledged("t2", MASTER_SEQUENCE)
+            newer.take_over(older)
+            await newer.subscribed()
+            assert newer.task_state("t1") is TaskState.FINISHED
+            assert newer.task_state("t2") is TaskState.LOST
+            check(newer)

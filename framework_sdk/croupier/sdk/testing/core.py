@@ -43,10 +43,12 @@ class Durable:
 
     Attributes:
         updates: all updates of each task by its agent, oldest first; the first has number 1.
+        ended: tasks that earlier leaders saw ending, with their states. The registry drops them.
     """
 
     registry: Registry = field(default_factory=Registry)
     updates: dict[tuple[FrameworkId, TaskId], list[TaskStatus]] = field(default_factory=dict)
+    ended: dict[tuple[FrameworkId, TaskId], TaskState] = field(default_factory=dict)
     epoch: int = 0
 
 

@@ -214,6 +214,7 @@ class FakeMaster:
         Raises:
             Conflict: if no framework is subscribed, or not in that role; or if the agent has
                 offered or runs some of these ports or items already.
+            InvalidRequest: if the resources or the description of the agent are malformed.
         """
         framework, _ = self._subscribed()
         if role is not None and role not in framework.roles:
@@ -265,6 +266,9 @@ class FakeMaster:
             The update's sequence number. With `from_master` it is `MASTER_SEQUENCE` for a
             terminal state, which is sent until it is acknowledged as an agent's is; else 0: such
             an update is sent once and not acknowledged.
+
+        Raises:
+            Conflict: if the task has ended, and the framework has acknowledged that.
         """
         await self._until(lambda: self._find_task_state(task_id), f"task {task_id}")
         from_master = from_master or state not in REPORTABLE
@@ -357,10 +361,13 @@ class FakeMaster:
             self._service.core.perform([Send(framework.session, message)])
 
     def _find_task_state(self, task_id: str) -> TaskState | None:
-        framework, key = self._service.framework, TaskId(task_id)
-        task = framework.tasks.get(key) if framework is not None else None
-        ended = self._service.core.state.ended.get(self._service.framework_id, key)
-        return task.state if task is not None else ended.status.state if ended else None
+        service, key = self._service, TaskId(task_id)
+        task = service.framework.tasks.get(key) if service.framework is not None else None
+        if task is not None:
+            return task.state
+        ended = service.core.state.ended.get(service.framework_id, key)
+        earlier = service.core.durable.ended.get((service.framework_id, key))
+        return ended.status.state if ended is not None else earlier
 
     def _update(self, status: TaskStatus) -> int:
         """Send an update by the master; return its number."""

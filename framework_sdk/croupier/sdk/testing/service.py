@@ -94,7 +94,8 @@ class Service(rpc.FrameworkServiceServicer):
     def take_over(self, other: Service) -> None:
         """Lead with the framework, the registry and the agents of another master."""
         older = other.core
-        agents = older.state.agents.values()
+        agents, ended = older.state.agents.values(), older.state.ended
+        older.durable.ended |= {(t.framework_id, t.info.task_id): t.status.state for t in ended}
         self.core = Core(self.streams, self._behaviour, older.durable, agents)
         self.framework_id, self.follows = other.framework_id, None
 
