@@ -209,7 +209,7 @@ class AgentAllocation:
             dealt.least.setdefault(pending, pending.least)
             pending.outstanding += units
             dealt.units[pending] = dealt.units.get(pending, 0) + units
-        pieces = sum(map(len, left.ranges.values()))
+        pieces = sum(map(len, left.ranges.values())) if left.ranges else 0
         eligibility.work += 1 + (pieces + len(eligibility.starved)) // 20
         eligibility.work += self._passed_over // PASSED_OVER_PER_WORK
         self._passed_over %= PASSED_OVER_PER_WORK
