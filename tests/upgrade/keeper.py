@@ -2,7 +2,7 @@
 
     python -m tests.upgrade.keeper FOLDER MASTER SHORT TASKS [FRAMEWORK_ID]
 
-It launches TASKS tasks, of which the first SHORT end by themselves, and `LATE` more once
+It launches TASKS tasks; the first SHORT of them end by themselves. It launches `LATE` more once
 FOLDER/more exists. FOLDER/journal records its calls and the updates that it receives. While
 FOLDER/hold exists, it handles no terminal update, and so acknowledges none. It imports only the
 SDK and modules of the tests that do not import Croupier.

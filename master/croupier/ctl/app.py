@@ -36,6 +36,6 @@ def family(name: str, text: str) -> App:
 
 
 def load_commands() -> None:
-    """Import every module of `commands`, each of which adds commands to `app`."""
+    """Import every module of `commands`; each adds its commands to `app`."""
     for module in iter_modules(commands.__path__):
         import_module(f"{commands.__name__}.{module.name}")

@@ -123,7 +123,7 @@ class MasterConfig:
     new-cluster: create a new cluster where there was one."""
 
     advertise: Annotated[Address | None, read_by(Address.parse)] = None
-    """Address at which other machines find this master, with several masters; else --listen."""
+    """Address at which peers reach this master, if there are several masters. Default: --listen."""
 
     lease: Seconds = 5.0
     """Lifetime of the leader lease, 2s to 60s. A leader that cannot reach etcd steps down after

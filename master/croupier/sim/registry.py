@@ -43,22 +43,22 @@ EXPERIMENTS: Final[dict[str, Entry]] = {
         "Section 7.3 of the DRF paper: MapReduce jobs at Facebook, DRF against slots",
         needs_data=True,
         scale=(
-            "How many hours of the trace to run. The default is one busy hour: 218,000 tasks,\n"
-            "some minutes. The paper ran a day. Here 19 is all of it: 3.9 million tasks, an hour."
+            "Hours of the trace to run. The default, one busy hour, has 218,000 tasks and takes\n"
+            "minutes. 19 is the whole trace, the day that the paper ran: 3.9 million tasks, an hour."
         ),
     ),
     "openb": Entry(
         "croupier.sim.experiments.openb",
-        "GPU nodes and pods at Alibaba: packing against spreading, fragmentation, waits",
+        "Agent orders on Alibaba's GPU nodes and pods: fragmentation and waits",
         needs_data=True,
-        scale="How much of the nodes and pods to run; 1 is all of them, and takes minutes.",
+        scale="Fraction of the nodes and pods to run; 1 is all of them, and takes minutes.",
     ),
     "properties": Entry(
         "croupier.sim.experiments.properties",
-        "Table 2 of the DRF paper: which policy has which property, by search",
+        "Table 2 of the DRF paper: search for violations of each property by each policy",
     ),
     "hierarchy": Entry(
         "croupier.sim.experiments.hierarchy",
-        "Pools under churn: which policies keep the entitlements of a tree",
+        "Policies on a tree of pools under churn: which ones meet the entitlements",
     ),
 }

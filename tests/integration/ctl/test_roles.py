@@ -73,7 +73,7 @@ async def test_only_roles_with_quotas_are_listed(operator: ScriptedOperator) -> 
 async def test_a_role_without_settings_and_frameworks_is_shown(operator: ScriptedOperator) -> None:
     done = await croupier("weights", "get", "ads", "--json", CROUPIER_MASTER=operator.address)
     assert json.loads(done.out)["weight"] == 2
-    done = await croupier("quota", "get", "nobody", "--json", CROUPIER_MASTER=operator.address)
+    done = await croupier("quota", "get", "absent", "--json", CROUPIER_MASTER=operator.address)
     assert json.loads(done.out)["limit"] == {"text": "", "milli": {}}
     done = await croupier("quota", "get", "ads/prod", CROUPIER_MASTER=operator.address)
     assert done.out.splitlines()[1].split() == ["ads/prod", "-", "cpus:0", "-", "-", "-"]
@@ -201,7 +201,7 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     done = await croupier("why", "serve", CROUPIER_MASTER=operator.address)
     line = "croupier: several frameworks are called 'serve': f2, f3\n"
     assert done == Ended(1, "", line)
-    done = await croupier("why", "nobody", CROUPIER_MASTER=operator.address)
-    assert done == Ended(1, "", "croupier: no framework 'nobody'\n")
+    done = await croupier("why", "absent", CROUPIER_MASTER=operator.address)
+    assert done == Ended(1, "", "croupier: no framework 'absent'\n")
     done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no agent 'x'\n")

@@ -115,7 +115,7 @@ async def test_a_leader_without_a_quorum_steps_down_and_acknowledges_nothing(
         await asyncio.wait_for(committing, 10)
     with pytest.raises(Unavailable):
         await store.commit([MasterRecord("c", 100)])
-    assert not following.done(), "without a quorum nobody leads"
+    assert not following.done(), "without a quorum no master leads"
 
     etcd.launch(0)
     etcd.launch(1)

@@ -38,7 +38,7 @@ from tests.harness.recorded import RecordedWorld, make_head, make_recorder, stat
 from tests.harness.world import make_task
 
 
-class Nobody:
+class NullSurroundings:
     """Surroundings of a driver that accept every effect and do nothing."""
 
     def send(self, effect: Send) -> None: ...
@@ -68,9 +68,9 @@ def entries(path: Path) -> list[dict[str, Any]]:
 
 
 def make_driver(recorder: FileRecorder, state: State | None = None) -> Driver:
-    nobody = Nobody()
+    surroundings = NullSurroundings()
     state = state or state_of(make_head())
-    return Driver(state, MemoryStore(), nobody, nobody, SystemClock(), recorder)
+    return Driver(state, MemoryStore(), surroundings, surroundings, SystemClock(), recorder)
 
 
 async def end(running: asyncio.Task[None]) -> None:

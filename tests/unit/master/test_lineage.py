@@ -102,7 +102,7 @@ def test_epochs_go_on_above_those_that_were_given_up() -> None:
 
 
 def test_a_given_up_term_above_the_present_one_takes_a_term_above_it() -> None:
-    """Its agent would obey no master of the lower epoch, and nobody would notice."""
+    """Otherwise its agents would drop every message of the lower epoch, without a warning."""
     store = Store()
     lineage = store.begin()
     copy = store.copy()

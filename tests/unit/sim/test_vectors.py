@@ -194,8 +194,8 @@ def test_unknown_or_malformed_fields_are_failures(change: dict[str, Any], what: 
         ("bug-volcano-1661-unweighted-min", {"events": ["fill half"]}, "event not understood"),
         (
             "bug-volcano-1661-unweighted-min",
-            {"events": ["one task of nobody finishes"]},
-            "names nobody",
+            {"events": ["one task of eve finishes"]},
+            "names eve",
         ),
         ("volcano-rescaling", {"guarantee": {"sci": [1, 1]}}, "knows no guarantees"),
         ("volcano-rescaling", {"backlog": {"sci": "1/2"}}, "not a whole number"),

@@ -57,7 +57,7 @@ def drain(
 ) -> int:
     """Kill the tasks of an agent and withhold it from offers, until it is reactivated.
 
-    The master keeps the drain: it goes on if this command ends, and outlives masters and agents.
+    The drain continues if this command ends, and after restarts of masters and agents.
     It is done when no task is left; it does not wait for frameworks to acknowledge the ends.
 
     Exit codes: 0 done; 1 the master refused or cannot be reached; 2 wrong argument; 3 --timeout
@@ -81,7 +81,7 @@ def drain(
 def deactivate(
     name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Withhold an agent from offers; its tasks run on."""
+    """Withhold an agent from offers; its tasks keep running."""
     from croupier.v1.operator_pb2 import DeactivateAgentRequest
 
     _change(master, "DeactivateAgent", DeactivateAgentRequest(agent=name), as_json)
@@ -93,7 +93,7 @@ def reactivate(
 ) -> None:
     """Offer an agent again that was deactivated or drained.
 
-    Tasks whose agent already has the kill order end; the other tasks run on.
+    Tasks that the agent was already ordered to kill still end; other tasks keep running.
     """
     from croupier.v1.operator_pb2 import ReactivateAgentRequest
 
@@ -110,7 +110,7 @@ def gone(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Declare an agent and all its tasks dead, for good.
+    """Declare an agent and all its tasks permanently lost.
 
     For a machine that will not come back: its tasks are reported GONE_BY_OPERATOR, so that
     frameworks start them elsewhere. If the agent returns after all, it ends its tasks and gets a

@@ -18,7 +18,7 @@ def teardown(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Remove a framework for good, and kill its tasks.
+    """Remove a framework permanently, and kill its tasks.
 
     For a framework whose program will not come back: its resources are offered again as its tasks
     end, and not only after its failover timeout. The master refuses the program if it returns

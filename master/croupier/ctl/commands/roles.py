@@ -61,7 +61,7 @@ def weights_set(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the weight of a role, at once and until it is changed again.
+    """Set the weight of a role. It takes effect at once, and lasts until it is changed.
 
     Parameters
     ----------
@@ -124,9 +124,9 @@ def quota_set(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the guarantee or the limit of a role, at once and until it is changed again.
+    """Set the guarantee or the limit of a role. It takes effect at once, and lasts until changed.
 
-    Settings that are not given stay as they are.
+    Settings that are not named keep their value.
 
     Parameters
     ----------

@@ -73,7 +73,7 @@ async def _end_unintroduced(session: Session[Any], first_call_s: float) -> None:
     """End a session whose first call does not come in time.
 
     After a failover the master may be so busy that it reads a call late. It therefore waits in
-    steps, each of which also takes one round of all ready tasks.
+    steps; each step also runs every ready task once.
     """
     for _ in range(FIRST_CALL_STEPS):
         await asyncio.sleep(first_call_s / FIRST_CALL_STEPS)

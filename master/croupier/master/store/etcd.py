@@ -37,7 +37,7 @@ from croupier.model.errors import Conflict, FailedOver, InvalidRequest, Unavaila
 from croupier.model.store_position import StorePosition
 from croupier.process.logging import get_logger
 
-# etcd's own limits are 128 operations, two of which are ours, and 1.5 MiB.
+# etcd allows 128 operations and 1.5 MiB; a commit needs two operations besides its records.
 MAX_RECORDS: Final = 126
 MAX_BYTES: Final = 1_000_000
 # Larger bodies are compressed: control characters take six times their size in JSON, and etcd
