@@ -44,7 +44,7 @@ EXPERIMENTS: Final[dict[str, Entry]] = {
         needs_data=True,
         scale=(
             "Hours of the trace to run. The default, one busy hour, has 218,000 tasks and takes\n"
-            "minutes. 19 is the whole trace, the day that the paper ran: 3.9 million tasks, an hour."
+            "minutes. 19 is the whole trace, the paper's day: 3.9 million tasks, about an hour."
         ),
     ),
     "openb": Entry(
