@@ -12,7 +12,7 @@ from typing import ClassVar
 
 from croupier.master.core.agent_status import AgentStatus, agent_status
 from croupier.master.core.agents import Agent, Gone
-from croupier.master.core.drains import may_be_withdrawn, wanted_kill
+from croupier.master.core.drains import drain_kills, may_be_withdrawn
 from croupier.master.core.effects import Close, Effect, Happened, Save
 from croupier.master.core.facts import AgentDrained, AgentLeft, AgentOperated
 from croupier.master.core.on_agent import announce, disconnect, remove, withhold
@@ -54,11 +54,8 @@ class Drain:
             agent.drain = drain
             yield Save(agent.record())
         yield from withhold(state, agent, "its agent is being drained", now)
-        for task in list(agent.tasks.values()):
-            if not task.state.is_terminal:
-                wanted = wanted_kill(task, drain)
-                if wanted is not None:
-                    yield from kill(state, task, *wanted, now)
+        for task, grace_ms, reason in drain_kills(agent):
+            yield from kill(state, task, grace_ms, reason, now)
         if is_new and agent.is_empty:
             yield Happened(AgentDrained(agent.agent_id, agent.hostname))
 

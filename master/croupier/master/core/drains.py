@@ -12,7 +12,6 @@ from itertools import islice
 
 from croupier.master.core.agents import Agent
 from croupier.master.core.deadlines import AgentTimeout
-from croupier.master.core.records import DrainRequest
 from croupier.master.core.state import State
 from croupier.master.core.tasks import Task
 from croupier.model.ids import FrameworkId, TaskId
@@ -54,17 +53,23 @@ class DrainProgress:
         return self.tasks_left == 0
 
 
-def wanted_kill(task: Task, drain: DrainRequest) -> tuple[int | None, Reason] | None:
-    """Return grace and reason of the kill that a drain requests; None if it changes nothing.
+def drain_kills(agent: Agent) -> list[tuple[Task, int | None, Reason]]:
+    """Return the kills that an agent's drain still has to request: tasks, graces and reasons.
 
     An earlier kill keeps its reason. Only its grace may become shorter, as on the agent.
     """
-    own = task.info.grace_ms
-    grace_ms = own if drain.grace_ms is None else min(own, drain.grace_ms)
-    if task.kill is None:
-        return (None if grace_ms == own else grace_ms), Reason.AGENT_DRAINING
-    known = own if task.kill.grace_ms is None else task.kill.grace_ms
-    return (grace_ms, task.kill.reason) if grace_ms < known else None
+    kills: list[tuple[Task, int | None, Reason]] = []
+    for task in agent.tasks.values() if agent.drain is not None else ():
+        own = task.info.grace_ms
+        most = own if agent.drain is None or agent.drain.grace_ms is None else agent.drain.grace_ms
+        grace_ms, kill = min(own, most), task.kill
+        if task.state.is_terminal:
+            continue
+        if kill is None:
+            kills.append((task, None if grace_ms == own else grace_ms, Reason.AGENT_DRAINING))
+        elif grace_ms < (own if kill.grace_ms is None else kill.grace_ms):
+            kills.append((task, grace_ms, kill.reason))
+    return kills
 
 
 def drain_progress(state: State, agent: Agent, now: float) -> DrainProgress | None:

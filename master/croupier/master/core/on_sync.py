@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from croupier.master.core.agents import Agent
-from croupier.master.core.drains import wanted_kill
+from croupier.master.core.drains import drain_kills
 from croupier.master.core.effects import PAUSE, Effect, Save, Send, Step
 from croupier.master.core.events import AgentTask, Claim, Register
 from croupier.master.core.frameworks import Framework
@@ -36,7 +36,8 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     missing = [task for key, task in agent.tasks.items() if key not in listed]
     # The ledger may be an older copy than what the agent has done.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
-    yield from _request_drain(agent)
+    for task, grace_ms, reason in drain_kills(agent):
+        yield from request_kill(task, grace_ms, reason)
     running: list[Task] = []
     for report in event.tasks:
         yield PAUSE
@@ -46,22 +47,12 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     for task in missing:
         yield from _on_missing(state, task, may_have_run, now)
     # For the tasks that were not in the ledger.
-    yield from _request_drain(agent)
+    for task, grace_ms, reason in drain_kills(agent):
+        yield from request_kill(task, grace_ms, reason)
     for task in agent.tasks.values():
         yield PAUSE
         if task.kill is not None and not task.state.is_terminal:
             yield from order_kill(state, task, now)
-
-
-def _request_drain(agent: Agent) -> Iterator[Effect]:
-    """Request the kills of a drain."""
-    if agent.drain is None:
-        return
-    for task in agent.tasks.values():
-        if not task.state.is_terminal:
-            wanted = wanted_kill(task, agent.drain)
-            if wanted is not None:
-                yield from request_kill(task, *wanted)
 
 
 def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Iterator[Effect]:
@@ -71,7 +62,7 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
     any update has not arrived, unless the agent or the ledger lost records: then it
     `may_have_run`.
     """
-    restarted = Reason.AGENT_RESTARTED
+    restarted, free = Reason.AGENT_RESTARTED, state.allocator.queries.free(task.agent_id)
     if task.state.is_terminal:
         yield from orphan(state, task, now)
     elif task.sequence or may_have_run:
@@ -80,7 +71,7 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
     elif task.kill is not None:
         message = "killed before it was started"
         yield from end(state, task, TaskState.KILLED, task.kill.reason, message, now)
-    elif not task.is_active and not _fits(state, task):
+    elif not task.is_active and not task.info.resources <= free:
         message = "the agent came back and has no room for it any more"
         yield from end(state, task, TaskState.DROPPED, restarted, message, now)
     else:
@@ -92,10 +83,6 @@ def _on_missing(state: State, task: Task, may_have_run: bool, now: float) -> Ite
         if not task.is_active:
             state.charge_tasks(task.agent_id, (task,))
         yield from order_launch(state, task)
-
-
-def _fits(state: State, task: Task) -> bool:
-    return task.info.resources <= state.allocator.queries.free(task.agent_id)
 
 
 def _on_listed(
