@@ -38,10 +38,11 @@ def test_a_broken_line_is_named(tmp_path: Path, log: Path) -> None:
     copy = tmp_path / "log"
     for broken, why in (
         (b"{\n", "not a line of JSON"),
-        (b'{"at":0,"event":{"kind":"Nothing"}}\n', "unknown kind 'Nothing'"),
+        (sealed(b'{"at":0,"event":{"kind":"Nothing"}}'), "unknown kind 'Nothing'"),
         (lines[0], "a head must be the first line"),
         (sealed(lines[5].replace(b'"at":0.0', b'"at":-1.0')), "before the one that precedes it"),
-        (b'{"at":0,"event":{"kind":"AgentStopped","session":1}}\n', "'message' is missing"),
+        (sealed(b'{"at":0,"event":{"kind":"AgentStopped","session":1}}'), "'message' is missing"),
+        (re.sub(rb',"crc":"[0-9a-f]{8}"', b"", lines[5]), "its checksum is missing"),
     ):
         copy.write_bytes(b"".join([*lines[:30], broken, *lines[31:]]))
         with pytest.raises(CroupierError, match=f"log, line 31.*{why}|{why}"):

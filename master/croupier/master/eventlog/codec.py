@@ -117,8 +117,11 @@ def as_json(document: Any) -> bytes:
 _ENCODER: Final = json.JSONEncoder(separators=(",", ":"), allow_nan=False)
 
 
-def read_line(text: bytes) -> Line:
-    """Return the value of a line.
+_NO_CRC: Final = "damaged: its checksum is missing"
+
+
+def read_line(text: bytes, log_format: int = 1) -> Line:
+    """Return the value of a line in a log of `log_format`, which its head states.
 
     Raises:
         Undecodable: if the line is damaged, or of another format.
@@ -131,6 +134,8 @@ def read_line(text: bytes) -> Line:
         raise Undecodable("not an object")
     if "head" in document:
         _check_format(document["head"])
+    elif log_format > 1 and _CRC not in document:
+        raise Undecodable(_NO_CRC)
     _check_crc(text, document.get("head", document))
     return _decoded(document)
 
@@ -169,7 +174,7 @@ def _check_format(head: Any) -> None:
     if type(number) is not int or number < 1:
         raise Undecodable(f"a log of format {str(number)[:20]}; there is no such format")
     if number > 1 and _CRC not in head:
-        raise Undecodable("damaged: its checksum is missing")
+        raise Undecodable(_NO_CRC)
 
 
 def _refuse_constant(name: str) -> float:
