@@ -10,11 +10,11 @@ clients and steps, the floor for one choice in this interpreter on this machine.
 Agents and frameworks are those of Apache Mesos' own allocator benchmark: cpus:24, mem:4096,
 disk:4096 and a thousand ports each; one framework for each role, no declared demand.
 
-- full: every agent is dealt; full-one-role: the same with all frameworks in one role.
-- add-frameworks: frameworks come one by one to agents that are all free, and one pass after.
-- freed-100: everything is held, a hundred agents free a part, and are dealt.
-- declined: everything was declined for an hour; the next cycle. Also bytes for each filter.
-- suppressed: everything is dealt with 99 of 100 frameworks suppressed.
+- full: every agent is offered; full-one-role: the same with all frameworks in one role.
+- add-frameworks: all agents are free; frameworks join one by one, with a pass after each.
+- freed-100: all resources are in use; a hundred agents free a part, which is offered.
+- declined: all offers were declined for an hour; the next cycle. Also bytes for each filter.
+- suppressed: every agent is offered, with 99 of 100 frameworks suppressed.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ CASES = (
     ("freed-100", 10_000, 1_000),
     ("declined", 10_000, 200),
     ("suppressed", 5_000, 1_000),
-    # The growth of a decision with the number of frameworks.
+    # The cost of a decision by the number of frameworks.
     ("full", 20_000, 100),
     ("full", 20_000, 1_000),
     ("full", 20_000, 10_000),
@@ -69,47 +69,49 @@ def main() -> int:
     print("{:<15}{:>9}{:>12}{:>10}{:>11}{:>10}{:>9}{:>7}".format(*head), file=sys.stderr)
     for case in CASES:
         words = [sys.executable, __file__, *map(str, case)]
-        told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
-        print(told, end="", flush=True)
-        print(row(json.loads(told)), file=sys.stderr)
+        result = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+        print(result, end="", flush=True)
+        print(row(json.loads(result)), file=sys.stderr)
     return 0
 
 
-def row(told: dict[str, float]) -> str:
-    seconds, decisions = told["seconds"], told["decisions"]
+def row(result: dict[str, float]) -> str:
+    seconds, decisions = result["seconds"], result["decisions"]
     each = f"{seconds / decisions * 1e6:.1f}" if decisions else "-"
-    times = f"{seconds / told['reference_seconds']:.1f}" if decisions else "-"
+    times = f"{seconds / result['reference_seconds']:.1f}" if decisions else "-"
     text = (
-        f"{told['scenario']:<15}{told['agents']:>9}{told['frameworks']:>12}{seconds * 1e3:>10.2f}"
-        f"{decisions:>11}{each:>10}{times:>9}{told['rss_mb']:>7.0f}"
+        f"{result['scenario']:<15}{result['agents']:>9}{result['frameworks']:>12}"
+        f"{seconds * 1e3:>10.2f}{decisions:>11}{each:>10}{times:>9}{result['rss_mb']:>7.0f}"
     )
-    if "bytes_per_filter" in told:
-        text += f"   {told['bytes_per_filter']:.0f} bytes for each of {told['filters']:,} filters"
+    if "bytes_per_filter" in result:
+        text += (
+            f"   {result['bytes_per_filter']:.0f} bytes for each of {result['filters']:,} filters"
+        )
     return text
 
 
 def measure(scenario: str, agents: int, frameworks: int) -> dict[str, object]:
     """Run one scenario five times."""
-    told: dict[str, object] = {
+    result: dict[str, object] = {
         "scenario": scenario,
         "agents": agents,
         "frameworks": frameworks,
     }
     if scenario == "declined":
         runs, more = declined(agents, frameworks)
-        told |= more
+        result |= more
     else:
         runs = []
         for _ in range(ROUNDS):
             gc.collect()
             runs.append(SCENARIOS[scenario](agents, frameworks))
     decisions = runs[0][1]
-    told["seconds"] = statistics.median(seconds for seconds, _ in runs)
-    told["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    told["decisions"] = decisions
+    result["seconds"] = statistics.median(seconds for seconds, _ in runs)
+    result["rss_mb"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    result["decisions"] = decisions
     floors = [timed(lambda: heap_loop(frameworks, max(decisions, 1))) for _ in range(ROUNDS)]
-    told["reference_seconds"] = statistics.median(floors)
-    return told
+    result["reference_seconds"] = statistics.median(floors)
+    return result
 
 
 def timed(work: Callable[[], object]) -> float:
@@ -162,7 +164,7 @@ def dealt(allocator: Allocator) -> Measured:
 
 
 def add(agents: int, frameworks: int) -> Measured:
-    """Frameworks come to a cluster that is all in use but for its last hundredth."""
+    """Add frameworks to a cluster of which all but a hundredth is in use."""
     allocator = make(agents, 1)
     grants = deal(allocator)
     for grant in grants[: agents // 100]:
@@ -204,7 +206,7 @@ def declined(agents: int, frameworks: int) -> tuple[list[Measured], dict[str, fl
     decline_all(allocator)
     runs = [dealt(allocator) for _ in range(ROUNDS)]
     filters = allocator.queries.filter_count()
-    # Memory is measured apart, on a smaller cluster: tracing would slow the rest down.
+    # Memory is measured on a smaller cluster: tracing would slow this one down.
     allocator = make(agents // 20, frameworks)
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]

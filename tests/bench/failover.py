@@ -113,13 +113,13 @@ async def kill_leader(cluster: Cluster, watcher: Watcher) -> float:
     return waited
 
 
-async def measure(folder: Path, kills: int, lease_s: float, told: bool = False) -> Failovers:
+async def measure(folder: Path, kills: int, lease_s: float, is_verbose: bool = False) -> Failovers:
     """Kill the leader so often, and check the limits."""
     result = Failovers(lease_s)
     async with several_masters(folder, lease_s) as (cluster, watcher):
         for number in range(1, kills + 1):
             result.waits.append(await kill_leader(cluster, watcher))
-            if told:
+            if is_verbose:
                 print(
                     f"failover {number:>2}: {result.waits[-1]:.2f} s to the first offer", flush=True
                 )
@@ -136,7 +136,9 @@ def main() -> int:
     parser.add_argument("--lease", type=float, default=5.0, help="seconds")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        result = asyncio.run(measure(Path(folder) / "c", options.kills, options.lease, told=True))
+        result = asyncio.run(
+            measure(Path(folder) / "c", options.kills, options.lease, is_verbose=True)
+        )
     print(
         f"{options.kills} failovers with a lease of {options.lease:g} s: first offer after "
         f"p50 {result.quantile(0.5):.2f} s, p99 {result.quantile(0.99):.2f} s, "

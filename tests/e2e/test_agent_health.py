@@ -56,7 +56,7 @@ async def test_an_agent_without_its_work_dir_is_offered_again_once_it_is_back(
         before = framework.count(well, TaskState.FINISHED)
         await eventually(lambda: framework.count(well, TaskState.FINISHED) > before + 20, 20)
         assert framework.count(sick, TaskState.FAILED, TaskState.DROPPED) <= FEW
-        await _is_told(cluster.master, sick)
+        await _is_shown(cluster.master, sick)
         assert 'croupier_agents_withheld{why="unhealthy"} 1.0' in cluster.metrics(cluster.http)
 
         (tmp_path / "aside").rename(tmp_path / "host0")
@@ -68,7 +68,7 @@ async def test_an_agent_without_its_work_dir_is_offered_again_once_it_is_back(
         assert '"event": "agent_healthy"' in cluster.log("host0")
 
 
-async def _is_told(master: str, agent_id: str) -> None:
+async def _is_shown(master: str, agent_id: str) -> None:
     """Check that all operator commands show the problem."""
     said = await croupier("agents", "--master", master)
     assert "unhealthy (" in said.out

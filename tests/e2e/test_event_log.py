@@ -58,12 +58,12 @@ async def test_what_a_killed_master_decided_is_decided_again(tmp_path: Path) -> 
     verified = await croupier("replay", str(log), "--verify", PYTHONHASHSEED="7")
     assert verified.code == 0, verified.err
 
-    told = json.loads((await croupier("replay", str(log), "--json")).out)
-    roles = told["recorded"]["roles"]
+    report = json.loads((await croupier("replay", str(log), "--json")).out)
+    roles = report["recorded"]["roles"]
     assert set(roles) == {"ads", "any", "web", "web/front"}
     assert roles["ads"]["tasks"] > 10
     assert roles["ads"]["share"] > roles["web"]["share"] > 0
-    assert told["recorded"]["utilisation"]["cpus"] > 0.5
+    assert report["recorded"]["utilisation"]["cpus"] > 0.5
     assert oct(log.stat().st_mode & 0o777) == "0o600"
     assert b"sleep" not in log.read_bytes()
 
@@ -82,9 +82,9 @@ async def test_a_log_that_has_lost_its_beginning_says_so(tmp_path: Path) -> None
 
     ended = await croupier("replay", str(log), "--weights", "ads=1", "--json")
     assert ended.code == 0, ended.err
-    told = json.loads(ended.out)
-    assert told["digest"] is None
-    shares = {run: told[run]["roles"] for run in ("recorded", "before", "after")}
+    report = json.loads(ended.out)
+    assert report["digest"] is None
+    shares = {run: report[run]["roles"] for run in ("recorded", "before", "after")}
     # It was 3 to 1 when the log was cut off.
     assert shares["recorded"]["ads"]["share"] > 1.5 * shares["recorded"]["web"]["share"]
     assert shares["before"]["ads"]["share"] > 1.5 * shares["before"]["web"]["share"]

@@ -256,16 +256,16 @@ async def test_prometheus_accepts_the_metrics(tmp_path: Path) -> None:
     async with real_cluster(tmp_path, HAS) as cluster:
         async with at_work(Steady("S", cluster.master, "cpus:1;mem:256MB", 0.1)) as steady:
             await eventually(lambda: steady.launched > 10)
-            told = cluster.metrics(cluster.http)
+            page = cluster.metrics(cluster.http)
             (view,) = await cluster.agents()
             host, _, port = view.agent.http_address.rpartition(":")
             agent = await asyncio.to_thread(fetch, f"http://{host}:{port}/metrics")
-        check_metrics(told)
+        check_metrics(page)
         check_metrics(agent)
-        assert 'croupier_role_dominant_share{role="S"}' in told
-        assert "croupier_messages_dropped_total" in told
+        assert 'croupier_role_dominant_share{role="S"}' in page
+        assert "croupier_messages_dropped_total" in page
         assert "croupier_agent_registered 1.0" in agent
-        for text in (told, agent):
+        for text in (page, agent):
             ids = (steady.framework_id, view.agent.agent_id)
             assert not any(known and known in text for known in ids)
 

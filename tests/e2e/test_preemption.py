@@ -77,7 +77,7 @@ async def test_a_starving_framework_gets_its_share_and_no_more(local: Local) -> 
         async def is_asked() -> bool:
             return "room is being made" in await croupier(local, "why", "late")
 
-        await eventually(is_asked, 20, what="why tells late that room is being made")
+        await eventually(is_asked, 20, what="why says that room is being made")
 
         async def is_even() -> bool:
             return await running(local) == {"early": CPUS // 2, "late": CPUS // 2}
@@ -112,8 +112,8 @@ async def test_a_guarantee_is_taken_back_within_its_timeout(local: Local) -> Non
         await eventually(is_met, 30, what="prod has what it was guaranteed")
         assert batch.asked
         assert "below a guarantee" in batch.asked[0].reason
-        told = await croupier(local, "why", "batch")
-        assert "guarantee" in told, told
+        reasons = await croupier(local, "why", "batch")
+        assert "guarantee" in reasons, reasons
 
 
 async def test_a_role_may_be_left_out(local: Local) -> None:
@@ -141,9 +141,9 @@ async def test_a_role_may_be_left_out(local: Local) -> None:
 class Decliner(Framework):
     """Declines everything with a short filter."""
 
-    def __init__(self, name: str, master: str, told: list[str]) -> None:
+    def __init__(self, name: str, master: str, offered: list[str]) -> None:
         super().__init__(name=name, role=name, master=master, failover_timeout_s=5)
-        self.told = told
+        self.offered = offered
         self.subscribed = asyncio.Event()
 
     async def on_subscribed(self, framework_id: str) -> None:
@@ -151,7 +151,7 @@ class Decliner(Framework):
 
     async def on_offers(self, offers: list[Offer]) -> None:
         for offer in offers:
-            self.told.append(self.name)
+            self.offered.append(self.name)
             await self.decline(offer, refuse_s=0.05)
 
 
@@ -160,7 +160,7 @@ class Needy(Decliner):
 
     async def on_offers(self, offers: list[Offer]) -> None:
         for offer in offers:
-            self.told.append(self.name)
+            self.offered.append(self.name)
             task = Task(["sleep", str(LONG)], resources=Resources.parse("cpus:1;mem:64MB"))
             await self.accept(offer, [task])
         await self.suppress()
@@ -173,10 +173,10 @@ async def test_a_needy_framework_is_served_before_ten_decliners_are_asked_twice(
 
     It holds something and they do not, so all ten precede it by their shares.
     """
-    told: list[str] = []
+    offered: list[str] = []
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(real_cluster(tmp_path, "cpus:4;mem:2GB;disk:1GB"))
-        needy = Needy("needy", cluster.master, told)
+        needy = Needy("needy", cluster.master, offered)
         await stack.enter_async_context(at_work(needy))
 
         async def has_some() -> bool:
@@ -185,21 +185,21 @@ async def test_a_needy_framework_is_served_before_ten_decliners_are_asked_twice(
         await eventually(has_some, 20, what="needy holds something")
         names = [f"decliner-{number}" for number in range(10)]
         for name in names:
-            await stack.enter_async_context(at_work(Decliner(name, cluster.master, told)))
+            await stack.enter_async_context(at_work(Decliner(name, cluster.master, offered)))
 
         async def all_decline() -> bool:
-            return all(told.count(name) >= 3 for name in names)
+            return all(offered.count(name) >= 3 for name in names)
 
         await eventually(all_decline, 30, what="all ten declined again and again")
-        before = len(told)
+        before = len(offered)
         await needy.revive()
 
         async def is_served() -> bool:
-            return "needy" in told[before:]
+            return "needy" in offered[before:]
 
         await eventually(is_served, 20, what="needy is offered the agent")
-        others = told[before:].index("needy")
-        assert others <= len(names), told[before:]
+        others = offered[before:].index("needy")
+        assert others <= len(names), offered[before:]
 
         async def has_more() -> bool:
             return (await cluster.running())["needy"] == 2

@@ -32,7 +32,7 @@ class Keeper(Framework):
         super().__init__(name="keeper", master=master, demand=UNIT, demand_count=TASKS)
         self.subscribed = asyncio.Event()
         self.accepted = 0
-        self.told: list[TaskStatus] = []
+        self.updates: list[TaskStatus] = []
 
     async def on_subscribed(self, framework_id: str) -> None:
         self.subscribed.set()
@@ -48,15 +48,15 @@ class Keeper(Framework):
             self.accepted += sum(verdict.ok for verdict in verdicts)
 
     async def on_update(self, status: TaskStatus) -> None:
-        self.told.append(status)
+        self.updates.append(status)
 
     def pids(self) -> dict[str, int]:
         """Return the pids of the tasks that were reported as running."""
-        return {s.task_id: s.pid for s in self.told if s.state is TaskState.RUNNING}
+        return {s.task_id: s.pid for s in self.updates if s.state is TaskState.RUNNING}
 
     def ends(self) -> dict[str, int | None]:
         """Return the reported exit codes."""
-        return {s.task_id: s.exit_code for s in self.told if s.state.is_terminal}
+        return {s.task_id: s.exit_code for s in self.updates if s.state.is_terminal}
 
 
 def are_as_before(before: dict[str, tuple[int, str]], codes: range) -> bool:
@@ -87,21 +87,21 @@ async def test_a_hundred_tasks_outlive_their_agent(tmp_path: Path) -> None:
         await eventually(lambda: len(keeper.pids()) == TASKS, 60, "all tasks run")
         before = {task: (pid, began(pid)) for task, pid in keeper.pids().items()}
         await end_tasks(keeper, range(10))
-        await eventually(lambda: len(keeper.ends()) == 10, 30, "ten ends are told")
+        await eventually(lambda: len(keeper.ends()) == 10, 30, "ten ends are reported")
 
         cluster.kill("host0")
         assert are_as_before(before, range(10, TASKS))
         await end_tasks(keeper, range(10, 40))
         await cluster.start_agent("host0", HAS)
-        await eventually(lambda: len(keeper.ends()) == 40, 30, "ends of the time between are told")
+        await eventually(lambda: len(keeper.ends()) == 40, 30, "forty ends are reported")
         assert are_as_before(before, range(40, TASKS))
         (view,) = await cluster.agents()
         assert view.tasks == TASKS - 40
 
         await end_tasks(keeper, range(40, TASKS))
-        await eventually(lambda: len(keeper.ends()) == TASKS, 30, "all ends are told")
+        await eventually(lambda: len(keeper.ends()) == TASKS, 30, "all ends are reported")
         assert keeper.ends() == {f"t{code}": code for code in range(TASKS)}
-        assert len([s for s in keeper.told if s.state.is_terminal]) == TASKS
+        assert len([s for s in keeper.updates if s.state.is_terminal]) == TASKS
         assert keeper.pids() == {task: pid for task, (pid, _) in before.items()}
         await eventually(cluster.conserved)
         await eventually(lambda: not processes_with("sleep\x0086411"))
@@ -120,8 +120,8 @@ async def test_an_agent_killed_repeatedly_forgets_no_task(tmp_path: Path) -> Non
             cluster.kill("host0")
             await end_tasks(keeper, range(part * 25 + 10, part * 25 + 25))
             await cluster.start_agent("host0", HAS)
-        await eventually(lambda: len(keeper.ends()) == TASKS, 30, "all ends are told")
+        await eventually(lambda: len(keeper.ends()) == TASKS, 30, "all ends are reported")
         assert keeper.ends() == {f"t{code}": code for code in range(TASKS)}
-        assert len([s for s in keeper.told if s.state.is_terminal]) == TASKS
+        assert len([s for s in keeper.updates if s.state.is_terminal]) == TASKS
         assert keeper.pids() == before
         await eventually(cluster.conserved)

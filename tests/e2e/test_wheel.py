@@ -86,7 +86,7 @@ def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
 
 
 def test_the_demo_comes_out_right() -> None:
-    told = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
-    assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in told
-    assert "equal to the count of one process" in told
-    assert "Both came out right" in told
+    output = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
+    assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in output
+    assert "equal to the count of one process" in output
+    assert "Both came out right" in output

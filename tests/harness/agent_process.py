@@ -17,7 +17,7 @@ class AgentProcess:
     def __init__(
         self, master: Address, work_dir: Path, log: Path, resources: str, *flags: str
     ) -> None:
-        """Start nothing yet; the log of the agent goes to `log`."""
+        """Prepare the command; `start` runs it. The log of the agent goes to `log`."""
         self._argv = [
             sys.executable, "-m", "croupier.agent", "--master", str(master),
             "--http", "127.0.0.1:0", "--work-dir", str(work_dir), "--resources", resources,

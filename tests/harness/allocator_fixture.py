@@ -51,9 +51,9 @@ class AllocatorFixture:
     """An allocator with its agents and frameworks.
 
     Attributes:
-        allocator: as it is.
+        allocator: the allocator under test.
         tree, agents: its parts.
-        now: seconds; goes on by `wait`.
+        now: seconds; `wait` advances it.
     """
 
     def __init__(
@@ -94,15 +94,15 @@ class AllocatorFixture:
         return grants
 
     def dealt(self) -> list[str]:
-        """Return what a pass deals as `framework agent resources`."""
+        """Return the grants of a pass as `framework agent resources`."""
         return [f"{each.framework_id} {each.agent_id} {each.resources}" for each in self.deal()]
 
     def takers(self) -> list[str]:
-        """Return the frameworks that a pass deals to."""
+        """Return the frameworks that get grants in a pass, in order."""
         return [str(each.framework_id) for each in self.deal()]
 
     def accept(self, grant: Grant, *tasks: str) -> None:
-        """Launch `tasks` and free the rest without a filter; launch all of it if none is named."""
+        """Launch `tasks`, or tasks on the whole grant; free the rest without a filter."""
         wanted = [amount(task) for task in tasks]
         if not tasks:
             wanted = [unit for unit, number in grant.units for _ in range(number)]
@@ -116,7 +116,7 @@ class AllocatorFixture:
         self.allocator.check()
 
     def decline(self, grant: Grant, refuse_s: float | None = None) -> None:
-        """Decline; with `refuse_s`, set a filter for so long."""
+        """Decline a grant; `refuse_s` sets a filter of that duration."""
         until = None if refuse_s is None else self.now + refuse_s
         self.allocator.settle_offers(
             *grant.place, grant.units, unused=grant.resources, refused_until=until
@@ -142,7 +142,7 @@ class AllocatorFixture:
         self.allocator.check()
 
     def fill(self) -> list[Grant]:
-        """Deal and accept everything whole until no framework takes more."""
+        """Allocate, and accept every grant as a whole, until there are no more grants."""
         taken: list[Grant] = []
         while grants := self.deal():
             for grant in grants:
@@ -155,13 +155,13 @@ class AllocatorFixture:
         self.allocator.wake(self.now)
 
     def causes(self, name: str, agent: str | None = None) -> list[Cause]:
-        """Return the causes that keep the framework from more, or from one agent."""
+        """Return the causes why the framework gets no more offers, or none of one agent."""
         agent_id = None if agent is None else AgentId(agent)
-        told = self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)
-        return [each.cause for each in told]
+        reasons = self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)
+        return [each.cause for each in reasons]
 
     def why(self, name: str, agent: str | None = None) -> str:
-        """Return the first reason, in words."""
+        """Return the text of the first cause."""
         agent_id = None if agent is None else AgentId(agent)
         return self.allocator.queries.explain(FrameworkId(name), agent_id, self.now)[0].detail
 

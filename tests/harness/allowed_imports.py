@@ -22,12 +22,12 @@ PURE: Final = frozenset(_PURE_MODULES.split())
 
 
 class AllowedImports(Contract):
-    """Each module of `packages` imports its own package, and what `allow` names.
+    """Contract: a module of `packages` may import its own package and the entries of `allow`.
 
     Attributes:
-        packages: whose modules the contract binds.
+        packages: the packages that the contract binds.
         apart_from: packages within these that have a contract of their own.
-        allow: packages or modules, with all below them; `pure`; `stdlib`.
+        allow: packages or modules, with all their submodules; `pure`; `stdlib`.
     """
 
     type_name = "allowed"

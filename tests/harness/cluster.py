@@ -185,10 +185,10 @@ def processes_with(marker: str) -> list[int]:
             continue
         try:
             words = (entry / "cmdline").read_bytes()
-            told = words + (entry / "environ").read_bytes()
+            searched = words + (entry / "environ").read_bytes()
         except OSError:
             continue
-        if marker.encode() in told and not _is_shim(words.split(b"\0")):
+        if marker.encode() in searched and not _is_shim(words.split(b"\0")):
             found.append(int(entry.name))
     return found
 

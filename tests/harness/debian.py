@@ -53,7 +53,7 @@ def downloaded(name: str, package: str) -> Path:
         archive = archive_of(name, package, Path(scratch))
         run_or_say(name, ["dpkg-deb", "-x", str(archive), "."], scratch)
         KEPT.mkdir(parents=True, exist_ok=True)
-        # Renamed into place: two test processes may be here at once.
+        # Rename it into place: two test processes may download it at once.
         half = KEPT / f"{name}.{os.getpid()}"
         shutil.copy2(Path(scratch) / "usr/bin" / name, half)
         half.rename(KEPT / name)

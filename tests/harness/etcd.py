@@ -63,7 +63,7 @@ class Etcd:
         certificates: Certificates | None = None,
         flags: Sequence[str] = (),
     ) -> None:
-        """Run nothing before `start`; keep data below `directory`. `flags` are etcd's own."""
+        """Prepare the members; `start` runs them. Data is below `directory`; `flags` are etcd's."""
         self.certificates, self._flags = certificates, flags
         addresses = free_addresses(2 * members)
         self.members = [

@@ -1,4 +1,4 @@
-"""Wait for a condition, never for a time."""
+"""Waiting for a condition with a deadline, in place of fixed sleeps."""
 
 from __future__ import annotations
 

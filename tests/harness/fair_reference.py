@@ -13,7 +13,7 @@ from fractions import Fraction
 
 Q = 1 << 16
 Scalars = dict[str, int]
-# Below a guarantee is (0, part of it that is met); past it (1, measure).
+# (0, the met part of the guarantee) below a guarantee; else (1, measure).
 Level = tuple[int, Fraction]
 
 
@@ -77,7 +77,7 @@ def need(node: RefNode) -> Level | None:
     parts = [
         Fraction(node.held().get(name, 0), least) for name, least in node.guarantee.items() if least
     ]
-    # A node that holds something, but nothing of its guarantee, has no use for it.
+    # A node that holds resources, but none that its guarantee names, does not need them.
     if not parts or (node.held() and not any(parts)):
         return None
     return (0, max(parts)) if max(parts) < 1 else None
@@ -88,7 +88,7 @@ def _rounded_up(number: Fraction) -> int:
 
 
 def direction(node: RefNode, totals: Scalars) -> dict[str, int]:
-    """In parts of Q; the largest is Q, after the weights by resource."""
+    """Return the direction in parts of Q; over the weights by resource, its largest part is Q."""
     if not node.is_leaf:
         pull, whole = pulls(node, totals)
         return {name: _rounded_up(each * Q / whole) for name, each in pull.items()}
@@ -106,7 +106,7 @@ def direction(node: RefNode, totals: Scalars) -> dict[str, int]:
 
 
 def pulls(pool: RefNode, totals: Scalars) -> tuple[dict[str, Fraction], Fraction]:
-    """The weighted directions of the children that are alive, summed; and S of the pool."""
+    """Return the sum of the live children's weighted directions, and S of the pool."""
     pull: dict[str, Fraction] = {}
     for child in pool.children:
         if child.is_alive:
@@ -122,7 +122,7 @@ class Reference:
 
     Attributes:
         totals: thousandths of each resource of the cluster.
-        measure: what is compared between siblings; None is DRF by least satisfaction.
+        measure: the number compared between siblings; None is DRF by least satisfaction.
     """
 
     totals: Scalars
@@ -170,7 +170,7 @@ class Reference:
         return node
 
     def entitlements(self) -> dict[str, Fraction]:
-        """Of all nodes that are alive, by name."""
+        """Return the entitlements of all live nodes, by name."""
         found = {"": Fraction(1)}
         waiting = [self.root]
         while waiting:

@@ -1,8 +1,8 @@
-"""Random clusters, dealt by the real allocator, and what must be true of the outcome.
+"""Random clusters, allocated by the real allocator, and properties that the outcome must have.
 
-The properties are those of the DRF paper in the forms that hold for whole tasks: with the slack
-of a task or so, and only where that slack leaves something to say. Each is a function from a
-way of dealing to checks, so that deliberately broken ways can be held against it too.
+The properties are those of the DRF paper, adapted to indivisible tasks: each allows a slack of
+about one task, and is checked only where the slack leaves a bound. Each is a function that takes
+an allocator and yields checks, so that tests can apply it to deliberately broken policies too.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ Vec = tuple[int, ...]
 class Case:
     """Machines, and clients with endless tasks of one kind, in thousandths.
 
-    `skips`: a client whose task does not fit is passed over; if not, the machine is left.
+    Attributes:
+        skips: if a client's task does not fit, the allocator serves the next client; if False,
+            it allocates nothing more on this machine.
     """
 
     machines: tuple[Vec, ...]
@@ -51,7 +53,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The deals as (client, machine), in order."""
+    """The allocated tasks as (client, machine), in order."""
 
     case: Case
     deals: tuple[tuple[int, int], ...]
@@ -61,7 +63,7 @@ class Outcome:
         return [sum(c == client for c, _ in self.deals) for client in range(len(self.case.tasks))]
 
     def levels(self) -> list[Fraction]:
-        """Shares over weights."""
+        """Return each client's share over its weight."""
         each = zip(self.counts, self.case.deltas, self.case.weights, strict=True)
         return [count * delta / weight for count, delta, weight in each]
 
@@ -77,7 +79,7 @@ Deal = Callable[[Case], Outcome]
 
 
 def by_policy(make: Callable[[], Policy | None]) -> Deal:
-    """Deal by the allocator under a policy; its invariants are checked after each step."""
+    """Return a function that allocates under a policy, and checks invariants after each step."""
 
     def deal(case: Case) -> Outcome:
         settings = {Role(f"c{i}"): RoleSettings(1000 * w) for i, w in enumerate(case.weights)}
@@ -102,7 +104,7 @@ def by_policy(make: Callable[[], Policy | None]) -> Deal:
 
 
 def stopping_after(deal: Deal, tasks: int) -> Deal:
-    """Deal as `deal` does, but stop after so many tasks."""
+    """Return a function that allocates as `deal` does, but stops after so many tasks."""
     return lambda case: Outcome(case, deal(case).deals[:tasks])
 
 
@@ -119,7 +121,7 @@ def fits(task: Sequence[int], free: Sequence[int]) -> bool:
 
 
 def tasks_in(bundle: Sequence[int], task: Vec) -> Fraction:
-    """Return how many tasks are in a bundle, if they were divisible."""
+    """Return how many tasks fit in a bundle, if tasks were divisible."""
     return min(Fraction(b, t) for b, t in zip(bundle, task, strict=True) if t > 0)
 
 
@@ -145,7 +147,7 @@ def level_of_continuous(case: Case) -> Fraction:
 def one_machine(
     chance: random.Random, *, zeros: bool = False, most: int = 80, big: int = 9
 ) -> Case:
-    """Two to five clients of weights 1 to 3 on one machine."""
+    """Return two to five clients of weights 1 to 3 on one machine."""
     width = chance.randint(1, 3)
     machine = tuple(chance.randint(12, most) for _ in range(width))
     tasks: list[Vec] = []
@@ -163,7 +165,7 @@ def cases(count: int, seed: int = 0) -> Iterator[tuple[Case, random.Random]]:
 
 
 def on_machines(case: Case, count: int, *, skips: bool = True) -> Case:
-    """The same clients on so many of the same machine."""
+    """Return the same clients on so many copies of the machine."""
     return Case(case.machines * count, case.tasks, case.weights, skips)
 
 
@@ -172,7 +174,10 @@ def unweighted(case: Case) -> Case:
 
 
 def never_skipping(chance: random.Random) -> Case:
-    """One machine, left when the neediest does not fit; all clients need every resource."""
+    """Return one machine that is left when the neediest client's task does not fit.
+
+    All clients need every resource.
+    """
     case = one_machine(chance)
     return Case(case.machines, case.tasks, case.weights, skips=False)
 
@@ -181,7 +186,7 @@ def never_skipping(chance: random.Random) -> Case:
 
 
 def pareto(deal: Deal, count: int) -> Iterator[Checked]:
-    """No task of any client fits anywhere at the end."""
+    """Check that no task of any client fits on any machine at the end."""
     for case, chance in cases(count):
         outcome = deal(on_machines(case, chance.randint(1, 3)))
         free = outcome.free()
@@ -190,7 +195,7 @@ def pareto(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def sharing_incentive(deal: Deal, count: int) -> Iterator[Checked]:
-    """A client's share is above its part of the whole, less one task of every client."""
+    """Check that a client's share exceeds its part by weight, less one task of every client."""
     for case, _ in cases(count):
         outcome = deal(case)
         slack = 1 - sum(case.deltas)
@@ -200,7 +205,7 @@ def sharing_incentive(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def sharing_on_machines(deal: Deal, count: int) -> Iterator[Checked]:
-    """Machine by machine, the least level is near the level of tasks that can be cut."""
+    """Check that the least level is near the level of divisible tasks, machine by machine."""
     for number in range(count):
         chance = random.Random(f"machines {number}")
         machines = chance.randint(1, 6)
@@ -214,7 +219,7 @@ def sharing_on_machines(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def envy_up_to_one(deal: Deal, count: int) -> Iterator[Checked]:
-    """No client would run more tasks in another's bundle, less one task of that."""
+    """Check that no client could run more tasks in another's bundle, less one of its tasks."""
     for weighted, _ in cases(count):
         case = unweighted(weighted)
         outcome = deal(case)
@@ -226,10 +231,10 @@ def envy_up_to_one(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def envy_on_machines(deal: Deal, count: int) -> Iterator[Checked]:
-    """The same for weights and several machines.
+    """Check the same with weights and several machines.
 
-    On each machine on which the other got tasks when one's no longer fitted, it may have got
-    less than one more.
+    `other` may have up to one more task on each machine where it got tasks after those of `one`
+    no longer fitted.
     """
     for small, chance in cases(count, seed=1):
         case = on_machines(small, chance.randint(1, 4))
@@ -244,7 +249,7 @@ def envy_on_machines(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def _late(outcome: Outcome) -> dict[tuple[int, int], int]:
-    """On how many machines `other` was dealt tasks when `one`'s did not fit there."""
+    """Return on how many machines `other` got tasks that `one` had no room for, by pair."""
     case = outcome.case
     free = [list(machine) for machine in case.machines]
     seen: dict[tuple[int, int], set[int]] = {
@@ -260,7 +265,7 @@ def _late(outcome: Outcome) -> dict[tuple[int, int], int]:
 
 
 def bottleneck(deal: Deal, count: int) -> Iterator[Checked]:
-    """Of a resource that all need most of, levels differ by a task of each."""
+    """Check that levels differ by at most a task of each, if all have one dominant resource."""
     for case, chance in cases(count, seed=2):
         total = case.total
         tasks = []
@@ -273,7 +278,7 @@ def bottleneck(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def single_resource(deal: Deal, count: int) -> Iterator[Checked]:
-    """The same of the only resource."""
+    """Check the same for a cluster of one resource."""
     for case, _ in cases(count, seed=3):
         machine = (case.machines[0][:1],)
         tasks = tuple((max(task[0], 1),) for task in case.tasks)
@@ -289,7 +294,7 @@ def _levels_within_a_task_of_each(outcome: Outcome) -> Iterator[Checked]:
 
 
 def theorem_7(deal: Deal, count: int) -> Iterator[Checked]:
-    """Never skipping, two levels differ by at most one task."""
+    """Check that two levels differ by at most one task, without skipping."""
     for number in range(count):
         chance = random.Random(f"seven {number}")
         case = on_machines(never_skipping(chance), chance.randint(1, 6), skips=False)
@@ -302,7 +307,7 @@ def theorem_7(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def population(deal: Deal, count: int) -> Iterator[Checked]:
-    """Never skipping on one machine: when a client leaves, no other has fewer tasks."""
+    """Check that no client has fewer tasks when another leaves: one machine, without skipping."""
     for number in range(count):
         chance = random.Random(f"population {number}")
         case = unweighted(never_skipping(chance))
@@ -322,7 +327,7 @@ def population(deal: Deal, count: int) -> Iterator[Checked]:
 
 
 def strategy(deal: Deal, count: int) -> Iterator[Checked]:
-    """Never skipping on one machine: a lie gains little more than a task."""
+    """Check that a false demand gains about a task at most: one machine, without skipping."""
     for number in range(count):
         chance = random.Random(f"strategy {number}")
         machine = tuple(chance.randint(72, 460) for _ in range(2))

@@ -30,7 +30,7 @@ def assert_guarded(name: str, checks: Iterable[Checked], least: int) -> None:
             count += 1
             assert check.holds, f"{name}: {check.about}"
     COUNTS[name] = COUNTS.get(name, 0) + count
-    assert count >= least, f"{name}: only {count} checks said anything, of {least}"
+    assert count >= least, f"{name}: only {count} checks met their condition, of {least}"
 
 
 def violations(checks: Iterable[Checked]) -> int:

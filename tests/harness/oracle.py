@@ -1,8 +1,8 @@
-"""An oracle for the allocator, from its rules alone and from the outside.
+"""An oracle for the allocator, written from its rules alone.
 
 `Oracle` keeps its own state: outstanding offers, tasks, refusals, connected frameworks.
-From it `overlooked` finds frameworks that could use an agent that will not be visited, and
-`wronged` finds faults of a grant. Both ask the engine only for what is free.
+`overlooked` finds frameworks that could use an agent that the allocator will not visit.
+`wronged` finds faults of a grant. Both query the engine for free resources and demands only.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Oracle:
         self.allocator, self.rules = allocator, rules
         self.tree, self.agents = allocator._tree, allocator._agents
         self.now = 0.0
-        # How often a framework was checked for an agent that was clean.
+        # Number of checks of a framework against an agent that is not dirty.
         self.judged = 0
         self.totals: dict[AgentId, Resources] = {}
         self.facts: dict[AgentId, dict[str, str]] = {}
@@ -65,7 +65,7 @@ class Oracle:
         self.settings: dict[Role, RoleSettings] = {}
 
     def wronged(self, grant: Grant) -> Iterator[str]:
-        """Yield what is wrong with a grant that was just made."""
+        """Yield the faults of a grant that was just made."""
         member = self.members[grant.framework_id]
         if not self.is_willing(member, grant.role):
             yield "it wants none"
@@ -92,7 +92,7 @@ class Oracle:
             yield "it has no such demand"
 
     def overlooked(self) -> Iterator[str]:
-        """Yield the frameworks that could use a clean agent."""
+        """Yield the frameworks that could use an agent that is not dirty."""
         for agent_id, total in self.totals.items():
             free = self.allocator.queries.free(agent_id)
             if agent_id in self.away or not free:
@@ -109,8 +109,8 @@ class Oracle:
         return member.is_connected and role in member.roles and role not in member.suppressed
 
     def wanted(self, member: Member, role: Role) -> list[Demand]:
-        told = self.allocator.queries.demands(member.framework_id)
-        return [each for each in told if (each.role or member.roles[0]) == role]
+        declared = self.allocator.queries.demands(member.framework_id)
+        return [each for each in declared if (each.role or member.roles[0]) == role]
 
     def could_use(
         self, place: tuple[FrameworkId, Role, AgentId], free: Resources, total: Resources
@@ -129,7 +129,7 @@ class Oracle:
             for demand in wanted
             if demand.unit.units_within(total, 1)
         ):
-            # Of several shapes there are many offers; one of them it refused.
+            # Several shapes allow many offers; the framework refused one of them.
             return False
         return any(self.could_use_shape(place, demand, free) for demand in wanted)
 
@@ -176,7 +176,7 @@ class Oracle:
     def refused(self, place: tuple[FrameworkId, Role, AgentId], candidate: Resources) -> bool:
         """Return whether a filter holds: by time, or while an offer of the agent is outstanding.
 
-        Numbers of ranges are not looked at: which would be offered depends on what others get.
+        Ranges are ignored: the numbers in an offer depend on the offers of other frameworks.
         """
         candidate = Resources(candidate.scalars)
         is_asked = any(offer.agent_id == place[2] for offer in self.offers)
@@ -244,7 +244,7 @@ class Oracle:
         return room
 
     def counted(self, role: Role, name: str) -> int:
-        """Return what counts toward the limit of a role: tasks, and offers up to the demand."""
+        """Return the usage that a role's limit counts: tasks, and offers up to the demand."""
         total = 0
         places = {(leaf.framework_id, leaf.role) for leaf in self.tree.leaves.values()}
         for framework_id, each in places:
@@ -268,7 +268,7 @@ class Oracle:
         return total
 
     def trimmed(self, role: Role, free: Resources) -> Resources:
-        """Return what limits leave of the remainder; nothing if one is used up."""
+        """Return the part of `free` within all limits; nothing if a limit is used up."""
         room = self.headroom(role)
         for above, settings in self.settings.items():
             if role == above or role.startswith(f"{above}/"):

@@ -103,7 +103,7 @@ class Proxy:
         self.reset(client)
 
     def swallow(self, client: str) -> None:
-        """Lose everything that either side sends from now on, without closing connections."""
+        """Discard all data that either side sends from now on, without closing connections."""
         self._link(client).weather = Weather.BLACK_HOLE
         self._link(client).cleared.clear()
         self._identify()

@@ -15,12 +15,12 @@ from tests.harness.oracle import Member, Oracle, Refusal, Task
 
 ROLES = tuple(map(Role, ("a", "a/x", "a/x/1", "a/y", "b", "b/x", "c")))
 ZONES = ("u", "v")
-# Of each resource, the amount that units and limits are multiples of.
+# Units and limits are multiples of these amounts.
 UNITS = {"cpus": 1000, "mem": 100_000, "gpus": 1000}
 
 
 class RandomDriver(Oracle):
-    """An allocator, and random events that may happen to it."""
+    """An allocator under random events, checked by the oracle."""
 
     def __init__(self, seed: int) -> None:
         self.random = random = Random(seed)
@@ -31,7 +31,7 @@ class RandomDriver(Oracle):
         super().__init__(Allocator(policies.make(policy, seed), rules), rules)
         self.name = f"{seed}: {policy}, {order}, hold {hold_s}"
         self.count = 0
-        # How many grants were made.
+        # Number of grants made.
         self.grants = 0
         for _ in range(3):
             self.agent_comes()
@@ -172,7 +172,7 @@ class RandomDriver(Oracle):
         self.allocator.wake(self.now)
 
     def room_is_made(self) -> None:
-        """Earmark room, as a preemption does."""
+        """Earmark resources of an agent, as a preemption does."""
         leaves = [leaf for leaf in self.tree.leaves.values() if leaf.is_member]
         agent_id = self.random.choice(list(self.totals))
         free = {
@@ -202,7 +202,7 @@ class RandomDriver(Oracle):
             self.end(self.random.choice(self.tasks))
 
     def deal(self) -> None:
-        """Run a slice of a pass."""
+        """Run a slice of a pass, and check its grants."""
         grants = self.allocator.run(self.now, self.random.choice((1, 5, 10**6)))
         for grant in grants:
             wrong = list(self.wronged(grant))
@@ -276,7 +276,7 @@ class RandomDriver(Oracle):
     # The end.
 
     def settle(self) -> None:
-        """Deal until no agent is dirty."""
+        """Allocate until no agent is dirty."""
         while self.allocator.has_dirty_agents:
             self.deal()
             self.allocator.check()

@@ -26,7 +26,7 @@ from croupier.sim.clock import VirtualClock
 from tests.harness.world import World
 
 LARGE = 1 << 30
-# Where the wall clock stands: 2026-01-01.
+# The time of the wall clock: 2026-01-01.
 EPOCH_MS = 1_767_225_600_000
 
 
@@ -37,7 +37,7 @@ def as_format_1(log: str) -> str:
 
 
 class StoppedClock:
-    """A clock that stands at 2026-01-01."""
+    """A clock that always shows 2026-01-01."""
 
     def now(self) -> float:
         return 0.0

@@ -66,7 +66,7 @@ class Scene(World):
     def framework_back(self, client_id: str = "c1") -> None:
         self.session = self.framework(framework_id=self.owner, client_id=client_id)
 
-    def told(self, task_id: str = "t1") -> list[TaskStatus]:
+    def task_updates(self, task_id: str = "t1") -> list[TaskStatus]:
         return [status for status in self.updates(self.session) if status.task_id == task_id]
 
     def acknowledge(self, sequence: int, seq: int) -> None:

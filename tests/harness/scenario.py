@@ -127,8 +127,8 @@ class Story:
                 each: max(Fraction(m, totals[n]) for n, m in amount.scalars.items())
                 for each, amount in sorted(held.items())
             }
-            told = ", ".join(f"{each} {share}" for each, share in shares.items())
-            self._out.append(f"deal {deal} to {name}: {unit}; shares {told}")
+            text = ", ".join(f"{each} {share}" for each, share in shares.items())
+            self._out.append(f"deal {deal} to {name}: {unit}; shares {text}")
         self.world.state.allocator.check()
 
     def _do_agent(self, plain: list[str], options: dict[str, str]) -> None:
@@ -222,10 +222,10 @@ class Story:
         effects = self.world.do(OperateAgent(1, self._ids.get(agent, agent), action))
         for effect in effects:
             if isinstance(effect, Answer) and isinstance(effect.result, CroupierError):
-                told = str(effect.result)
+                text = str(effect.result)
                 for known, name in self._names.items():
-                    told = told.replace(known, name)
-                self._out.append(f"refused: {told}")
+                    text = text.replace(known, name)
+                self._out.append(f"refused: {text}")
         if not isinstance(action, MarkGone):
             self._tell_agent(agent)
 
@@ -236,14 +236,14 @@ class Story:
         agent = self.world.state.agents.get(AgentId(self._ids.get(name, name)))
         if agent is None:
             return
-        told = f"{name} is {agent.state.name}" + (", deactivated" * agent.deactivated)
+        text = f"{name} is {agent.state.name}" + (", deactivated" * agent.deactivated)
         drain = drain_progress(self.world.state, agent, self.world.now)
         if drain is not None and drain.is_done:
-            told += ", drained"
+            text += ", drained"
         elif drain is not None:
             by = "" if drain.estimate_s is None else f" within {drain.estimate_s:.0f} s"
-            told += f", draining: {drain.tasks_left} left{by}"
-        self._out.append(told)
+            text += f", draining: {drain.tasks_left} left{by}"
+        self._out.append(text)
         for blocker in drain.blockers if drain is not None else ():
             self._out.append(f"  {blocker.task_id}: {blocker.reason}")
 
@@ -308,8 +308,8 @@ class Story:
     def _do_why(self, plain: list[str], options: dict[str, str]) -> None:
         framework_id = FrameworkId(self._ids[plain[0]])
         agent_id = AgentId(self._ids[plain[1]]) if len(plain) > 1 else None
-        told = self.world.state.allocator.queries.explain(framework_id, agent_id, self.world.now)
-        for passed in told:
+        reasons = self.world.state.allocator.queries.explain(framework_id, agent_id, self.world.now)
+        for passed in reasons:
             detail = passed.detail
             for known, name in self._names.items():
                 detail = detail.replace(known, name)
@@ -320,14 +320,14 @@ class Story:
     def _tell(self, effect: Effect) -> None:
         match effect:
             case Send(session, message):
-                if (told := self._told(message)) is not None:
-                    self._out.append(f"{self._name_of(session)} <- {told}")
+                if (text := self._text_of(message)) is not None:
+                    self._out.append(f"{self._name_of(session)} <- {text}")
             case Close(session, error):
                 self._out.append(f"{self._name_of(session)} closed: {error or 'orderly'}")
             case Save() | Happened():
                 pass
 
-    def _told(self, message: object) -> str | None:
+    def _text_of(self, message: object) -> str | None:
         match message:
             case Offered(offer_id, agent, role, resources):
                 return f"offer {offer_id[2:]} of {agent.hostname} to {role}: {resources}"
@@ -366,7 +366,7 @@ class Story:
         self._sessions[name] = session
         self._ids[name] = known
         self._names[known] = name
-        # These lines were printed before the session had its name.
+        # These lines came before the session had a name.
         self._out = [line.replace(f"session {session} ", f"{name} ") for line in self._out]
 
     def _name_of(self, session: SessionId) -> str:
@@ -407,7 +407,7 @@ def run_story(text: str) -> str:
         if not commands:
             blocks.append("\n".join(comments))
             continue
-        told = [story.run(command) for command in commands]
-        out = "\n".join(line for line in told if line != "nothing") or "nothing"
+        outputs = [story.run(command) for command in commands]
+        out = "\n".join(line for line in outputs if line != "nothing") or "nothing"
         blocks.append("\n".join([*comments, *commands, "----", out]))
     return "\n\n".join(blocks) + "\n"

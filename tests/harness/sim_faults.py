@@ -1,4 +1,4 @@
-"""Faults and moods of simulated peers: crashes, silence, late answers, random declines."""
+"""Faults of simulated peers: crashes, silence, late answers, random declines."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def moody_framework(
     think_s: float = 0.0,
     declines: float = 0.0,
 ) -> SimulatedFramework:
-    """Connect a framework that thinks about each offer and declines some at random."""
+    """Connect a framework that answers offers late and declines some at random."""
     made = MoodyFramework(cluster.kernel, name, Role(role), cluster._works, habits, on_end)
     made.rng, made.think_s, made.declines, made.thinking = cluster.rng, think_s, declines, {}
     cluster._present.append(made)

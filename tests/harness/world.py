@@ -1,7 +1,7 @@
-"""A master's core with pretend agents and frameworks around it, in virtual time.
+"""A master's core with simulated agents and frameworks, in virtual time.
 
-`World` keeps the effects of every step and runs `check_state` after each, so a test that
-drives it has every invariant asserted on the way.
+`World` keeps the effects of every step. It runs `check_state` after each step, so every test that
+uses it also asserts every invariant.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ class World:
                     # This kill is saved with the framework.
                     record = replace(record, kill=entry.kill)
                 if task.state.is_terminal:
-                    # In memory it is slimmed at once, on disk with the next change.
+                    # The core drops long text at once; the record keeps it until its next change.
                     entry = replace(entry, info=entry.info.slimmed())
                 assert entry == record
                 known += 1
@@ -298,8 +298,8 @@ class World:
 
     def updates(self, session: SessionId) -> list[TaskStatus]:
         """Return the updates that were sent on this session."""
-        told = [m.statuses for m in self.sent.get(session, ()) if isinstance(m, Updated)]
-        return [status for statuses in told for status in statuses]
+        batches = [m.statuses for m in self.sent.get(session, ()) if isinstance(m, Updated)]
+        return [status for statuses in batches for status in statuses]
 
     def launches(self, session: SessionId) -> list[TaskInfo]:
         """Return the tasks that this agent was ordered to launch."""

@@ -1,6 +1,7 @@
 """The invariants of an agent hold after any events in any order, and no update is lost.
 
-The agent is killed at any time and loses what is not durable. The next one recovers the records.
+The agent is killed at any time and loses all records that are not durable. The next agent recovers
+from the durable ones.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class AnAgent(RuleBasedStateMachine):
         self.heard: defaultdict[Key, int] = defaultdict(int)
         self.made: defaultdict[Key, int] = defaultdict(int)
         self.next_pid = 100
-        self.told_problems: tuple[Problem, ...] = ()
+        self.reported_problems: tuple[Problem, ...] = ()
         self.do(ev.AgentStarted())
 
     def do(self, *events: Event) -> None:
@@ -114,17 +115,17 @@ class AnAgent(RuleBasedStateMachine):
         match effect:
             case Moved(status):
                 key = (status.framework_id, status.task_id)
-                assert status.sequence == self.made[key] + 1, "numbers have no gaps"
+                assert status.sequence == self.made[key] + 1, "sequence numbers have no gaps"
                 self.made[key] = status.sequence
             case SendUpdates(session, statuses):
                 assert self.open
                 assert session == self.sessions
                 for status in statuses:
                     key = (status.framework_id, status.task_id)
-                    assert status.sequence <= self.heard[key] + 1, "none is left out"
+                    assert status.sequence <= self.heard[key] + 1, "no update is skipped"
                     self.heard[key] = max(self.heard[key], status.sequence)
             case SendRegister(session):
-                self.told_problems = self.state.health.problems
+                self.reported_problems = self.state.health.problems
                 assert self.open
                 assert session == self.sessions
                 assert not self.looks
@@ -136,7 +137,7 @@ class AnAgent(RuleBasedStateMachine):
             case Adopt(key, run):
                 self.looks.append((key, run))
             case Signal(key, 0, force):
-                assert force is Force.KILL, "only an end is forced before a start is known"
+                assert force is Force.KILL, "before a start is known, only SIGKILL is sent"
                 assert key in dict(self.queue)
             case Signal(key, pid, force):
                 assert key in self.watched, "only watched processes are signalled"
@@ -145,7 +146,7 @@ class AnAgent(RuleBasedStateMachine):
                     self.forced.add(key)
             case ForgetRun(_, run):
                 ended = self.runs.pop(run, None)
-                assert ended is None or ended.ended, "running processes are watched"
+                assert ended is None or ended.ended, "the agent forgets a run only after it ended"
             case Forget(key):
                 self.made.pop(key, None)
                 self.heard.pop(key, None)
@@ -157,11 +158,11 @@ class AnAgent(RuleBasedStateMachine):
             case RefuseLaunch(session, key):
                 assert self.open
                 assert session == self.sessions
-                assert key not in self.state.tasks, "refused launches are not kept"
-                assert self.told_problems, "the master had the problems before"
+                assert key not in self.state.tasks, "a refused launch leaves no task"
+                assert self.reported_problems, "the agent reports its problems before it refuses"
             case HealthChanged(session, problems):
                 assert session == self.state.session
-                self.told_problems = problems
+                self.reported_problems = problems
             case _:
                 pass
 
@@ -327,7 +328,7 @@ class AnAgent(RuleBasedStateMachine):
             assert phase.pid == run.pid
 
     def teardown(self) -> None:
-        """Check that nothing is held once all processes have ended."""
+        """Check that no resources are used once all processes have ended."""
         while self.looks:
             self.look(known=True)
         while self.queue:

@@ -1,8 +1,8 @@
 """The allocator against an independent reference in exact fractions, and the DRF properties.
 
-The reference scans every client for every unit and knows nothing of trees, keys or
-multipliers. Properties are stated in the forms that hold for whole tasks (sharing incentive
-and Pareto efficiency with their slack), and only where they say something.
+The reference scans every client for every unit, without trees, keys or multipliers. The
+properties (sharing incentive, Pareto efficiency) have a slack, because tasks are indivisible, and
+are checked only where the slack leaves a bound.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def resources(amount: tuple[int, ...]) -> Resources:
 
 
 def dealt(case: Case) -> list[tuple[str, int]]:
-    """Return the deals of the allocator, in order: client and agent."""
+    """Return the allocated units in order, as (client, agent)."""
     settings = {Role(client.name): RoleSettings(client.weight) for client in case.clients}
     allocator = Allocator(None, Rules(hold_s=0, scarce=frozenset()), settings)
     for client in case.clients:
@@ -81,7 +81,11 @@ def dealt(case: Case) -> list[tuple[str, int]]:
 
 
 def reference(case: Case) -> list[tuple[str, int]]:
-    """Agent by agent, one task at a time to the least weighted dominant share that fits."""
+    """Return the units that the definition allocates.
+
+    It fills one agent after the other, and gives each unit to the client with the smallest weighted
+    dominant share among those whose task fits.
+    """
     total = [sum(agent[r] for agent in case.agents) for r in range(len(case.agents[0]))]
     tasks = {client.name: 0 for client in case.clients}
     last = {client.name: 0 for client in case.clients}
@@ -116,7 +120,7 @@ def reference(case: Case) -> list[tuple[str, int]]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases())
-def test_every_deal_is_that_of_the_reference(case: Case) -> None:
+def test_every_grant_is_that_of_the_reference(case: Case) -> None:
     assert dealt(case) == reference(case)
 
 
@@ -125,17 +129,17 @@ def shares_and_deltas(case: Case) -> dict[str, tuple[Fraction, Fraction]]:
     tasks = {client.name: 0 for client in case.clients}
     for name, _ in dealt(case):
         tasks[name] += 1
-    told = {}
+    levels = {}
     for client in case.clients:
         delta = max(
             Fraction(need, capacity) for need, capacity in zip(client.task, total, strict=True)
         )
-        told[client.name] = (tasks[client.name] * delta, delta)
-    return told
+        levels[client.name] = (tasks[client.name] * delta, delta)
+    return levels
 
 
 def test_sharing_incentive_on_one_machine() -> None:
-    """Each client gets its weight's part of the cluster but for the size of the tasks."""
+    """Each client gets its part of the cluster by weight, less about one task of each client."""
     guarded = 0
 
     @settings(max_examples=400, deadline=None)
@@ -145,14 +149,14 @@ def test_sharing_incentive_on_one_machine() -> None:
         pooled = Case(case.agents[:1], tuple(c for c in case.clients if c.count is None))
         if not pooled.clients:
             return
-        told = shares_and_deltas(pooled)
+        levels = shares_and_deltas(pooled)
         weights = sum(client.weight for client in pooled.clients)
-        slack = 1 - sum(delta for _, delta in told.values())
+        slack = 1 - sum(delta for _, delta in levels.values())
         if slack <= 0:
             return
         for client in pooled.clients:
             guarded += 1
-            share, _ = told[client.name]
+            share, _ = levels[client.name]
             assert share > Fraction(client.weight, weights) * slack
 
     holds()
@@ -172,15 +176,15 @@ def test_shares_of_competitors_differ_by_their_tasks_at_most() -> None:
             tuple((agent[0],) for agent in case.agents[:1]),
             tuple(Client(c.name, (max(c.task[0], 1),), c.weight, None) for c in case.clients),
         )
-        told = shares_and_deltas(single)
+        levels = shares_and_deltas(single)
         for one in single.clients:
             for other in single.clients:
-                if told[other.name][0] < 2 * told[other.name][1]:
+                if levels[other.name][0] < 2 * levels[other.name][1]:
                     continue
                 guarded += 1
-                ahead = told[other.name][0] / other.weight
-                behind = told[one.name][0] / one.weight
-                slack = (told[one.name][1] + told[other.name][1]) / other.weight
+                ahead = levels[other.name][0] / other.weight
+                behind = levels[one.name][0] / one.weight
+                slack = (levels[one.name][1] + levels[other.name][1]) / other.weight
                 assert ahead <= behind + slack
 
     holds()

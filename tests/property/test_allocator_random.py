@@ -1,8 +1,8 @@
 """The allocator under random events: resources are conserved, no framework is overlooked.
 
-Every policy and order of agents; roles within roles with limits, guarantees and weights;
-several roles and shapes for a framework. Every invariant holds after every step; when
-nothing is left to look at, no willing framework could use what any agent has free.
+The runs cover every policy and agent order, nested roles with limits, guarantees and weights, and
+frameworks with several roles and shapes. Every invariant holds after every step. Once no agent is
+dirty, no willing framework could use free resources of any agent.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ def test_resources_are_conserved_and_no_framework_is_overlooked(part: int) -> No
 
 
 def is_settled_at_once(_pool: AgentPool, _leaf: object) -> None:
-    """Agents that were kept for the leaf are not visited."""
+    """Leave agents that were reserved for the leaf clean."""
 
 
 def forgets(_filters: Filters, _leaf: object, _refused: object, _until: float) -> None:
-    """No refusal is kept."""
+    """Keep no refusal."""
 
 
 @pytest.mark.parametrize(

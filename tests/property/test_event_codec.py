@@ -82,9 +82,9 @@ def test_heads_and_states_round_trip(cls: type, data: st.DataObject) -> None:
         ),
     )
 )
-def test_arbitrary_json_is_decoded_or_refused(told: Any) -> None:
+def test_arbitrary_json_is_decoded_or_refused(value: Any) -> None:
     try:
-        line = read_line(json.dumps(told).encode())
+        line = read_line(json.dumps(value).encode())
     except Undecodable:
         return
     assert isinstance(line, Entry)

@@ -1,6 +1,6 @@
 """Properties of the DRF paper on random clusters; wrong policies fail them.
 
-The number of checks that said something is printed at the end of the run.
+The end of the run prints how many checks met their condition.
 """
 
 from __future__ import annotations
@@ -66,4 +66,4 @@ def test_a_wrong_policy_is_detected(mutant: str) -> None:
     deal, properties = MUTANTS[mutant]
     for name in properties:
         check, _, _ = PROPERTIES[name]
-        assert violations(check(deal, SOME)) > 0, f"{name} does not tell it from DRF"
+        assert violations(check(deal, SOME)) > 0, f"{name} does not detect the wrong policy"

@@ -1,4 +1,4 @@
-"""Preemption helps late clients as far as that is legal, and it terminates.
+"""Preemption helps late clients as far as legal victims allow, and it terminates.
 
 The engine's plans are compared with a definition that shares no code with it, task by task.
 """
@@ -23,7 +23,7 @@ Machine = tuple[Fraction, ...]
 
 
 def late_comers(number: int) -> tuple[Forest, list[Machine], list[str]]:
-    """Return a tree, machines, and the clients that come after the others took everything."""
+    """Return a tree, machines, and the clients that arrive once the others have everything."""
     chance = random.Random(f"late {number}")
     width = chance.randint(1, 3)
     machine = tuple(Fraction(chance.randint(8, 24)) for _ in range(width))
@@ -41,7 +41,7 @@ def late_comers(number: int) -> tuple[Forest, list[Machine], list[str]]:
 
 
 def begun(number: int) -> Preemption:
-    """Return the run after the others took everything and the late clients came."""
+    """Return a run in which the early clients have everything and the late ones have arrived."""
     forest, machines, late = late_comers(number)
     run = Preemption(forest, Machines(machines), TOLERANCE)
     for path in late:
@@ -63,7 +63,7 @@ def copied(run: Preemption, number: int) -> EngineCluster:
     return cluster
 
 
-def test_each_round_leaves_less_missing() -> None:
+def test_each_round_reduces_the_missing_share() -> None:
     def checks() -> Iterator[Checked]:
         for number in range(50):
             run = begun(number)
@@ -75,14 +75,14 @@ def test_each_round_leaves_less_missing() -> None:
 
 
 def test_the_engine_preempts_the_same_tasks_as_the_definition() -> None:
-    """From the same tasks on the same machines, for the first client that can be helped."""
+    """Both start from the same placement, and help the first client that they can."""
 
     def checks() -> Iterator[Checked]:
         for number in range(100):
             slow = begun(number)
             fast = copied(slow, number)
             fast.fill()
-            assert not fast.schedule, "something fitted that did not fit by the definition"
+            assert not fast.schedule, "the engine fitted a task that does not fit by the definition"
             was_helped = slow.help_one()
             assert fast.help_one(fast.preemptor(TOLERANCE)) == was_helped, number
             theirs = [(task.client.path, task.started) for task in slow.killed]
@@ -93,7 +93,7 @@ def test_the_engine_preempts_the_same_tasks_as_the_definition() -> None:
 
 
 def test_the_engine_ends_where_the_definition_does() -> None:
-    """On one resource, kill by kill to the end."""
+    """Compare every kill until preemption ends, with one resource."""
 
     def checks() -> Iterator[Checked]:
         for number in range(40):
@@ -108,7 +108,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
 
 
 def night(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
-    """Return both sides when the first client has everything and all others come."""
+    """Return definition and engine when one client has everything and the others arrive."""
     chance = random.Random(f"night {number}")
     count, size = chance.randint(1, 5), chance.randint(6, 20)
     weights = [chance.choice((1, 2, 3, 5)) for _ in range(chance.randint(2, 4))]

@@ -84,7 +84,7 @@ class Tossed:
             self._grow()
 
     def choices(self) -> Iterator[Checked]:
-        """Yield a few choices among some clients, by the engine and by definition."""
+        """Yield checks that engine and definition choose the same of some clients."""
         some = {client for client in self.clients if self.chance.random() < 0.8}
         for _ in range(4):
             mine = self.engine.pick(self.forest, lambda client: client in some and client.wants)
@@ -100,7 +100,7 @@ class Tossed:
         node.weight = Fraction(self.chance.choice((1, 2, 3, 5, 7)))
         role = Role(node.path)
         now = self.engine.tree.settings.get(role, RoleSettings())
-        # The tree of the engine counts weights in units of its choice: here, of 1.
+        # The engine's tree takes weights in any unit; here the unit is 1.
         self.engine.tree.set_role(role, RoleSettings(int(node.weight), guarantee=now.guarantee))
 
     def _grow(self) -> None:
@@ -176,7 +176,7 @@ def entitled(forest: Forest) -> dict[Pool, Fraction]:
     return MinSatisfactionByUse(resolution=None, trusts_declared=True).entitlements(forest)
 
 
-def test_every_node_of_a_filled_tree_has_its_entitlement_but_a_few_tasks() -> None:
+def test_every_node_of_a_filled_tree_has_its_entitlement_less_a_few_tasks() -> None:
     """u >= E (1 - the blocked client's task - the largest task below each node)."""
 
     def checks() -> Iterator[Checked]:
@@ -198,7 +198,7 @@ def test_every_node_of_a_filled_tree_has_its_entitlement_but_a_few_tasks() -> No
 
 
 def test_no_node_falls_below_its_entitlement_under_churn() -> None:
-    """But for two tasks of each client, after clients were drained and tasks ended at random."""
+    """Clients are drained and tasks end at random; the slack is two tasks of each client."""
 
     def checks() -> Iterator[Checked]:
         for number in range(25):

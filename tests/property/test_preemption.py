@@ -1,9 +1,8 @@
-"""Preemption ends, takes no framework below its entitlement, and takes only what is needed.
+"""Preemption ends, takes no framework below its entitlement, and needs every victim.
 
-Frameworks that came first fill random clusters with tasks that never end; others come later.
-What is asserted is worked out here, in fractions, from the definitions: shares from what runs,
-entitlements by the tree's own account, and that the sum of what frameworks lack falls with
-every preemption, which is why there cannot be infinitely many.
+Early frameworks fill random clusters with tasks that never end; late frameworks come afterwards.
+The tests compute shares in fractions from the running tasks, and take entitlements from the tree.
+Every preemption must reduce the sum of the frameworks' shortfalls, so preemptions end.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ class Cluster:
         return [task for task in self.tasks.values() if task.leaf is leaf]
 
     def deal(self, now: float) -> None:
-        """Deal, and launch every unit at once."""
+        """Allocate, and launch every unit at once."""
         while self.allocator.has_dirty_agents:
             for grant in self.allocator.run(now):
                 leaf = self.allocator._tree.leaves[grant.framework_id, grant.role]
@@ -68,7 +67,7 @@ class Cluster:
         self.preemptor.ended(key)
 
     def lack(self) -> Fraction:
-        """Return the sum over frameworks of what each lacks of its tolerated share."""
+        """Return the sum of the frameworks' shortfalls from their tolerated shares."""
         tree = self.allocator._tree
         return sum(
             (
@@ -81,7 +80,7 @@ class Cluster:
 
 
 def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, list[FrameworkId]]:
-    """Return a random cluster that some frameworks filled, and those that come after."""
+    """Return a random cluster that early frameworks have filled, and the late frameworks."""
     width = lots.randint(1, 3)
     capacity = {name: lots.randint(8, 30) for name in NAMES[:width]}
     roles = ["a", "a/x", "a/y", "b", "b/x", "c"]
@@ -117,7 +116,7 @@ def make_cluster(lots: random.Random, *, guarantees: bool) -> tuple[Cluster, lis
 
 
 def check_plan(cluster: Cluster, plan: Plan) -> None:
-    """Check that the victims are needed, and keep their entitlements, like the roles above them."""
+    """Check that every victim is needed, and that it and its roles keep their entitlements."""
     tree = cluster.allocator._tree
     entitled = tree.entitlements()
     starving = plan.starving.leaf
@@ -149,7 +148,7 @@ def check_plan(cluster: Cluster, plan: Plan) -> None:
 
 
 def run(seed: int, *, guarantees: bool) -> int:
-    """Connect the late, preempt until none starves, and return how many preemptions that took."""
+    """Connect the late frameworks, preempt until none starves, and count the preemptions."""
     cluster, late = make_cluster(random.Random(seed), guarantees=guarantees)
     for framework_id in late:
         cluster.allocator.connect(framework_id, True)
@@ -179,7 +178,7 @@ def run_many(seeds: int) -> list[int]:
 
 def test_preemption_by_share_ends_and_every_step_helps() -> None:
     counts = run_many(250)
-    print(f"preemption by share: {sum(counts)} guarded checks, at most {max(counts)} in one story")
+    print(f"preemption by share: {sum(counts)} guarded checks, at most {max(counts)} in one run")
     assert sum(counts) > 1000
 
 
@@ -190,7 +189,7 @@ def test_preemption_for_guarantees_ends() -> None:
 
 
 def test_the_checks_can_fail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With every victim legal, a framework is taken below its entitlement."""
+    """If every victim is legal, preemption takes a framework below its entitlement."""
     from croupier.master.allocator import preemption
 
     monkeypatch.setattr(preemption._ShapeSearch, "_is_legal", lambda self, victim: True)

@@ -39,7 +39,7 @@ def amounts(draw: st.DrawFn, milli: st.SearchStrategy[int] = MILLI) -> Resources
 
 @st.composite
 def parted(draw: st.DrawFn) -> tuple[Resources, Resources]:
-    """Two amounts that can be held together."""
+    """Return two amounts that do not overlap."""
     one, other = draw(amounts()), draw(amounts())
     ports = numbers_of(other.ranges.get("ports", ())) - numbers_of(one.ranges.get("ports", ()))
     zones = other.sets.get("zones", frozenset()) - one.sets.get("zones", frozenset())

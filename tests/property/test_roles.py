@@ -106,7 +106,7 @@ class RandomCluster:
                 world.pass_time(6.0)
 
     def _ask(self, event: UpdateRoles) -> object:
-        # Without a pass, so that the answer can be compared with the present state.
+        # Make no pass, so that the answer can be compared with the present state.
         (answer,) = (each for each in self.world._step(event) if isinstance(each, Answer))
         return answer.result
 

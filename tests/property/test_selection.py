@@ -1,8 +1,9 @@
 """The neediest leaf of the tree, against a reference in exact fractions.
 
-Random trees of roles with frameworks at every height; frameworks come and go, are dealt to,
-launch, end, want and do not want; roles change their settings and the cluster its size. After
-every change both are asked for the neediest of random sets of eligible frameworks.
+Random trees have roles and frameworks at every height. Frameworks come and go, get offers, launch
+and end tasks, and change their demand; operators change roles, and the cluster changes its size.
+After every change, tree and reference must choose the same neediest framework from random sets of
+eligible ones.
 """
 
 from __future__ import annotations
@@ -143,7 +144,7 @@ class Twins:
             self.take_back(leaf, node, part, sort)
 
     def wish(self, leaf: Leaf) -> None:
-        """Declare demand: shapes, nothing in this role, or none at all."""
+        """Set the demand: shapes, no shape in this role, or no declared demand."""
         node = self.pairs[leaf]
         units = [self.amount() for _ in range(self.random.randint(0, 2))]
         node.units = units if self.random.random() < 0.8 else None
@@ -196,7 +197,7 @@ class Twins:
         return self.random.choice(actions)()
 
     def ask(self) -> int:
-        """Compare, and return how many questions had several possible answers."""
+        """Compare the choices; return how many had several candidates."""
         self.tree.refresh()
         self.tree.check()
         guarded = 0
@@ -210,11 +211,11 @@ class Twins:
         return guarded
 
     def compare_entitlements(self) -> None:
-        told = {}
+        computed = {}
         for node, due in self.tree.entitlements().items():
-            told[str(node.name)] = due
+            computed[str(node.name)] = due
             assert self.tree.entitlement(node) == due
-        assert told == self.reference.entitlements()
+        assert computed == self.reference.entitlements()
 
 
 def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | None) -> int:
@@ -230,7 +231,7 @@ def guarded_decisions(cases: int, steps: int, policy: str, measure: Measure | No
     return guarded
 
 
-def test_the_neediest_is_that_of_the_definition() -> None:
+def test_the_tree_and_the_definition_choose_the_same_neediest_leaf() -> None:
     assert guarded_decisions(60, 120, "drf", None) > 5_000
 
 

@@ -13,10 +13,10 @@ STORIES = sorted(Path(__file__).parent.glob("*.txt"))
 
 @pytest.mark.parametrize("story", STORIES, ids=lambda path: path.stem)
 def test_scenario(story: Path, request: pytest.FixtureRequest) -> None:
-    told = run_story(story.read_text())
+    output = run_story(story.read_text())
     if request.config.getoption("--rewrite"):
-        story.write_text(told)
-    assert told == story.read_text()
+        story.write_text(output)
+    assert output == story.read_text()
 
 
 def test_there_are_scenarios() -> None:

@@ -130,7 +130,7 @@ async def test_metrics_show_failing_members(three: Masters) -> None:
     registry = CollectorRegistry()
     registry.register(FamilyCollector(ETCD, lambda: client))
 
-    def told(name: str, **labels: str) -> float:
+    def metric(name: str, **labels: str) -> float:
         value = registry.get_sample_value(f"croupier_etcd_{name}", labels)
         assert value is not None
         return value
@@ -138,22 +138,22 @@ async def test_metrics_show_failing_members(three: Masters) -> None:
     with capture_logs() as logs:
         election = three.election("a:1", LEASE_S, client)
         await election.win()
-        assert told("members_failing") == 0
-        assert told("requests_total", outcome="answered") > 0
-        assert told("silent_seconds") < LEASE_S
+        assert metric("members_failing") == 0
+        assert metric("requests_total", outcome="answered") > 0
+        assert metric("silent_seconds") < LEASE_S
 
         etcd.kill(0, 1)
         standing = asyncio.create_task(stand_again(election))
-        await eventually(lambda: told("members_failing") == 3, 30)
-        await eventually(lambda: told("silent_seconds") > LEASE_S, 30)
-        assert told("requests_total", outcome="failed") >= 3
+        await eventually(lambda: metric("members_failing") == 3, 30)
+        await eventually(lambda: metric("silent_seconds") > LEASE_S, 30)
+        assert metric("requests_total", outcome="failed") >= 3
         assert [log["members"] for log in logs if log["event"] == "etcd_unavailable"][:1] == [3]
 
         etcd.launch(0)
         etcd.launch(1)
         await asyncio.wait_for(standing, 60)
-        assert told("members_failing") < 3
-        assert told("silent_seconds") < LEASE_S
+        assert metric("members_failing") < 3
+        assert metric("silent_seconds") < LEASE_S
 
 
 async def stand_again(election: EtcdElection) -> None:

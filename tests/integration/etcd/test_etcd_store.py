@@ -281,8 +281,8 @@ async def test_stores_of_newer_releases_and_other_programs_are_refused(masters: 
     with pytest.raises(InvalidRequest, match="another program's"):
         await store.load()
     # Of a billion missing parts, only the first is read.
-    for told in (b'{"parts": 1e400}', b'{"parts": -1}', b'{"parts": 1000000000}'):
-        await put(masters, "head", told)
+    for head in (b'{"parts": 1e400}', b'{"parts": -1}', b'{"parts": 1000000000}'):
+        await put(masters, "head", head)
         with pytest.raises(InvalidRequest):
             async with asyncio.timeout(5):
                 await store.load()

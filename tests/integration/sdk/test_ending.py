@@ -50,7 +50,7 @@ async def test_a_fatal_error_ends_the_framework_and_its_calls(error: type[Croupi
             await pending
         with pytest.raises(error):
             await framework.revive()
-        assert [type(told) for told in framework.errors] == [error]
+        assert [type(each) for each in framework.errors] == [error]
         await framework.stop()
 
 

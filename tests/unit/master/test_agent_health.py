@@ -81,7 +81,7 @@ def test_tasks_of_unhealthy_agent_stay_charged() -> None:
     agent = scene.state.agents[scene.host_id]
     assert scene.state.used(agent) == Resources.parse("cpus:1;mem:1GB")
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
-    assert scene.told()[-1].state is TaskState.FINISHED
+    assert scene.task_updates()[-1].state is TaskState.FINISHED
     assert scene.offered() == 0
 
 
@@ -128,7 +128,7 @@ class TestARefusedLaunch:
         scene = Sick()
         scene.launch()
         scene.tell(FULL, refused=("it is full",))
-        (told,) = scene.told()
+        (told,) = scene.task_updates()
         assert (told.state, told.reason, told.message, told.sequence) == (
             TaskState.DROPPED,
             Reason.CONTAINER_LAUNCH_FAILED,
@@ -149,7 +149,7 @@ class TestARefusedLaunch:
         scene.framework_back()
         scene.returns()
         assert not scene.launches(scene.host)
-        assert [status.state for status in scene.told()] == [TaskState.DROPPED]
+        assert [status.state for status in scene.task_updates()] == [TaskState.DROPPED]
 
     def test_is_ordered_again_if_the_refusal_was_lost(self) -> None:
         scene = Sick()
@@ -163,7 +163,7 @@ class TestARefusedLaunch:
         scene.launch()
         scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
         scene.tell(FULL, refused=("it is full",))
-        assert [status.state for status in scene.told()] == [TaskState.RUNNING]
+        assert [status.state for status in scene.task_updates()] == [TaskState.RUNNING]
         scene.do(AgentHealth(scene.host, (), (RefusedLaunch(scene.owner, T1, ""),) * 3))
 
 

@@ -60,7 +60,7 @@ def test_task_with_updates_is_gone_if_its_agent_returns_without_it() -> None:
     scene.end_session(scene.host)
     scene.agent_back()
     assert scene.launches(scene.host) == []
-    assert [s.state for s in scene.told()] == [TaskState.GONE]
+    assert [s.state for s in scene.task_updates()] == [TaskState.GONE]
 
 
 def test_task_is_not_launched_twice_on_an_agent_that_lost_records() -> None:
@@ -70,7 +70,9 @@ def test_task_is_not_launched_twice_on_an_agent_that_lost_records() -> None:
     scene.framework_back()
     scene.agent_back(incomplete=True)
     assert scene.launches(scene.host) == []
-    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.GONE, MASTER_SEQUENCE)]
+    assert [(s.state, s.sequence) for s in scene.task_updates()] == [
+        (TaskState.GONE, MASTER_SEQUENCE)
+    ]
 
 
 def test_task_of_an_absent_agent_is_unknown_with_the_time_until_decided() -> None:
@@ -80,11 +82,11 @@ def test_task_of_an_absent_agent_is_unknown_with_the_time_until_decided() -> Non
     scene.framework_back()
     scene.pass_time(30.0)
     scene.call(scene.session, calls.Reconcile((T1,)), 7)
-    (status,) = scene.told()
+    (status,) = scene.task_updates()
     assert (status.state, status.decided_in_s) == (TaskState.UNKNOWN, 570.0)
     scene.pass_time(570.0)
     scene.framework_back()
-    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    assert scene.task_updates()[-1].state is TaskState.UNREACHABLE
 
 
 def test_repeated_accept_is_answered_from_the_ledger_by_the_next_master() -> None:
@@ -156,7 +158,7 @@ def test_end_is_sent_when_the_ledger_was_lost(framework_first: bool) -> None:
     scene.framework_back()
     # Its agent resends it on request.
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
-    assert scene.told()[-1].state is TaskState.FINISHED
+    assert scene.task_updates()[-1].state is TaskState.FINISHED
     scene.acknowledge(2, seq=7)
     assert scene.saved[-1] == ForgetTask(scene.owner, T1)
 
@@ -182,12 +184,14 @@ def test_end_made_by_the_master_is_resent_until_acknowledged() -> None:
     assert scene.launches(scene.host) == []
     scene.restart()
     scene.framework_back()
-    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.KILLED, MASTER_SEQUENCE)]
+    assert [(s.state, s.sequence) for s in scene.task_updates()] == [
+        (TaskState.KILLED, MASTER_SEQUENCE)
+    ]
     scene.pass_time(10.0)
-    assert len(scene.told()) == 2
+    assert len(scene.task_updates()) == 2
     scene.acknowledge(MASTER_SEQUENCE, seq=3)
     scene.pass_time(30.0)
-    assert len(scene.told()) == 2
+    assert len(scene.task_updates()) == 2
     assert not scene.state.frameworks[scene.owner].tasks
 
 
@@ -198,7 +202,7 @@ def test_task_that_does_not_fit_its_agent_any_more_is_dropped() -> None:
     scene.framework_back()
     scene.host = scene.agent("cpus:2;mem:4GB", agent_id=scene.host_id)
     assert scene.launches(scene.host) == []
-    assert [s.state for s in scene.told()] == [TaskState.DROPPED]
+    assert [s.state for s in scene.task_updates()] == [TaskState.DROPPED]
 
 
 def test_missed_statuses_are_sent_when_the_framework_reconnects() -> None:
@@ -208,7 +212,7 @@ def test_missed_statuses_are_sent_when_the_framework_reconnects() -> None:
     scene.end_session(scene.host)
     scene.pass_time(80.0)
     scene.framework_back()
-    assert [s.state for s in scene.told()] == [TaskState.UNREACHABLE]
+    assert [s.state for s in scene.task_updates()] == [TaskState.UNREACHABLE]
 
 
 def test_tasks_of_a_removed_framework_are_killed_by_the_next_master() -> None:
@@ -308,7 +312,7 @@ def test_acknowledged_end_is_not_resent_when_the_acknowledgement_was_lost() -> N
     scene.restart()
     scene.framework_back("c2")
     scene.agent_back(*ends, waiting=1)
-    assert scene.told() == []
+    assert scene.task_updates() == []
     told = [m for m in scene.sent[scene.host] if isinstance(m, AcknowledgeUpdate)]
     assert told == [AcknowledgeUpdate(scene.owner, T1, 2)]
     assert not scene.state.frameworks[scene.owner].tasks
@@ -322,7 +326,7 @@ def test_reconcile_does_not_guess_what_an_absent_agent_reports() -> None:
     scene.pass_time(200.0)
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED, waiting=3)
     scene.framework_back()
-    assert scene.told() == []
+    assert scene.task_updates() == []
     assert ResendUpdates(scene.owner) in scene.sent[scene.host]
 
 
@@ -333,7 +337,7 @@ def test_end_made_by_the_master_does_not_wait_for_earlier_updates() -> None:
     # The first update was not acknowledged, so later ones wait until it is resent.
     scene.do(AgentStopped(scene.host, "bye"))
     scene.pass_time(Settings().resend_s)
-    assert [(s.state, s.sequence) for s in scene.told()][3:] == [
+    assert [(s.state, s.sequence) for s in scene.task_updates()][3:] == [
         (TaskState.FINISHED, MASTER_SEQUENCE)
     ]
     scene.acknowledge(MASTER_SEQUENCE, 2)
@@ -349,12 +353,12 @@ def test_updates_are_sent_in_order_after_a_reconnect() -> None:
     scene.framework_back()
     # Sent before the agent was asked to resend all.
     scene.report(scene.host, scene.owner, T1, TaskState.FINISHED, 3)
-    assert scene.told() == []
+    assert scene.task_updates() == []
     for number, state in enumerate(
         (TaskState.STARTING, TaskState.RUNNING, TaskState.FINISHED), start=1
     ):
         scene.report(scene.host, scene.owner, T1, state, number)
-    assert [s.sequence for s in scene.told()] == [1, 2, 3]
+    assert [s.sequence for s in scene.task_updates()] == [1, 2, 3]
 
 
 def test_earlier_run_never_takes_over_from_a_later_one() -> None:
@@ -381,7 +385,7 @@ def test_end_of_a_task_that_the_ledger_may_have_lost_is_sent(claim: Claim) -> No
     scene.restart()
     scene.framework_back()
     scene.agent_back(TaskState.RUNNING, TaskState.FINISHED, waiting=1, claim=claim)
-    assert [status.state for status in scene.told()] == [TaskState.FINISHED]
+    assert [status.state for status in scene.task_updates()] == [TaskState.FINISHED]
     scene.acknowledge(2, seq=9)
     assert not scene.state.frameworks[scene.owner].tasks
 
@@ -393,4 +397,4 @@ def test_unlisted_task_is_gone_when_the_store_is_an_old_copy() -> None:
     scene.framework_back()
     scene.agent_back(claim=Claim.GIVEN_UP)
     assert scene.launches(scene.host) == []
-    assert [status.state for status in scene.told()] == [TaskState.GONE]
+    assert [status.state for status in scene.task_updates()] == [TaskState.GONE]

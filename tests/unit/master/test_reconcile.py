@@ -40,25 +40,25 @@ class Away(Scene):
 
     def reconcile(self, seq: int = 2) -> TaskStatus:
         self.call(self.session, calls.Reconcile((T1,)), seq)
-        return self.told()[-1]
+        return self.task_updates()[-1]
 
 
 def test_answer_is_the_latest_status() -> None:
     scene = Away()
     assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
-    assert scene.told() == [replace(scene.statuses[-1], is_reconciled=True)]
+    assert scene.task_updates() == [replace(scene.statuses[-1], is_reconciled=True)]
 
 
 def test_no_live_status_follows_an_end_in_one_session() -> None:
     scene = Away()
     scene.reconcile()
     scene.send_again()
-    assert [status.state for status in scene.told()] == [TaskState.FAILED, TaskState.FAILED]
+    assert [status.state for status in scene.task_updates()] == [TaskState.FAILED, TaskState.FAILED]
     # A new session may have missed the end, and is sent all updates in order.
     scene.end_session(scene.session)
     scene.framework_back()
     scene.send_again()
-    assert [status.state for status in scene.told()] == list(LIFE)
+    assert [status.state for status in scene.task_updates()] == list(LIFE)
 
 
 def test_reconciled_end_is_acknowledged_as_the_update() -> None:
@@ -67,9 +67,9 @@ def test_reconciled_end_is_acknowledged_as_the_update() -> None:
     assert T1 not in scene.state.frameworks[scene.owner].tasks
     message = AcknowledgeUpdate(scene.owner, T1, 3)
     assert scene.sent[scene.host][-1] == message
-    told = len(scene.told())
+    told = len(scene.task_updates())
     scene.send_again()
-    assert len(scene.told()) == told
+    assert len(scene.task_updates()) == told
     assert scene.sent[scene.host][-1] == message
 
 
@@ -77,7 +77,7 @@ def test_update_after_a_reconciled_live_status_is_sent() -> None:
     scene = Away(*LIFE[:2])
     assert scene.reconcile() == replace(scene.statuses[-1], is_reconciled=True)
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 3)
-    assert [status.sequence for status in scene.told()] == [2, 3]
+    assert [status.sequence for status in scene.task_updates()] == [2, 3]
 
 
 def test_end_made_by_the_master_keeps_its_number() -> None:
@@ -99,7 +99,7 @@ def test_end_with_a_later_number_is_sent_without_its_predecessors() -> None:
     scene.host = SessionId(next(scene._sessions))
     total = Resources.parse(ALL)
     scene.do(Register(scene.host, scene.host_id, "host", total, {}, tasks=(task,), incomplete=True))
-    assert [status.sequence for status in scene.told()] == [3, 1003]
+    assert [status.sequence for status in scene.task_updates()] == [3, 1003]
     scene.acknowledge(1003, 3)
     assert T1 not in scene.state.frameworks[scene.owner].tasks
 
@@ -116,4 +116,4 @@ def test_older_sdk_is_answered_without_a_number() -> None:
     assert not answer.needs_acknowledgement
     # The agent resends the end until it is acknowledged.
     scene.send_again()
-    assert scene.told()[-1] == scene.statuses[-1]
+    assert scene.task_updates()[-1] == scene.statuses[-1]

@@ -70,11 +70,11 @@ def test_unreachable_agent_returns_with_its_tasks() -> None:
     scene.pass_time(74.0)
     scene.do(Received(scene.session))
     scene.pass_time(2.0)
-    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    assert scene.task_updates()[-1].state is TaskState.UNREACHABLE
     scene.restart()
     scene.framework_back()
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
-    last = scene.told()[-1]
+    last = scene.task_updates()[-1]
     assert (last.state, last.reason) == (TaskState.RUNNING, Reason.AGENT_REREGISTERED)
 
 
@@ -87,12 +87,12 @@ def test_agent_stays_unreachable_after_failover() -> None:
     assert scene.state.agents[scene.host_id].state.name == "unreachable"
     scene.framework_back()
     scene.call(scene.session, calls.Reconcile((T1,)), 2)
-    last = scene.told()[-1]
+    last = scene.task_updates()[-1]
     assert (last.state, last.decided_in_s) == (TaskState.UNREACHABLE, None)
     # It does not become unreachable a second time.
     scene.pass_time(1000.0)
     assert not scene.state.removals
-    assert scene.told()[-1] == last
+    assert scene.task_updates()[-1] == last
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
     scene.restart()
     assert scene.state.agents[scene.host_id].is_absent
@@ -113,10 +113,12 @@ def test_unacknowledged_end_survives_its_agent() -> None:
         assert progress.is_done
         scene.restart()
     scene.framework_back()
-    assert [(s.state, s.sequence) for s in scene.told()] == [(TaskState.KILLED, MASTER_SEQUENCE)]
+    assert [(s.state, s.sequence) for s in scene.task_updates()] == [
+        (TaskState.KILLED, MASTER_SEQUENCE)
+    ]
     # Its agent returns with it, and may forget it.
     scene.agent_back(TaskState.RUNNING, TaskState.KILLED, waiting=2)
-    assert [s.state for s in scene.told()] == [TaskState.KILLED]
+    assert [s.state for s in scene.task_updates()] == [TaskState.KILLED]
     assert AcknowledgeUpdate(scene.owner, T1, 2) in scene.sent[scene.host]
 
 
@@ -135,7 +137,7 @@ def test_next_master_resends_unreachable(
     scene.restart()
     scene.framework_back()
     scene.pass_time(60.0)
-    assert [s.state for s in scene.told()] == [TaskState.UNREACHABLE]
+    assert [s.state for s in scene.task_updates()] == [TaskState.UNREACHABLE]
 
 
 @pytest.mark.parametrize("terms", [0, 1, 2])
@@ -151,15 +153,15 @@ def test_next_master_resends_status_of_a_returned_agent(
     scene.pass_time(74.0)
     scene.do(Received(scene.session))
     scene.pass_time(2.0)
-    assert scene.told()[-1].state is TaskState.UNREACHABLE
+    assert scene.task_updates()[-1].state is TaskState.UNREACHABLE
     scene.end_session(scene.session)
     scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
     for _ in range(terms):
         scene.restart()
         scene.framework_back()
         scene.call(scene.session, calls.Reconcile((T1,)), 3)
-        assert scene.told()[-1].state is TaskState.UNKNOWN
+        assert scene.task_updates()[-1].state is TaskState.UNKNOWN
         scene.end_session(scene.session)
         scene.agent_back(TaskState.STARTING, TaskState.RUNNING)
     scene.framework_back()
-    assert [s.state for s in scene.told()] == [TaskState.RUNNING]
+    assert [s.state for s in scene.task_updates()] == [TaskState.RUNNING]

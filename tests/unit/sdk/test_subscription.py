@@ -134,7 +134,7 @@ class TestSeveralShapes:
 class TestSuppression:
     def test_single_roles_or_all_are_suppressed(self) -> None:
         subscription = Subscription("", (), (ADS, WEB))
-        told = [list(subscription.suppressed)]
+        lists = [list(subscription.suppressed)]
         for change, roles in (
             (subscription.suppress, [WEB]),
             (subscription.suppress, []),
@@ -142,8 +142,8 @@ class TestSuppression:
             (subscription.revive, []),
         ):
             change(roles)
-            told.append(list(subscription.suppressed))
-        assert told == [[], [WEB], [ADS, WEB], [WEB], []]
+            lists.append(list(subscription.suppressed))
+        assert lists == [[], [WEB], [ADS, WEB], [WEB], []]
         subscription.check()
 
     def test_a_role_must_be_the_frameworks_own(self) -> None:

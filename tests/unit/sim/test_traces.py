@@ -130,7 +130,7 @@ class TestMapReduce:
         swim = SwimJob("j", 0, 20 * MAP_BYTES, 5 * REDUCE_BYTES, 0)
         first, second = (make_job(swim, 3, _shapes()) for _ in range(2))
         other = make_job(swim, 4, _shapes())
-        assert _told(first.stages) == _told(second.stages) != _told(other.stages)
+        assert _sizes(first.stages) == _sizes(second.stages) != _sizes(other.stages)
         assert [len(stage) for stage in first.stages] == [20, 5]
         # About 256 MiB at 5 MiB a second, and 4 s to start.
         seconds = sorted(work.seconds for work in first.stages[0])
@@ -142,5 +142,5 @@ def _shapes() -> dict[Size, Shape]:
     return {size: Shape(unit, size) for _, size in (*MAPS, *REDUCES)}
 
 
-def _told(stages: list[list[Work]]) -> list[tuple[Size, float]]:
+def _sizes(stages: list[list[Work]]) -> list[tuple[Size, float]]:
     return [(work.shape.use, work.seconds) for stage in stages for work in stage]
