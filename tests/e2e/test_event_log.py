@@ -47,7 +47,7 @@ async def under_load(cluster: Cluster, *weights: str, seconds: float = 4.0) -> N
         await cluster.start_master()
 
 
-async def test_what_a_killed_master_decided_is_decided_again(tmp_path: Path) -> None:
+async def test_decisions_of_a_killed_master_are_replayed(tmp_path: Path) -> None:
     log = tmp_path / "events.log"
     async with real_cluster(tmp_path, AGENT, AGENT, flags=("--event-log", str(log))) as cluster:
         await under_load(cluster)

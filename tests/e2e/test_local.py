@@ -94,7 +94,7 @@ def test_kill_of_an_unknown_task(local: Local) -> None:
     assert "no task 'nope'" in done.stderr
 
 
-def test_a_killed_agent_comes_back_to_its_tasks_and_local_ends_everything(tmp_path: Path) -> None:
+def test_a_killed_agent_adopts_its_tasks_and_local_ends_everything(tmp_path: Path) -> None:
     with running_local(tmp_path, "--agents", "2") as local:
         done = local.run(
             "timeout", "--signal=KILL", "4", str(local.bin_dir / "croupier"), "run", "-n", "2",
@@ -113,7 +113,7 @@ def test_a_killed_agent_comes_back_to_its_tasks_and_local_ends_everything(tmp_pa
     assert holds(lambda: not local.leftovers())
 
 
-def test_a_run_goes_on_when_master_and_agent_are_killed(tmp_path: Path) -> None:
+def test_a_run_continues_when_master_and_agent_are_killed(tmp_path: Path) -> None:
     script = "for n in $(seq 40); do echo line $n; sleep 0.1; done; exit 3"
     with running_local(tmp_path, "--agents", "1") as local:
         process = subprocess.Popen(

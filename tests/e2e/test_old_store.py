@@ -86,7 +86,7 @@ def launches_by_epoch(cluster: Cluster) -> Counter[int]:
     return found
 
 
-async def test_an_old_copy_is_refused_or_gone_on_with_and_no_task_runs_twice(
+async def test_an_old_copy_is_refused_or_accepted_by_flag_and_no_task_runs_twice(
     tmp_path: Path,
 ) -> None:
     ran = tmp_path / "ran"

@@ -116,7 +116,7 @@ async def test_a_guarantee_is_taken_back_within_its_timeout(local: Local) -> Non
         assert "guarantee" in reasons, reasons
 
 
-async def test_a_role_may_be_left_out(local: Local) -> None:
+async def test_a_role_with_preemption_off_is_not_preempted(local: Local) -> None:
     async with AsyncExitStack() as stack:
         await croupier(local, "quota", "set", "batch", "--preemption", "off")
         batch = Steady("batch", local.master, UNIT, LONG)
@@ -166,7 +166,7 @@ class Needy(Decliner):
         await self.suppress()
 
 
-async def test_a_needy_framework_is_served_before_ten_decliners_are_asked_twice(
+async def test_a_willing_framework_gets_the_agent_after_at_most_ten_decliners(
     tmp_path: Path,
 ) -> None:
     """Ten frameworks keep declining one agent; a willing one gets it after at most ten others.

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 OFFERING_S = 10.0
 
 
-async def test_what_was_answered_took_effect_once(tmp_path: Path) -> None:
+async def test_every_answered_call_took_effect_once(tmp_path: Path) -> None:
     """Every ACCEPT that was answered before the kill took effect once, for a plain framework."""
     outcome = await measure(tmp_path / "cluster", tasks=150, accepts=50)
     assert outcome.violations == []

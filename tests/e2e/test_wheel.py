@@ -46,7 +46,7 @@ def succeed(command: list[str], directory: Path) -> str:
     return done.stdout
 
 
-def test_the_version_is_that_of_the_distribution(installed: Run) -> None:
+def test_the_version_equals_that_of_the_distribution(installed: Run) -> None:
     assert installed("croupier", "--version").strip() == croupier_version()
 
 
@@ -85,7 +85,7 @@ def test_the_readmes_framework_runs(installed: Run, tmp_path: Path) -> None:
         assert done.stdout.count("FINISHED") == 5
 
 
-def test_the_demo_comes_out_right() -> None:
+def test_the_demo_prints_the_right_results() -> None:
     output = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
     assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in output
     assert "equal to the count of one process" in output

@@ -120,7 +120,7 @@ def reference(case: Case) -> list[tuple[str, int]]:
 
 @settings(max_examples=400, deadline=None)
 @given(cases())
-def test_every_grant_is_that_of_the_reference(case: Case) -> None:
+def test_every_grant_equals_the_reference(case: Case) -> None:
     assert dealt(case) == reference(case)
 
 

@@ -129,7 +129,7 @@ def test_as_many_units_can_be_carved_as_are_within(
 
 
 @given(NUMBERS)
-def test_ranges_are_the_set_they_stand_for(numbers: frozenset[int]) -> None:
+def test_ranges_equal_the_set_of_their_numbers(numbers: frozenset[int]) -> None:
     ranges = ranges_of(numbers)
     assert numbers_of(ranges) == numbers
     assert rng.count(ranges) == len(numbers)

@@ -250,5 +250,5 @@ def slots(node: RefNode, _totals: dict[str, int]) -> Fraction:
 @pytest.mark.parametrize(
     ("policy", "measure"), [("asset", asset), ("single-resource", cpus), ("slots", slots)]
 )
-def test_policies_of_one_measure_choose_the_least(policy: str, measure: Measure) -> None:
+def test_policies_of_one_measure_choose_the_smallest(policy: str, measure: Measure) -> None:
     assert guarded_decisions(15, 80, policy, measure) > 500

@@ -65,7 +65,7 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     ),
     Family(
         "agent_start_time_seconds",
-        "When this agent started, in seconds since 1970.",
+        "Start time of this agent in seconds since the Unix epoch.",
         lambda view: view.started_s,
     ),
     Family(
@@ -80,7 +80,7 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     ),
     Family(
         "agent_sandbox_keep_seconds",
-        "How long such a sandbox is kept; less on a fuller disk.",
+        "Time for which a sandbox is kept after its task; shorter on a fuller disk.",
         lambda view: view.janitor.allowed_s,
     ),
     Family(
@@ -103,9 +103,9 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     ),
     Family(
         "agent_resources",
-        "Resources of the agent; mem and disk in bytes, ranges as numbers in them.",
+        "Resources of the agent; mem and disk in bytes, ranges as the count of their numbers.",
         _resources,
         ("resource", "state"),
     ),
-    Family("agent_tasks", "Tasks that the agent has not forgotten, by state.", _tasks, ("state",)),
+    Family("agent_tasks", "Tasks in the agent's records, by state.", _tasks, ("state",)),
 )

@@ -55,7 +55,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
 # Names without the prefix and without `_seconds`, and HELP texts.
 HISTOGRAMS: Final = {
     "agent_checkpoint_commit": "Time to make records durable.",
-    "agent_launch": "Time from the order to the running process.",
+    "agent_launch": "Time from a launch order to the running process.",
     "agent_turn": "Time of a turn of the driver, less its commit.",
 }
 # Exported before the first event too.

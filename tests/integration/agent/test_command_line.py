@@ -57,7 +57,7 @@ def test_an_unusable_work_dir_is_one_line_and_code_1(tmp_path: Path) -> None:
     assert lines == [f"croupier-agent: cannot use the work dir {place}: Not a directory"]
 
 
-def test_damaged_records_are_one_line_that_says_what_to_do(tmp_path: Path) -> None:
+def test_damaged_records_are_one_line_with_a_remedy(tmp_path: Path) -> None:
     (tmp_path / "checkpoint.log").write_text("nonsense\n")
     code, (line,) = run("--http", "127.0.0.1:0", "--work-dir", str(tmp_path))
     assert code == 1

@@ -180,7 +180,7 @@ async def test_the_kernel_kills_tasks_before_the_agent(
     assert int(Path(f"/proc/{pid}/oom_score_adj").read_text()) >= 500
 
 
-async def test_the_environment_is_clean_and_holds_ports(
+async def test_the_environment_is_clean_and_has_the_ports(
     serving: Serving, master: ScriptedMaster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("A_SECRET_OF_THE_AGENT", "x")

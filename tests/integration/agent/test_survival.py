@@ -302,7 +302,7 @@ class TestALostTail:
         return pid
 
 
-async def test_tasks_that_hold_more_than_the_agent_has_are_refused(
+async def test_an_agent_with_less_than_its_tasks_use_refuses_to_start(
     start: Start, master: ScriptedMaster
 ) -> None:
     serving = await start(on_stop="leave")

@@ -75,7 +75,7 @@ async def test_leadership_lasts_while_it_is_renewed(masters: Masters) -> None:
     await election.win()  # changes nothing
 
 
-async def test_a_deposed_leader_stands_again_at_once(masters: Masters) -> None:
+async def test_a_deposed_leader_becomes_a_candidate_again_at_once(masters: Masters) -> None:
     """Its earlier key, which etcd would keep for the rest of the lease, is deleted."""
     election = masters.election(lease_s=30)
     await election.win()

@@ -200,7 +200,7 @@ async def test_stop_cancels_a_handler_that_does_not_return() -> None:
         assert framework.cancelled
 
 
-async def test_no_asyncio_task_is_left_running() -> None:
+async def test_no_asyncio_task_still_runs_after_the_end() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master):

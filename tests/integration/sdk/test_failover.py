@@ -52,7 +52,7 @@ def several(made: list[FakeMaster]) -> str:
     return ",".join(master.address for master in made)
 
 
-async def test_a_follower_is_left_for_the_leader_at_once() -> None:
+async def test_a_follower_redirects_to_the_leader_at_once() -> None:
     began = time.monotonic()
     async with masters(3, leader=2) as made:
         # Only one is known; the leader is found through it.

@@ -50,7 +50,7 @@ async def outputs(level: str, method: str) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("method", ["run_forever", "run"])
-async def test_stdout_holds_only_what_the_framework_prints(method: str) -> None:
+async def test_stdout_has_only_the_output_of_the_framework(method: str) -> None:
     out, err = await outputs("", method)
     assert out == "mine\n"
     assert "handler_failed handler=on_offers" in err, "a bug is shown without any configuration"

@@ -160,7 +160,7 @@ async def test_offers_rescinded_or_expired_while_they_wait_are_not_shown() -> No
             assert framework.rescinded == ["fake-1-O3"]
 
 
-async def test_a_silent_master_is_left() -> None:
+async def test_the_sdk_disconnects_from_a_silent_master() -> None:
     async with FakeMaster(heartbeat_s=0.05) as master:
         framework = Recorder(master.address)
         async with running(framework, master):
@@ -170,7 +170,7 @@ async def test_a_silent_master_is_left() -> None:
             assert time.monotonic() - began > 0.25
 
 
-async def test_a_master_that_does_not_answer_subscribe_is_left_for_the_next() -> None:
+async def test_the_next_master_is_tried_if_one_does_not_answer_subscribe() -> None:
     class Hasty(Recorder):
         _settings = replace(HASTY, times=replace(HASTY_TIMES, join_s=0.2))
 
@@ -253,7 +253,7 @@ async def test_a_full_queue_stops_reading_without_a_deadlock() -> None:
 
 
 @pytest.mark.parametrize("error", [None, Unavailable("x")])
-async def test_offers_left_unanswered_by_a_failed_handler_are_declined(
+async def test_offers_that_a_failed_handler_did_not_answer_are_declined(
     error: Exception | None,
 ) -> None:
     class Fragile(Recorder):

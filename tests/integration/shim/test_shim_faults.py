@@ -144,7 +144,9 @@ class TestATaskThatStopsItsShim:
         await runner.started("t1")
         assert await runner.ended("t1") == Exited(key("t1"), exit_code=3)
 
-    async def test_repeatedly_is_killed_all_the_same(self, runner: TaskRunner) -> None:
+    async def test_is_killed_although_it_stops_its_shim_repeatedly(
+        self, runner: TaskRunner
+    ) -> None:
         stops = 'import os\nos.setsid()\nwhile 1: os.kill(int(os.environ["SHIM"]), 19)'
         line = f"SHIM=$PPID setsid {sys.executable} -S -c '{stops}' & wait"
         runner.shell("t1", line)

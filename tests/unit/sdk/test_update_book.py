@@ -75,7 +75,7 @@ class TestUpdateBook:
         assert book.decide(status(2)) is UpdateDecision.SHOW
         book.check()
 
-    def test_a_held_update_is_shown_before_newer_ones(self) -> None:
+    def test_a_held_back_update_is_shown_before_newer_ones(self) -> None:
         book = UpdateBook()
         book.on_failed(status(1))
         assert book.decide(status(2)) is UpdateDecision.HOLD

@@ -45,7 +45,7 @@ def test_list(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("name", EXPERIMENTS)
-def test_every_experiment_loads_and_says_what_it_expects(name: str) -> None:
+def test_every_experiment_loads_and_states_what_it_expects(name: str) -> None:
     experiment = EXPERIMENTS[name].load()
     assert experiment.name == name
     assert experiment.expected

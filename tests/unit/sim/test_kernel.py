@@ -61,7 +61,7 @@ class TestKernel:
         assert done == [("past", 0.0), ("first", 1.0), ("second", 1.0), ("late", 5.0)]
         assert kernel.now == 10.0
 
-    def test_later_actions_are_left_for_the_next_run(self) -> None:
+    def test_later_actions_wait_for_the_next_run(self) -> None:
         kernel = make_kernel()
         done: list[float] = []
         every(kernel, 4.0, lambda: done.append(kernel.now))
@@ -255,7 +255,7 @@ class TestFaults:
         cluster.run(100.0)
         assert ended == [7.0, 10.0]
 
-    def test_a_silent_agent_is_given_up_and_returns(self) -> None:
+    def test_a_silent_agent_becomes_unreachable_and_returns(self) -> None:
         cluster = make_cluster(1, settings=Settings())
         framework = cluster.framework("f", works=[Work(SHAPE, 500.0)])
         every(cluster.kernel, 30.0, partial(beat, framework))

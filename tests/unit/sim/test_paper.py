@@ -115,7 +115,7 @@ class TestFacebook:
         drf, slots = runs
         assert drf.finished_at < slots.finished_at
 
-    def test_light_work_is_not_judged(self, capsys: pytest.CaptureFixture[str]) -> None:
+    def test_checks_are_skipped_if_no_task_waits(self, capsys: pytest.CaptureFixture[str]) -> None:
         """No task waits, so DRF cannot do better."""
         assert main(["simulate", "facebook", "--data", str(DATA), "--scale", "0.01"]) == 0
         out = capsys.readouterr().out

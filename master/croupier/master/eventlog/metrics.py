@@ -10,7 +10,7 @@ from croupier.process.metric_families import Family
 EVENT_LOG: Final[tuple[Family[FileRecorder], ...]] = (
     Family(
         "event_log_dropped",
-        "Events that the event log does not hold because it failed.",
+        "Events missing from the event log because writing it failed.",
         lambda recorder: recorder.dropped,
         is_counter=True,
     ),
