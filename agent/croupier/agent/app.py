@@ -61,7 +61,7 @@ class Agent:
     """An agent in this process, from `start` to `stop`.
 
     Attributes:
-        http_address: where it serves metrics and output, once started.
+        http_address: address of metrics and output, once started.
         state: the state of the core; only the driver changes it.
         link: the session with the master.
     """
@@ -78,7 +78,7 @@ class Agent:
         rng: random.Random | None = None,
         boot_id: Callable[[], str] = read_boot_id,
     ) -> None:
-        """Open nothing before `start`; `boot_id` returns the id of the machine's present boot."""
+        """Open nothing before `start`; `boot_id` returns the id of the machine's current boot."""
         self._config = config
         self._clock: Clock = clock or SystemClock()
         self._rng = rng or random.Random()
@@ -168,18 +168,18 @@ class Agent:
         await self._opened.aclose()
 
     async def _recover(self, work_dir: WorkDir, total: Resources, metrics: Metrics) -> Checkpoint:
-        """Read the records of an earlier life, and make the state from them."""
+        """Rebuild the state from the records of an earlier life."""
         is_lenient = self._config.recover == "best-effort"
         checkpoint, loaded = Checkpoint.open(work_dir.path, lenient=is_lenient)
         self._opened.push_async_callback(checkpoint.close)
         lost = loaded.damaged
         if unknown := unknown_runs(work_dir.runs, loaded.records):
             if not is_lenient:
-                # Noted now: those tasks may have ended by the next start.
+                # Marked now, because these tasks may have ended by the next start.
                 checkpoint.mark_incomplete()
-                raise InvalidRequest(f"{checkpoint.path} is not whole: {unknown}. {WHAT_TO_DO}")
+                raise InvalidRequest(f"{checkpoint.path} is incomplete: {unknown}. {WHAT_TO_DO}")
             lost = [*lost, unknown]
-            # Durable before the agent ends these runs, which are the only proof.
+            # Durable before the agent ends these runs: they are the only proof of the loss.
             await checkpoint.commit([incomplete(loaded.records)])
         for what in lost:
             _log.error("record_lost", file=str(checkpoint.path), reason=what)
@@ -237,7 +237,7 @@ class Agent:
             await self._supervisor.end(END_MARGIN_S)
 
     async def _send_goodbye(self) -> None:
-        # A master may have registered the agent without an answer so far.
+        # A master may have registered the agent although its answer has not arrived.
         if not self.link.is_open:
             return
         self.link.leave("the agent was asked to stop")

@@ -44,16 +44,16 @@ from croupier.model.health import CHECKPOINT, DISK, Problem
 from croupier.process.durable_files import replace_file, sync_directory, write_all
 
 NAME = "checkpoint.log"
-# Size of replaced records before the log is rewritten.
+# Bytes of replaced records that make a rewrite worthwhile.
 SLACK_BYTES = 4 * 1024 * 1024
 LINES_AT_ONCE = 100
-# Number of lazy records before they are written.
+# Lazy records that are deferred at most.
 MOST_LAZY = 1000
 
 # Advice for an operator whose agent has lost records.
 WHAT_TO_DO = (
-    "Tasks run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
-    " end all tasks of this agent and forget it, run with --recover=cleanup"
+    "Tasks keep running. To continue without the lost records, start with --recover=best-effort;"
+    " to end all tasks of this agent and forget it, run with --recover=cleanup"
 )
 _APPEND = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC
 
@@ -128,7 +128,7 @@ class Checkpoint:
         return self._reserve.has_room
 
     def defer(self, records: Iterable[Record]) -> None:
-        """Have these records written before those of the next `commit`."""
+        """Queue lazy records, to be written before those of the next `commit`."""
         self._lazy.extend(records)
 
     @property
@@ -170,7 +170,7 @@ class Checkpoint:
         self._mark.close()
 
     def _load(self, lost: list[str], *, lenient: bool) -> Loaded:
-        """Read the log; `lost` describes what is already known to be missing."""
+        """Read the log; `lost` describes losses that are already known."""
         data = self.path.read_bytes()
         try:
             reading = read_lines(data, lenient=lenient)
@@ -186,7 +186,7 @@ class Checkpoint:
         if not lost and (missing := self._missing(reading, data)):
             lost.append(missing)
             if not lenient:
-                raise InvalidRequest(f"{self.path} is not whole: {missing}. {WHAT_TO_DO}")
+                raise InvalidRequest(f"{self.path} is incomplete: {missing}. {WHAT_TO_DO}")
         if lost:
             # The rewritten log shows no damage, so it records that it is incomplete.
             self._rewrite(incomplete(found.record for found in reading.found))
@@ -201,7 +201,7 @@ class Checkpoint:
         return Loaded([found.record for found in reading.found], lost)
 
     def _missing(self, reading: Reading, data: bytes) -> str:
-        """Describe what an intact log has lost according to the mark; empty if nothing."""
+        """Describe the lines that an intact log lacks according to the mark; empty if none."""
         last = self._mark.read()
         if last is None:
             return ""
@@ -212,7 +212,7 @@ class Checkpoint:
         begin = reading.found[last.number - 2].begin if last.number > 1 else 0
         if LastLine.of(last.number, data[begin:]) == last:
             return ""
-        return f"line {last.number} is not the one that was written"
+        return f"line {last.number} differs from the one that was written"
 
     def _commit(self, batch: list[Record]) -> int:
         lines = [line(self._lines + n, body_of(each)) for n, each in enumerate(batch, start=1)]
@@ -225,8 +225,8 @@ class Checkpoint:
             with suppress(OSError):
                 os.ftruncate(self._fd, self._size)
             raise Unavailable(
-                f"cannot write {self.path}: {error.strerror}; the tasks run on, and the next"
-                " agent on this work dir takes them over"
+                f"cannot write {self.path}: {error.strerror}; the tasks keep running, and the"
+                " next agent on this work dir adopts them"
             ) from error
         begin = self._size
         for record, text in zip(batch, lines, strict=True):
@@ -279,7 +279,7 @@ class Checkpoint:
             self._rewrite_at += SLACK_BYTES
 
     def _rewrite(self, *more: Record) -> None:
-        """Replace the log by one with only current records, and `more`."""
+        """Replace the log by one of the current records and `more`."""
         scratch = self.path.with_suffix(".new")
         fd = os.open(scratch, _APPEND | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
@@ -292,7 +292,7 @@ class Checkpoint:
             with suppress(FileNotFoundError):
                 scratch.unlink()
             raise
-        # The old log has no name any more: nothing may be written to it.
+        # The old log is unlinked: nothing may be written to it.
         os.close(self._fd)
         self._fd, self._current, self._lines, self._size = fd, kept, lines, size
         try:

@@ -20,7 +20,7 @@ from croupier.agent.directories import open_beneath
 from croupier.agent.record_lines import checked, line
 
 NAME = "checkpoint.mark"
-# In place of a checksum: lines are known to be missing.
+# Stands for the checksum when lines are known to be missing.
 LOST = b"########"
 _SIZE = 64
 _CRC_DIGITS = 8
@@ -49,7 +49,7 @@ class LogMark:
 
     @classmethod
     def open(cls, directory: Path) -> LogMark:
-        """Open the mark in `directory`; if the disk is full, return a mark that keeps nothing.
+        """Open the mark in `directory`; if the disk is full, return a mark that stores nothing.
 
         Raises:
             OSError: if it fails for another reason.

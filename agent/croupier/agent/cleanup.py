@@ -1,4 +1,4 @@
-"""Orphan runs that prove lost records, and `--recover=cleanup`."""
+"""`--recover=cleanup`, and a check for runs that prove lost records."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def check_used(directory: Path) -> None:
     """Check that an agent has used the work dir.
 
     Raises:
-        InvalidRequest: if none has: it may be the wrong directory.
+        InvalidRequest: if none has, since it may be the wrong directory.
     """
     if not (directory.expanduser() / LOCK).exists():
-        raise InvalidRequest(f"{directory} is no agent's work dir: there is nothing to clean up")
+        raise InvalidRequest(f"{directory} is not an agent's work dir: nothing to clean up")
 
 
 async def clean_up(directory: Path) -> None:

@@ -1,8 +1,8 @@
 """Opens files and directories of the work dir by descriptor, one component at a time.
 
 Rule: a task may run as the agent's own user, and replace any file below the work dir by a link or
-a pipe. No open here follows a link or waits for a writer, and only regular files are opened. Else
-the functions raise OSError, as they do if the system refuses.
+a pipe. No open here follows a link or waits for a writer, and only regular files are opened. The
+functions raise OSError otherwise, and if the system refuses.
 """
 
 from __future__ import annotations

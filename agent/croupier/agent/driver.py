@@ -35,7 +35,7 @@ class Driver:
         self._reactor, self._inbox, self._checkpoint = reactor, inbox, checkpoint
         self._metrics, self._clock = metrics, clock
         self.all_ended = asyncio.Event()
-        """Set once the agent is stopping and no task has a process any more."""
+        """Set once the agent is stopping and no task has a process."""
 
     async def run(self) -> None:
         """Drive until cancelled.
@@ -74,10 +74,10 @@ class Driver:
             alarm.cancel()
         self._metrics.committed(self._clock.now() - began, size)
         if not self._checkpoint.has_room:
-            # Before any launch that waits in the inbox.
+            # Decided before the launches that wait in the inbox.
             self._reactor.decide(DiskFull())
 
     def _report_stall(self) -> None:
-        """Become unhealthy while a commit waits for the disk: the health check waits as well."""
+        """Become unhealthy while the disk hangs: the health check waits for it as well."""
         problem = health_check.does_not_answer(self._checkpoint.path.parent)
         self._reactor.decide_at_once(HealthChecked((problem,)))

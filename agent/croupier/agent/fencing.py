@@ -1,9 +1,9 @@
 """Fencing: the agent obeys masters of its cluster whose store is not older than the newest seen.
 
-Rule: the agent drops the messages of a master whose position is older than the newest that it
-keeps. An agent cannot check the proof of a position; it keeps the proof for the next master, which
-can. It keeps only the position of a master that has read its REGISTER and accepted it. An older
-store that has counted more commits looks newer, and only that master can tell the difference.
+Rule: the agent drops the messages of a master whose position is older than the newest one kept. It
+cannot check the proof of a position, but keeps it for the next master, which can. It keeps only the
+position of a master that has accepted its REGISTER: an older store that has counted more commits
+looks newer, and only that master can tell the difference.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ CLEAN_UP = "croupier-agent --recover=cleanup"
 
 
 class NewestMaster:
-    """The newest master so far.
+    """The newest master seen.
 
     Attributes:
-        cluster: the cluster that it leads; empty: there was none.
+        cluster: the cluster that it leads; empty if no master was seen.
         epoch: the epoch of its term.
         position: the position of its store; None if it did not send one.
     """
@@ -38,7 +38,7 @@ class NewestMaster:
 
         Raises:
             Conflict: if it leads another cluster.
-            InvalidRequest: if the message contradicts itself.
+            InvalidRequest: if its epoch and its position contradict each other.
             Unavailable: if its epoch or its store is older than the newest seen.
         """
         cluster = message.cluster or self.cluster

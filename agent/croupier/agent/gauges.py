@@ -1,4 +1,4 @@
-"""Metrics that are read when Prometheus scrapes. Events are counted in `metrics`."""
+"""Metrics sampled at each scrape. `metrics` has those that count events."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class AgentView(Collector):
     """The parts of an agent that gauges are read from.
 
     Attributes:
-        started_s: when the agent started, in seconds since 1970.
+        started_s: the agent's start time, in seconds since 1970.
     """
 
     state: AgentState
@@ -70,7 +70,7 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     ),
     Family(
         "agent_unacknowledged_updates",
-        "Status updates that wait for an acknowledgement.",
+        "Status updates that are not acknowledged.",
         lambda view: view.state.unacknowledged(),
     ),
     Family(
@@ -96,7 +96,7 @@ FAMILIES: Final[tuple[Family[AgentView], ...]] = (
     ),
     Family(
         "agent_problem",
-        "1 for each part that keeps the agent from launching tasks:"
+        "1 for each part with a problem that prevents launches:"
         " work-dir, checkpoint, disk or launch.",
         _problems,
         ("part",),

@@ -53,7 +53,7 @@ class HealthCheck:
         clock: Clock,
         rng: random.Random,
     ) -> None:
-        """Pass each result to `report`, in the loop. Nothing happens before `run`."""
+        """Pass each result to `report`, in the loop."""
         self._work_dir, self._checkpoint, self._shim = work_dir, checkpoint, shim
         self._report, self._clock, self._rng = report, clock, rng
         self._thread = ThreadPoolExecutor(1, "health")
@@ -62,13 +62,13 @@ class HealthCheck:
         self._requested = asyncio.Event()
 
     def ask(self, wanted: CheckHealth) -> None:
-        """Plan a check in place of the planned one, if there is one."""
+        """Plan a check; it replaces a planned one."""
         share = self._rng.uniform(0.5, 1.0) if wanted.is_thorough else 1.0
         self._planned = (self._clock.now() + wanted.within_s * share, wanted.is_thorough)
         self._requested.set()
 
     async def run(self) -> None:
-        """Check whenever a check is due, for ever."""
+        """Run each check when it is due, forever."""
         try:
             while True:
                 await self._answer(await self._due())
@@ -106,7 +106,7 @@ class HealthCheck:
             self._report(HealthChecked(tuple(problems.values()), is_thorough))
 
     def _check(self, is_thorough: bool) -> list[Problem]:
-        """Check the work dir; blocks."""
+        """Check the work dir. Blocks."""
         try:
             if not self._work_dir.is_in_place():
                 message = f"{self._work_dir.path} was removed or replaced. {RESTART}"

@@ -21,11 +21,11 @@ from croupier.process.logging import get_logger
 
 _log = get_logger("croupier.agent")
 
-# How long a sandbox is kept on an empty disk; less in proportion on a fuller one.
+# Seconds for which a sandbox is kept on an empty disk; proportionally less on a fuller one.
 KEEP_S = 7 * 24 * 3600.0
 # The free share of the disk below which no sandbox is kept.
 HEADROOM = 0.1
-# Kept on a full disk too, so that readers of the output can finish.
+# Seconds for which it is kept even on a full disk, so that readers of the output can finish.
 LEAST_S = 30.0
 # With more sandboxes, the oldest are removed regardless of their age.
 MOST_KEPT = 20_000
@@ -49,7 +49,7 @@ class Janitor:
 
     Attributes:
         removed: the number of sandboxes removed so far.
-        allowed_s: how long a sandbox is kept, by the last check of the disk.
+        allowed_s: seconds for which a sandbox is kept, by the last check of the disk.
     """
 
     def __init__(
@@ -81,8 +81,8 @@ class Janitor:
     def adopt(self, live: Collection[Key] = ()) -> None:
         """Take over the sandboxes of an earlier life of the agent. O(sandboxes).
 
-        Those of `live` tasks stay until these are retired. The age of the others counts from the
-        last write to them.
+        Those of `live` tasks stay until `retire`. The age of the others counts from their last
+        write.
         """
         for key in live:
             self._sandboxes.occupy(key)
@@ -95,7 +95,7 @@ class Janitor:
         self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
-        """Clean at intervals, for ever."""
+        """Clean at intervals, forever."""
         await remove_trees([self._sandboxes.trash])
         while True:
             await self.clean()

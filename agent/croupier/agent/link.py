@@ -87,17 +87,14 @@ class Link:
         rng: random.Random,
         newest: NewestMaster | None = None,
     ) -> None:
-        """Feed `inbox`; nothing happens before `run`.
-
-        `newest` is the newest master that the agent's records name.
-        """
+        """Feed `inbox`; `newest` is the newest master that the agent's records name."""
         self._identity, self._inbox = identity, inbox
         self._newest = newest or NewestMaster()
         self._number = 0
-        # As REGISTER named the agent; None until it is sent, empty for a new agent.
+        # The agent's id in REGISTER; None until it is sent, empty for a new agent.
         self._known_as: AgentId | None = None
         self._problems: tuple[Problem, ...] = ()
-        # As the master of the session knows them.
+        # The problems last reported in this session.
         self._reported_problems: tuple[Problem, ...] = ()
         self._takes_health = False
         self._session: ClientSession[
@@ -154,7 +151,7 @@ class Link:
                 return
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
-        """Report the problems that keep the agent from launching tasks, now and in heartbeats."""
+        """Report the problems that prevent launches, now and in heartbeats."""
         self._problems = problems
         if session == self._number and self._takes_health:
             self._reported_problems = problems
@@ -169,11 +166,11 @@ class Link:
             self._send_once(health_to_wire(self._problems, part))
 
     def _send_once(self, report: pb.Report) -> None:
-        """Queue a report that is not repeated; if it does not fit, begin anew with REGISTER."""
+        """Queue a report that is not repeated; if it does not fit, end the session."""
         if not self._session.send(report) and self._session.is_open:
             self._session.hang_up()
 
-    # The owner of the session.
+    # Called by the `ClientSession`.
 
     def connect(self, channel: grpc.aio.Channel) -> _Connect:
         """Return the method of the agent service."""
@@ -190,10 +187,10 @@ class Link:
         self._inbox.put_now(Connected(self._number))
 
     async def on_message(self, message: pb.AgentServiceConnectResponse) -> None:
-        """Take in the orders of a master that this agent obeys.
+        """Queue the orders of a master that this agent obeys.
 
         Raises:
-            CroupierError: if it does not lead or must not be obeyed, or if it ends the session.
+            CroupierError: if the master does not lead, is fenced, or ends the session.
         """
         self._check_master(message)
         for order in message.orders:
@@ -220,7 +217,7 @@ class Link:
             self._session.send(pb.Report(heartbeat=framework_pb2.Heartbeat()))
 
     def on_closed(self) -> None:
-        """End the session of this number."""
+        """Report the end of the session to the core."""
         self._inbox.put_now(Disconnected(self._number))
 
     def on_disconnected(self, disconnection: Disconnection) -> None:
@@ -229,7 +226,7 @@ class Link:
         if isinstance(error, NotLeader):
             level = logging.INFO
         elif isinstance(error, Conflict):
-            # A master of another cluster stays so: an operator must act.
+            # Retries do not help against a master of another cluster: an operator must act.
             event, level = "master_refused", logging.ERROR
         _log.log(
             level,
@@ -244,8 +241,8 @@ class Link:
         """Check which master sent `message`, before its orders are read.
 
         Raises:
-            Unavailable: if it reports itself that it does not serve.
-            CroupierError: if it must not be obeyed, as `NewestMaster.admit` says.
+            Unavailable: if it reports that it does not serve.
+            CroupierError: as `NewestMaster.admit` does.
         """
         newest = self._newest
         registers = any(order.HasField("registered") for order in message.orders)

@@ -26,7 +26,7 @@ from croupier.model.task import Command, TaskInfo
 
 MAX_PORT_VARIABLES = 100
 _KEPT = ("PATH", "LANG", "LC_ALL", "TZ")
-# Another task has put something in the place of the sandbox.
+# Errors of a sandbox that another task has replaced.
 _IN_THE_WAY = (errno.EEXIST, errno.ENOTDIR, errno.ELOOP)
 _DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 _SIGNALS = {Force.TERMINATE: SIGTERM, Force.KILL: SIGKILL}
@@ -83,10 +83,10 @@ class LocalMachine:
         return None
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
-        """Find out what became of a run of an earlier agent.
+        """Determine the state of a run of an earlier agent.
 
         Raises:
-            Unavailable: if the supervisor cannot find out.
+            Unavailable: if that fails.
         """
         try:
             answer = self._supervisor.adopt(key, run)
@@ -111,7 +111,7 @@ class LocalMachine:
         self._janitor.retire(key)
 
     def check_health(self, wanted: CheckHealth) -> None:
-        """Plan a health check in place of the planned one."""
+        """Plan a health check; it replaces a planned one."""
         self._health_check.ask(wanted)
 
     def _fail(self, key: Key, step: str, message: str, cause: str = "") -> LaunchFailed:

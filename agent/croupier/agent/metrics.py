@@ -1,4 +1,4 @@
-"""Metrics that are counted when something happens. Present values are in `gauges`.
+"""Metrics that count events. `gauges` has those that are sampled at each scrape.
 
 Labels are bounded: states, reasons, outcomes and steps.
 """
@@ -43,7 +43,7 @@ COUNTERS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
         "Launches that failed, by step: user, sandbox or exec.",
         ("step",),
     ),
-    "agent_outdated_orders": ("Kills refused because their framework has a newer epoch.", ()),
+    "agent_outdated_orders": ("Kills refused because their framework epoch was old.", ()),
     "agent_launches_refused": ("Launches refused because the agent was unhealthy.", ()),
     "agent_recovered_tasks": (
         "Tasks of an earlier life by outcome: running, ended, failed, vanished or unstarted.",
@@ -58,7 +58,7 @@ HISTOGRAMS: Final = {
     "agent_launch": "Time from a launch order to the running process.",
     "agent_turn": "Time of a turn of the driver, less its commit.",
 }
-# Exported before the first event too.
+# Label values that are exported as 0 before their first event.
 _LABEL_VALUES = {
     "agent_status_updates": ("sent", "resent", "acknowledged"),
     "agent_container_errors": ("user", "sandbox", "exec"),
@@ -147,7 +147,7 @@ class Metrics:
         self._count("agent_checkpoint_bytes", by=size)
 
     def turned(self, seconds: float) -> None:
-        """Count a turn of the driver, less its commit."""
+        """Count a turn of the driver, without its commit."""
         self._seconds["agent_turn"].observe(seconds)
 
     def launch_failed(self, step: str) -> None:

@@ -17,10 +17,10 @@ from croupier.model.ids import FrameworkId, TaskId, check_id
 from croupier.process.http.connections import RETRY_AFTER_S
 
 CHUNK_BYTES = 64 * 1024
-# The delay until a follower gets new output and sees the end of its task.
+# Seconds between two reads for a follower.
 POLL_S = 0.05
 MAX_READERS = 256
-# The share of one address, so that others can read too.
+# The most readers at one address, so that others can read too.
 READERS_PER_HOST = 192
 MAX_OFFSET = 2**62
 

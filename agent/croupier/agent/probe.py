@@ -1,4 +1,4 @@
-"""Finds the resources of the machine that the operator does not name."""
+"""Probes the machine for resources that the operator does not name."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.model.resources import Resources
 GIB = 1024**3
 PORTS = (31000, 32000)
 
-# Left to the system; a small machine leaves half.
+# Memory and disk left to the system; a small machine leaves half.
 SPARED_MEM_BYTES = GIB
 SPARED_DISK_BYTES = 5 * GIB
 
@@ -70,7 +70,7 @@ def spared(total: int, spare: int) -> int:
 
 
 def read_boot_id() -> str:
-    """Return the id of the machine's present boot; empty if the kernel does not have one."""
+    """Return the id of the machine's current boot; empty if the kernel has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
     except OSError:

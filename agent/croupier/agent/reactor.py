@@ -67,7 +67,7 @@ class Session(Protocol):
         """Report launches that the agent refused, with the reasons."""
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
-        """Report what keeps the agent from launching tasks."""
+        """Report the problems that prevent launches."""
 
 
 class Machine(Protocol):
@@ -80,33 +80,33 @@ class Machine(Protocol):
         """Start a task's process. `Started` or `LaunchFailed` follows unless this returns one."""
 
     def adopt(self, key: Key, run: str) -> ev.Adopted | ev.Exited | ev.LaunchFailed | ev.Vanished:
-        """Find out what became of a run of an earlier agent. A live one is watched from now on.
+        """Determine the state of a run of an earlier agent. A live one is watched from now on.
 
         Raises:
-            Unavailable: if this cannot be found out; the agent must end.
+            Unavailable: if that fails; the agent must end.
         """
 
     def signal(self, key: Key, force: Force) -> None:
         """Signal a task's processes; no effect if they have ended."""
 
     def forget_run(self, run: str) -> None:
-        """Remove what is kept about a run."""
+        """Remove the files of a run."""
 
     def retire(self, key: Key) -> None:
         """Release the sandbox of a task that the agent has forgotten."""
 
     def check_health(self, wanted: CheckHealth) -> None:
-        """Plan a health check in place of the planned one; `HealthChecked` follows."""
+        """Plan a health check; it replaces a planned one. `HealthChecked` follows."""
 
 
 class Observer(Protocol):
     """Receives everything that the reactor does, for logs, metrics and tests."""
 
     def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
-        """Take note that the core was stepped."""
+        """Observe a step of the core."""
 
     def performed(self, effect: Effect) -> None:
-        """Take note that an effect was performed; launches and adoptions were queued."""
+        """Observe a performed effect; launches and adoptions are only queued by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ class Batch:
     """The effects of some events.
 
     Attributes:
-        records: what the batch makes durable, in order.
+        records: the records that become durable with the batch, in order.
         is_urgent: whether `records`, and all that were deferred, must be durable before
             `Reactor.perform`; else `records` may be deferred.
     """
@@ -148,14 +148,14 @@ class Reactor:
         self._spawns: deque[Spawn] = deque()
         self._adoptions: deque[Adopt] = deque()
         self._commit_by: float | None = None
-        # To be sent in one message at the end of a turn.
+        # Sent in one message at the end of a turn.
         self._updates: list[TaskStatus] = []
         self._refused: list[tuple[Key, str]] = []
         self._sending_to = 0
 
     @property
     def has_ended(self) -> bool:
-        """Whether the agent is stopping and no task has a process any more."""
+        """Whether the agent is stopping and no task has a process."""
         return self.state.stopping and self.state.is_idle
 
     def decide(self, event: Event) -> None:
@@ -165,13 +165,13 @@ class Reactor:
         self._effects += self._step(event)
 
     def decide_at_once(self, event: Event) -> None:
-        """Step the core by an event whose effects hold no records, and perform them."""
+        """Step the core by an event whose effects have no records, and perform them."""
         for effect in self._step(event):
             self._perform(effect)
         self._flush()
 
     def end_batch(self, *, is_full: bool = False) -> Batch:
-        """Decide what is due, and return all effects since the last batch.
+        """Decide deadlines that are due, and return all effects since the last batch.
 
         `is_full` makes the batch urgent: no more records can be deferred.
         """

@@ -1,4 +1,4 @@
-"""Records as lines of a checkpoint, and back.
+"""Conversion of records to lines of a checkpoint, and back.
 
     CRC32 NUMBER JSON
 
@@ -48,7 +48,7 @@ _to_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
 class Damaged(CroupierError):
-    """A line that is not what was written."""
+    """A line that differs from what was written."""
 
     def __init__(self, number: int, why: str) -> None:
         """Describe the line; numbers count from 1."""

@@ -20,7 +20,7 @@ _log = get_logger("croupier.agent")
 
 # A removal that takes longer continues at the next start.
 LIMIT_S = 600.0
-# Kept of the errors of a command, which may print a line for each of a million files.
+# Bytes kept of a command's errors: it may print a line for each of a million files.
 LAST_BYTES = 4096
 _KILLED_S = 1.0
 
@@ -49,7 +49,7 @@ async def remove_trees(paths: Sequence[Path]) -> int:
 
 
 async def _remove(paths: Sequence[Path], parent: str) -> str:
-    """Return the last error, if any; the paths are in `parent`."""
+    """Remove `paths`, which are in `parent`; return the last error, or an empty text."""
     await _run(parent, "rm", "-rf", "--", *(path.name for path in paths))
     left = [path.name for path in paths if _is_there(path)]
     if not left:

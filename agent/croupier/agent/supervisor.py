@@ -63,7 +63,7 @@ class Supervisor:
         report: Callable[[RunEvent], None],
         failed: Callable[[str], None],
     ) -> None:
-        """Keep run files in `runs`, and call `report`, in the loop, with what happens to each.
+        """Keep run files in `runs`, and call `report`, in the loop, with the events of runs.
 
         Each `spawn` is answered with `Started` or `LaunchFailed`; `Exited` follows each start and
         adoption. `failed` is called with the step of a failed start.
@@ -119,7 +119,7 @@ class Supervisor:
         self._watch(key, ShimProcess(run, pid, pidfd, argv[0]))
 
     def adopt(self, key: Key, run: str) -> Adopted | Exited | LaunchFailed | Vanished:
-        """Find out what became of a run of an earlier agent on this work dir.
+        """Determine the state of a run of an earlier agent on this work dir.
 
         A live run is watched from now on, and its end is reported. Nothing is left of a run that
         has vanished. Takes up to 2 s if the shim was stopped just as it began, and up to 10 s if
@@ -139,7 +139,7 @@ class Supervisor:
             if key in self._running:
                 return Adopted(key, self._running[key].pid)
             if not record.is_whole or (record.end is None and record.error is None):
-                # This may be a shim that was stopped as it began. It must not go on later.
+                # This may be a shim that was stopped as it began. It must not continue later.
                 sweep(self._marks(key, run))
                 if not run_file.try_lock(fd):
                     raise OSError(errno.EBUSY, f"{path} is locked by a process that does not end")
@@ -161,7 +161,7 @@ class Supervisor:
         """Send SIGTERM to the task's process group, or SIGKILL to all that descends from it.
 
         Nothing happens if the task has ended. If its shim does not end it within 15 s of a
-        SIGKILL, the agent kills the shim, and then what is left of the task.
+        SIGKILL, the agent kills the shim, and then the remaining processes.
         """
         running = self._running.get(key)
         if running is None:
@@ -189,7 +189,7 @@ class Supervisor:
         return len(self._running)
 
     def close(self) -> None:
-        """Stop watching; all shims and their tasks run on."""
+        """Stop watching; all shims and their tasks keep running."""
         for key in list(self._running):
             self._release(key)
         for timer in (self._next_check, *self._retries.values()):
@@ -223,7 +223,7 @@ class Supervisor:
     def _takes_over(
         self, key: Key, run: str, shim: run_file.Process, task: run_file.Process | None
     ) -> bool:
-        """Watch the shim if it lives and its task has started; return whether that is so."""
+        """Watch the shim if it lives and its task has started; return whether it does."""
         try:
             pidfd = os.pidfd_open(shim.pid)
         except ProcessLookupError:
@@ -326,7 +326,7 @@ class Supervisor:
             self._note_end(None)
 
     def _sweep(self, key: Key, running: ShimProcess) -> None:
-        """Kill what a killed shim has left, off the loop; then report the end."""
+        """Kill the processes that a killed shim has left, off the loop; then report the end."""
 
         def swept(future: Future[int]) -> None:
             if future.cancelled():

@@ -15,12 +15,12 @@ LOCK_WAIT_S = 3.0
 _LOCK_POLL_S = 0.05
 # Directories in which the agent makes and removes files.
 PARTS = ("sandboxes", "runs", "removed")
-# Exists from an agent's first start on.
+# A file that exists from an agent's first start on.
 LOCK = "lock"
 # Advice to the operator of an agent whose work dir was removed.
 RESTART = (
-    "Tasks run on, but the agent forgets them when it ends: drain it, then start it again; or"
-    " restore the work dir"
+    "Tasks keep running, but the agent forgets them when it ends: drain it, then start it again;"
+    " or restore the work dir"
 )
 
 

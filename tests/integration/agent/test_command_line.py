@@ -63,8 +63,8 @@ def test_damaged_records_are_one_line_with_a_remedy(tmp_path: Path) -> None:
     assert code == 1
     assert line == (
         f"croupier-agent: {tmp_path}/checkpoint.log is damaged: line 1 is damaged. Tasks"
-        " run on meanwhile. To go on without what is lost, start with --recover=best-effort; to"
-        " end all tasks of this agent and forget it, run with --recover=cleanup"
+        " keep running. To continue without the lost records, start with --recover=best-effort;"
+        " to end all tasks of this agent and forget it, run with --recover=cleanup"
     )
     assert run("--recover", "cleanup", "--work-dir", str(tmp_path)) == (0, [])
 
@@ -72,7 +72,7 @@ def test_damaged_records_are_one_line_with_a_remedy(tmp_path: Path) -> None:
 def test_cleanup_refuses_a_work_dir_that_no_agent_has_used(tmp_path: Path) -> None:
     code, lines = run("--recover", "cleanup", "--work-dir", str(tmp_path / "typo"))
     assert code == 1
-    assert "is no agent's work dir" in lines[0]
+    assert "is not an agent's work dir" in lines[0]
     assert not (tmp_path / "typo").exists()
     assert not (tmp_path / "checkpoint.log").exists()
 

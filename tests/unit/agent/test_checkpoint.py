@@ -183,7 +183,7 @@ async def test_an_older_copy_of_the_log_is_refused(tmp_path: Path) -> None:
     await checkpoint.close()
     assert len(opened(tmp_path)[0]) == len(EVERYTHING)
     (tmp_path / NAME).write_bytes(before)
-    with pytest.raises(InvalidRequest, match="line 9 is not the one that was written"):
+    with pytest.raises(InvalidRequest, match="line 9 differs from the one that was written"):
         opened(tmp_path)
 
 
@@ -365,7 +365,7 @@ class TestAFullDisk:
         await checkpoint.commit(EVERYTHING[:2])
         (tmp_path / disk_reserve.NAME).unlink()
         full.fill()
-        with pytest.raises(Unavailable, match=r"No space left on device; the tasks run on"):
+        with pytest.raises(Unavailable, match=r"No space left on device; the tasks keep running"):
             await checkpoint.commit(EVERYTHING[2:])
         await checkpoint.close()
         full.free()

@@ -12,7 +12,7 @@ from croupier.model.task import TaskStatus
 
 
 class Force(Enum):
-    """How the processes of a task are ended."""
+    """The signal that ends the processes of a task."""
 
     TERMINATE = "SIGTERM"
     KILL = "SIGKILL"
@@ -23,8 +23,7 @@ class Checkpoint:
     """Make the record durable before any other effect of the same batch is performed.
 
     Attributes:
-        lazy: the record may wait for the next one that is not lazy, because its loss costs only
-            time.
+        lazy: the record may wait for the next one that is not lazy; losing it costs only time.
     """
 
     record: Record
@@ -33,7 +32,7 @@ class Checkpoint:
 
 @dataclass(frozen=True, slots=True)
 class SendRegister:
-    """Open the session with REGISTER, made of the present state."""
+    """Open the session with REGISTER, made of the current state."""
 
     session: int
 
@@ -77,8 +76,8 @@ class CheckHealth:
 
     Attributes:
         within_s: the check begins within this time. A thorough one begins at a random time in
-            the second half of it, so that agents with a common problem do not check in step.
-        is_thorough: also make missing directories again, and start a trial process.
+            the second half of it, so that agents with a common problem spread their checks.
+        is_thorough: also recreate missing directories, and start a trial process.
     """
 
     within_s: float
@@ -101,7 +100,7 @@ class Acknowledged:
 
 @dataclass(frozen=True, slots=True)
 class Outdated:
-    """A fact for logs and metrics: a kill of an older epoch of its framework was refused."""
+    """A fact for logs and metrics: a kill with an old framework epoch was refused."""
 
     key: Key
     framework_epoch: int
@@ -111,8 +110,8 @@ class Outdated:
 class Spawn:
     """Start the task's process as the run of that name.
 
-    Answer with `Started` or `LaunchFailed`, or with `NotStarted` if the state does not want the
-    process any more.
+    Answer with `Started` or `LaunchFailed`, or with `NotStarted` if the state no longer wants the
+    process.
 
     Attributes:
         again: an earlier life may have left a sandbox in which nothing ran.
@@ -145,7 +144,7 @@ class Signal:
 
 @dataclass(frozen=True, slots=True)
 class ForgetRun:
-    """Remove what is kept about a run: its end is durable, or of no interest."""
+    """Remove the files of a run: its end is durable, or not needed."""
 
     key: Key
     run: str

@@ -112,7 +112,7 @@ class LaunchFailed:
 
 @dataclass(frozen=True, slots=True)
 class NotStarted:
-    """An answer to `Spawn`: the process was not wanted any more."""
+    """An answer to `Spawn`: the process was no longer wanted."""
 
     key: Key
 
@@ -127,7 +127,7 @@ class Adopted:
 
 @dataclass(frozen=True, slots=True)
 class Vanished:
-    """An answer to `Adopt`: the run has ended, and nothing says how.
+    """An answer to `Adopt`: the run has ended in an unknown way.
 
     Attributes:
         reason: for tests and logs.
@@ -157,7 +157,7 @@ class Exited:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The daemon shall stop, and end its tasks first."""
+    """A request to stop the daemon after its tasks have ended."""
 
 
 @dataclass(frozen=True, slots=True)

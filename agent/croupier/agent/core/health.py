@@ -1,7 +1,7 @@
-"""The agent's health: what keeps it from launching tasks, and when it checks that again.
+"""The agent's health: the problems that prevent launches, and the time of the next check.
 
 Rule: an agent becomes unhealthy on the first problem and healthy only by a thorough check. The
-waits between thorough checks double, and go on doubling if the agent fails again soon after.
+waits between thorough checks double, and keep doubling if the agent fails again soon after.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 60.0
 # An agent that was healthy for this time begins again with short waits.
 STEADY_S = 120.0
-# Launches in a row that fail through the agent's fault until it becomes unhealthy.
+# Consecutive launches that fail through the agent's fault before it becomes unhealthy.
 FAILURES_OF_SEVERAL = 3
 FAILURES_OF_ONE = 10
 
 
 @dataclass(slots=True)
 class Health:
-    """What keeps the agent from launching tasks.
+    """The problems that prevent the agent from launching tasks.
 
     Attributes:
         problems: empty if the agent is healthy.
-        failures: the number of launches in a row that failed through the agent's fault.
+        failures: the number of consecutive launches that failed through the agent's fault.
         failed: the frameworks of these launches.
-        retries: how often the wait for the next check was doubled.
+        retries: the number of times that the wait for the next check was doubled.
         recovered_at: when the agent became healthy again; None if it always was healthy.
     """
 

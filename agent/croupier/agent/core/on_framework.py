@@ -1,7 +1,7 @@
 """Epochs of frameworks, counted by the master: the agent obeys no order of an older epoch.
 
-Rule: the agent remembers a bounded number of them. Of frameworks without tasks, those go first
-whose epoch changed the longest time ago.
+Rule: the agent remembers a bounded number of epochs. It first forgets those of frameworks without
+tasks, the least recently changed ones first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def note_framework_epoch(
 
 
 def _forget_idle(state: AgentState) -> Iterator[Effect]:
-    """Forget the older half of the frameworks without tasks: O(tasks), and rare."""
+    """Forget the older half of the frameworks without tasks. O(tasks), but rare."""
     busy = {framework_id for framework_id, _ in state.tasks}
     idle = [each for each in state.epochs if each not in busy]
     for framework_id in idle[: len(idle) // 2]:

@@ -42,9 +42,9 @@ def on_agent_started(state: AgentState, now: Now) -> Iterator[Effect]:
 def _skip_lost_numbers(state: AgentState, now: Now) -> Iterator[Effect]:
     """Record that records were lost, and give each task's status a number never used before.
 
-    Numbers given after an earlier loss may be lost as well, so the clock chooses these.
+    Records of an earlier loss may be lost as well, so the numbers come from the clock.
     """
-    # The recorded boot id stays: it still has to show whether the machine was rebooted.
+    # The recorded boot id stays: it must still show whether the machine was rebooted.
     yield Checkpoint(replace(state.record, boot_id=state.recorded_boot_id))
     for task in state.tasks.values():
         sequence = max(task.updates.sequence + LOST_NUMBERS, now.wall_ms)
@@ -77,8 +77,8 @@ def on_adopted(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effe
 def on_vanished(state: AgentState, event: Vanished, now: Now) -> Iterator[Effect]:
     """End or start a task that has no process and no recorded end.
 
-    The agent had accepted the task, so it starts a task that never ran. Only complete records
-    prove that it never ran: a lost one might say that the task has ended.
+    The agent had accepted the task, so it starts one that never ran. Only complete records prove
+    that: a lost record might say that the task has ended.
     """
     key = event.key
     if key in state.voided:

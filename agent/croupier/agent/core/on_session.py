@@ -67,8 +67,8 @@ def on_disconnected(state: AgentState, session: int) -> Iterator[Effect]:
 def on_master_seen(state: AgentState, event: MasterSeen) -> Iterator[Effect]:
     """Record a newer master.
 
-    Where an operator has gone on with an older store, the store counted fewer epochs of the
-    frameworks than this agent has recorded. The agent then forgets these epochs.
+    If an operator continued with an older store, its framework epochs may be below those that the
+    agent has recorded. The agent then forgets the recorded epochs.
     """
     if event.position is not None:
         known = state.position

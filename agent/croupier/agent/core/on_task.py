@@ -1,7 +1,7 @@
-"""The life of tasks: they are launched, started, killed, and end.
+"""The life of a task: launch, start, kill and end.
 
-Rule: each `Spawn` and each `Adopt` is answered exactly once, and until then the task may have a
-process or not. A task that is asked to end meanwhile ends with the answer.
+Rule: each `Spawn` and each `Adopt` is answered exactly once; until then, the agent does not know
+whether the task has a process. A task that is killed meanwhile ends with the answer.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ RAN_BEFORE = (
 def on_launch(
     state: AgentState, order: LaunchTask, now: Now, *, has_sandbox: bool = False
 ) -> Iterator[Effect]:
-    """Start a task. A task that is known already was launched by an order that was sent twice.
+    """Start a task, unless it is known: then the order was sent twice.
 
-    A task that has a sandbox and is not known any more has run and ended. Its launch is rejected,
-    so that a master with an older copy of its store cannot run it a second time.
+    An unknown task with a sandbox has run and ended. Its launch is rejected, so that a master with
+    an older copy of its store cannot run it a second time.
     """
     framework_id, info = order.framework_id, order.task
     key = (framework_id, info.task_id)
@@ -65,7 +65,7 @@ def on_launch(
         return
     rejection = _rejection(state, order, has_sandbox)
     if rejection is not None:
-        # The command may be large, and is of no use any more.
+        # The command may be large, and is no longer needed.
         info = replace(info, command=Command())
         yield from add_task(
             state, framework_id, info, order.role, Ended(), TaskState.DROPPED, now, rejection
@@ -81,7 +81,7 @@ def on_launch(
 
 
 def on_started(state: AgentState, key: Key, pid: int, now: Now) -> Iterator[Effect]:
-    """Note the process of a task, and kill it if it is not wanted any more."""
+    """Record the process of a task, and kill it if the task is no longer wanted."""
     void = state.voided.get(key)
     if void is not None:
         state.set_void(key, Running(void.run, pid))
@@ -133,7 +133,7 @@ def on_exited(state: AgentState, event: Exited, now: Now) -> Iterator[Effect]:
         yield from end_void(state, event.key, now)
         return
     task = state.tasks[event.key]
-    message = _how_it_ended(event)
+    message = _end_message(event)
     if task.kill is not None:
         new, reason = TaskState.KILLED, task.kill.reason
     elif event.unknown:
@@ -214,7 +214,7 @@ def _kill(state: AgentState, task: Task, order: KillOrder, now: Now) -> Iterator
         return
     state.set_phase(task, replace(phase, kill=order))
     if not isinstance(phase, Adopting):
-        # While it starts too: a task that has stopped its shim never counts as started.
+        # Set during the start too: a task that stopped its shim never counts as started.
         _kill_within(state, task, order, now)
 
 
@@ -252,7 +252,7 @@ def _unhealthy(state: AgentState) -> str:
     return f"the agent cannot launch tasks now: {problems_text(state.health.problems)}"
 
 
-def _how_it_ended(event: Exited) -> str:
+def _end_message(event: Exited) -> str:
     if event.unknown:
         return "the shim of the task was killed; how the task ended is unknown"
     if event.signal is None:

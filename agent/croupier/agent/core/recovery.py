@@ -26,9 +26,9 @@ def recovered(
     """Return the state before `AgentStarted`.
 
     Args:
-        records: all durable records in order, without those that were replaced.
-        total: the present resources of the agent.
-        boot_id: names the machine's present boot.
+        records: all durable records that were not replaced, in order.
+        total: the agent's current resources.
+        boot_id: names the machine's current boot.
         life: unique to this run of the agent.
         incomplete: records are lost; tasks without a first record are left out.
         lenient: tasks without a first record mean that records were lost earlier.
@@ -68,7 +68,7 @@ def recovered(
         framework_id, task_id = min(state.to_forget)
         raise Conflict(
             f"the first record of task {task_id} of {framework_id} is lost; --recover=best-effort"
-            " goes on without the task, --recover=cleanup ends all tasks"
+            " continues without the task, --recover=cleanup ends all tasks"
         )
     state.incomplete |= bool(state.to_forget)
     _count_resources(state)

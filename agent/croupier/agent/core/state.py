@@ -1,4 +1,4 @@
-"""Everything an agent knows. Only `step` changes it."""
+"""The state of an agent. Only `step` changes it."""
 
 from __future__ import annotations
 
@@ -41,32 +41,32 @@ class Joined:
 
 @dataclass(slots=True)
 class AgentState:
-    """The agent's tasks, what they leave free, and the session with the master.
+    """The agent's tasks, its free resources, and its session with the master.
 
     Attributes:
         total: the agent's resources.
-        free: the resources that live tasks leave.
+        free: the resources that no live task holds.
         agent_id: empty until the first `AgentStarted`; then the agent names itself.
         life: the prefix of the names of runs, different in each life of each agent.
-        boot_id: identifies the machine's present boot.
+        boot_id: identifies the machine's current boot.
         recorded_boot_id: identifies the boot in which the agent last looked for its processes.
         master_epoch: the highest epoch of a master so far.
         cluster: the cluster that this master leads.
-        position: the newest position of the master's store; None: no master has sent one.
+        position: the newest position of the master's store; None if no master has sent one.
         is_position_new: whether the position is not recorded yet.
         incomplete: records were lost, and no master has taken note of that.
-        to_forget: tasks whose launch record is lost, or which an agent of another id had; their
+        to_forget: tasks whose launch record is lost, or that belonged to an earlier id; their
             other records are to be forgotten.
-        to_void: tasks that cannot have lived on according to the records; now void.
+        to_void: tasks that cannot still be live according to the records; now void.
         epochs: the newest epoch of each framework, the latest change last.
         connection: the session with the master; None while there is none.
         live: the number of live tasks.
         runs: the number of runs named in this life.
-        names: the number of ids that the agent has given itself in this life.
+        names: the number of ids that the agent has chosen in this life.
         adopting: the number of runs of an earlier life whose `Adopt` has no answer yet.
         voided: processes of tasks that a removal made void. The agent kills them and reports
             nothing about them.
-        health: what keeps the agent from launching tasks.
+        health: the problems that prevent launches.
         takes_refusals: whether the master of the session takes `RefuseLaunch`.
         stopping: whether the daemon is stopping, so that no task is started.
     """
@@ -160,7 +160,7 @@ class AgentState:
         task.phase = phase
 
     def set_void(self, key: Key, process: Live | None) -> None:
-        """Note what is known of the process of a void task; None: it has ended."""
+        """Record the process of a void task; None if it has ended."""
         before = self.voided.get(key)
         self.adopting += isinstance(process, Adopting) - isinstance(before, Adopting)
         if process is None:
@@ -182,7 +182,7 @@ class AgentState:
             resends = self.session is not None and bool(task.updates.waiting)
             assert (ResendDeadline(key) in self.deadlines) == resends
             assert task.is_live or KillDeadline(key) not in self.deadlines
-        assert held == self.total, "a unit is in two places, or in none"
+        assert held == self.total, "each unit of a resource is held exactly once"
         assert live == self.live
         phases = [*(task.phase for task in self.tasks.values()), *self.voided.values()]
         assert self.adopting == sum(isinstance(phase, Adopting) for phase in phases)

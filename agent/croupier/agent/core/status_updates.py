@@ -24,13 +24,13 @@ from croupier.agent.core.tasks import (
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.task import Reason, Source, TaskInfo, TaskState, TaskStatus, moved
 
-# The longest message of an update.
+# Characters of an update's message.
 MAX_MESSAGE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """Why a task changes its state."""
+    """The reason for a change of a task's state."""
 
     source: Source = Source.AGENT
     reason: Reason = Reason.NONE

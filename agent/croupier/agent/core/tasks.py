@@ -1,7 +1,7 @@
 """One task on this agent, and the phase that its process is in.
 
-A live task is STARTING, RUNNING or KILLING. Its phase says what the agent knows of the process,
-and holds what belongs to that: a task without a process has no pid.
+A live task is STARTING, RUNNING or KILLING. Its phase holds what the agent knows of the process: a
+task without a process has no pid.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class KillOrder:
 
 @dataclass(frozen=True, slots=True)
 class Starting:
-    """`Spawn` has no answer yet: there may be a process or not.
+    """`Spawn` has no answer yet, so a process may or may not exist.
 
     Attributes:
         run: the name of the process, unique over all lives of the agent.
@@ -68,7 +68,7 @@ class Killing:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """There is no process; the task holds nothing, and waits for acknowledgements."""
+    """There is no process; the task holds no resources, and waits for acknowledgements."""
 
 
 Live = Starting | Adopting | Running | Killing

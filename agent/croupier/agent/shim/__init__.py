@@ -1,1 +1,1 @@
-"""The process that watches over a task, so that the task need not end with the agent."""
+"""The process that supervises a task, so that the task outlives the agent."""

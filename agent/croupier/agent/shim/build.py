@@ -37,7 +37,7 @@ _FLAGS = (("-O2", "-s", "-static"), ("-O2", "-s"), ())
 
 @dataclass(frozen=True, slots=True)
 class Shim:
-    """A program that watches over one task.
+    """A program that supervises one task.
 
     Attributes:
         kind: compiled or interpreted.
@@ -87,7 +87,7 @@ def prepare_shim(directory: Path) -> Shim:
 
 
 def _compile(path: Path) -> str:
-    """Compile the program to `path`, whole or not at all; return an error or nothing."""
+    """Compile the program to `path`, atomically; return an error, or an empty text."""
     compilers = [found for name in COMPILERS if (found := shutil.which(name))]
     why = "no C compiler was found"
     deadline = time.monotonic() + COMPILE_S
@@ -111,7 +111,7 @@ def _compile(path: Path) -> str:
 
 
 def _run(words: list[str], deadline: float) -> str:
-    """Run a compiler; return nothing if it succeeds, else the end of its output."""
+    """Run a compiler; return an empty text if it succeeds, else the end of its output."""
     # A file, not a pipe: a child of the compiler may hold it open after the compiler is killed.
     with tempfile.TemporaryFile() as output:
         process = subprocess.Popen(

@@ -2,8 +2,8 @@
 
     python -S -E -I fallback.py DIRECTORY USER PROGRAM [ARGUMENT...]
 
-shim.c describes the protocol, and has a counterpart of each function here. This is a program of
-its own that starts with each task, so it imports little.
+shim.c describes the protocol, and has a counterpart of each function here. This program starts
+with each task, so it imports little.
 """
 
 from __future__ import annotations
@@ -239,7 +239,7 @@ def is_agent_gone() -> bool:
 
 
 def main() -> int:
-    """Watch over one task."""
+    """Supervise one task."""
     if len(sys.argv) < 4:
         print(PROTOCOL)
         return 0 if len(sys.argv) == 1 else 2

@@ -1,4 +1,4 @@
-"""Errors of launches, in words for the task's framework."""
+"""Messages about failed launches, for the task's framework."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WHY = {
     errno.EACCES: "permission denied: it is not executable",
 }
 
-# Errors of a machine that is short of something, regardless of the program.
+# Errors of a machine that lacks a resource, regardless of the program.
 _SHORT = frozenset({errno.EAGAIN, errno.ENOMEM, errno.ENFILE, errno.ENOSPC, errno.EIO})
 
 
@@ -38,7 +38,7 @@ def exit_code_of(error: StartError) -> int | None:
 
 
 def cause_on_agent(error: StartError) -> str:
-    """Return what failed on the agent; empty if the task is at fault."""
+    """Return the failure of the agent; empty if the task is at fault."""
     # The permissions of the work dir may keep another user than the agent's out.
     is_missing = error.step == "sandbox" and error.number not in (errno.EACCES, errno.EPERM)
     if is_missing or error.number in _SHORT:

@@ -1,4 +1,4 @@
-"""Finds and kills what is left of a task whose shim was killed.
+"""Finds and kills the processes that a killed shim has left.
 
 A live shim is a subreaper: it finds all that descends from its task. Once it is killed, the kernel
 kills the task's first process, and the agent knows the others by three marks:
@@ -49,7 +49,7 @@ class RunMarks:
 def sweep(marks: RunMarks, limit_s: float = LIMIT_S) -> int:
     """Kill the runs' processes and shims until there are none; return the number of signals.
 
-    Takes a scan of all processes of the machine, and 40 ms more if one is found; at most about
+    Scans all processes of the machine, which takes 40 ms more if one is found; at most about
     `limit_s`.
     """
     deadline = time.monotonic() + limit_s
