@@ -21,7 +21,7 @@ FEW = 40
 
 
 class Relaunching(Steady):
-    """Fills every offer with short tasks, also after failures."""
+    """A framework that fills every offer with short tasks, also after failures."""
 
     def __init__(self, master: str) -> None:
         super().__init__("relaunching", master, "cpus:1;mem:256MB", seconds=0.1)

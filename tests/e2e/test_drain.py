@@ -25,7 +25,7 @@ NAP = "27182.5"
 
 
 class Stubborn(Framework):
-    """Fills its offers with tasks that ignore SIGTERM."""
+    """A framework that fills its offers with tasks that ignore SIGTERM."""
 
     def __init__(self, master: str) -> None:
         super().__init__(name="stubborn", master=master, demand=UNIT, failover_timeout_s=60)
@@ -112,5 +112,5 @@ async def test_a_gone_agent_ends_its_tasks_and_comes_back_as_a_new_one(tmp_path:
         (view,) = await cluster.agents()
         new = view.agent.agent_id
         await eventually(lambda: len(framework.on(new, TaskState.RUNNING)) == 2, 20)
-        # Of the four that were launched the first two run no more.
+        # Four tasks were launched; the first two have ended.
         await eventually(lambda: len(processes_with(f"sleep\0{NAP}")) == 2, 20)

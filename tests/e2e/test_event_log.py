@@ -21,7 +21,7 @@ AGENT = "cpus:4;mem:4GB;disk:1GB"
 
 
 async def under_load(cluster: Cluster, *weights: str, seconds: float = 4.0) -> None:
-    """Run two greedy frameworks, one that takes whole offers, and operators."""
+    """Run three frameworks with endless tasks, one without declared demand, and operators."""
     async with AsyncExitStack() as stack:
         frameworks = [
             Steady("a", cluster.master, "cpus:1;mem:64MB", seconds=0.3, role="ads"),

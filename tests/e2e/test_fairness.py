@@ -21,7 +21,7 @@ LOPSIDED = ("cpus:18;mem:36GB;disk:1GB", {"A": "cpus:1;mem:1GB", "B": "cpus:1;me
 
 
 async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, float]) -> None:
-    """Check these task counts and shares in most samples: tasks end and start all the time."""
+    """Wait until most samples have these task counts and shares; tasks start and end meanwhile."""
 
     async def holds() -> bool:
         seen: Counter[bool] = Counter()
@@ -46,7 +46,7 @@ async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, 
 async def test_a_late_framework_reaches_its_share(
     tmp_path: Path, case: tuple[str, dict[str, str]], wanted: dict[str, int], order: str
 ) -> None:
-    """The first framework takes everything; as its tasks end the second reaches its share."""
+    """The first framework uses everything; as its tasks end, the second reaches its share."""
     has, units = case
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(real_cluster(tmp_path, has))
@@ -92,7 +92,7 @@ async def test_weights_of_two_to_one(tmp_path: Path) -> None:
 
 
 async def test_a_slow_framework_and_a_quick_one_do_not_starve_each_other(tmp_path: Path) -> None:
-    """Neither declares a demand, so each is offered whole remainders of one agent."""
+    """Neither declares a demand, so each is offered all free resources of the one agent."""
     async with AsyncExitStack() as stack:
         cluster = await stack.enter_async_context(
             real_cluster(tmp_path, "cpus:4;mem:4GB;disk:1GB", "cpus:4;mem:4GB;disk:1GB")

@@ -88,7 +88,7 @@ async def test_a_limit_holds_when_master_and_agent_are_killed_together(tmp_path:
             await cluster.start_master()
             await cluster.start_agent("host1", HAS)
             async with at_work(Steady("other", cluster.master, UNIT, seconds)) as other:
-                # The limited role would get what the other one leaves of the new agent.
+                # Without the limit, its role would get the rest of the new agent.
                 await eventually(lambda: other.launched == 4)
                 assert (limited.launched, (await lim()).used.cpus_milli) == (2, 2000)
             await cluster.start_agent("host0", HAS)
@@ -132,7 +132,7 @@ async def test_a_framework_is_killed(tmp_path: Path) -> None:
 
 
 async def test_a_framework_is_stopped_and_does_not_read(tmp_path: Path) -> None:
-    """SIGSTOP: it holds its offers until the lease ends; then others get them."""
+    """After SIGSTOP it keeps its offers until their lease expires; then others get them."""
     script = tmp_path / "framework.py"
     script.write_text(
         "import sys\n"

@@ -1,4 +1,4 @@
-"""A framework whose environment has grpcio and protobuf, and none of the daemons' packages."""
+"""A framework in an environment with grpcio and protobuf, without the daemons' packages."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ def test_readme_framework_runs_without_the_packages_of_daemons(tmp_path: Path) -
         done = local.run(sys.executable, "-W", "error", "-c", RUNNER, "hello.py", timeout_s=30)
     assert (done.returncode, done.stderr) == (0, "")
     states = [line.split() for line in done.stdout.splitlines()]
-    assert {len(words) for words in states} == {2}, "stdout holds only what the framework prints"
+    assert {len(words) for words in states} == {2}, "stdout has only the framework's output"
     assert sorted(state for _, state in states if state == "FINISHED") == ["FINISHED"] * 5
     assert {state for _, state in states} <= {"STARTING", "RUNNING", "FINISHED"}

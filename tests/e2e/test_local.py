@@ -1,4 +1,4 @@
-"""A cluster on one machine, used as a person uses it."""
+"""`croupier local` and the commands that people use on it."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ FILES = ("master.db", "master.db-wal")
 
 
 class Writer(Framework):
-    """Launches tasks that write their ids into one file."""
+    """A framework that launches tasks; each appends its id to one file."""
 
     def __init__(self, master: str, file: Path) -> None:
         super().__init__("writer", master=master, demand=UNIT)
@@ -65,7 +65,7 @@ def put_back(folder: Path, target: Path) -> None:
 
 
 async def ends_refusing(cluster: Cluster) -> None:
-    """Check that the master exits with one line that says what to do."""
+    """Check that the master exits with one line that names the remedy."""
     process = cluster.processes["master"]
     await eventually(lambda: process.poll() is not None, 20, what="the master ends")
     del cluster.processes["master"]

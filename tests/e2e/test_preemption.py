@@ -1,4 +1,4 @@
-"""Preemption and decliners, live: real daemons, real tasks, and what `croupier why` says."""
+"""Preemption and declines with real daemons and tasks, and the output of `croupier why`."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def local(tmp_path: Path) -> Iterator[Local]:
 
 
 async def croupier(local: Local, *words: str) -> str:
-    """Return what the command printed; the test's frameworks run meanwhile."""
+    """Run a command without blocking the test's frameworks; return its output."""
     done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
@@ -49,7 +49,7 @@ async def running(local: Local) -> dict[str, int]:
 
 
 class Polite(Steady):
-    """Kills the tasks that it is asked for."""
+    """A framework that kills the tasks that a preemption request names."""
 
     def __init__(self, name: str, master: str, unit: str, seconds: float, role: str) -> None:
         super().__init__(name, master, unit, seconds, role=role)
@@ -92,7 +92,7 @@ async def test_a_starving_framework_gets_its_share_and_no_more(local: Local) -> 
 
 
 async def test_a_guarantee_is_taken_back_within_its_timeout(local: Local) -> None:
-    """The framework above its share is asked first, and kills its own tasks."""
+    """The master first asks the framework above its share, which kills its own tasks."""
     async with AsyncExitStack() as stack:
         batch = Polite("batch", local.master, UNIT, LONG, role="batch/nightly")
         await stack.enter_async_context(at_work(batch))
@@ -139,7 +139,7 @@ async def test_a_role_with_preemption_off_is_not_preempted(local: Local) -> None
 
 
 class Decliner(Framework):
-    """Declines everything with a short filter."""
+    """A framework that declines everything with a short filter."""
 
     def __init__(self, name: str, master: str, offered: list[str]) -> None:
         super().__init__(name=name, role=name, master=master, failover_timeout_s=5)
@@ -156,7 +156,7 @@ class Decliner(Framework):
 
 
 class Needy(Decliner):
-    """Takes a little, so that all others hold less; after a pause, takes everything."""
+    """A framework that accepts each offer, launches one task on it, and suppresses offers."""
 
     async def on_offers(self, offers: list[Offer]) -> None:
         for offer in offers:
@@ -171,7 +171,7 @@ async def test_a_willing_framework_gets_the_agent_after_at_most_ten_decliners(
 ) -> None:
     """Ten frameworks keep declining one agent; a willing one gets it after at most ten others.
 
-    It holds something and they do not, so all ten precede it by their shares.
+    It has a running task and they have none, so by their shares all ten precede it.
     """
     offered: list[str] = []
     async with AsyncExitStack() as stack:
@@ -182,7 +182,7 @@ async def test_a_willing_framework_gets_the_agent_after_at_most_ten_decliners(
         async def has_some() -> bool:
             return await cluster.running() == {"needy": 1}
 
-        await eventually(has_some, 20, what="needy holds something")
+        await eventually(has_some, 20, what="needy has a running task")
         names = [f"decliner-{number}" for number in range(10)]
         for name in names:
             await stack.enter_async_context(at_work(Decliner(name, cluster.master, offered)))
@@ -190,7 +190,7 @@ async def test_a_willing_framework_gets_the_agent_after_at_most_ten_decliners(
         async def all_decline() -> bool:
             return all(offered.count(name) >= 3 for name in names)
 
-        await eventually(all_decline, 30, what="all ten declined again and again")
+        await eventually(all_decline, 30, what="all ten declined three times")
         before = len(offered)
         await needy.revive()
 

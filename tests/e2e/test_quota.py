@@ -1,6 +1,7 @@
 """Weights, guarantees and limits of nested roles on a cluster of real processes.
 
-Operators use the `croupier` command; each rule is seen in what runs, and in what `why` says.
+Operators use the `croupier` command. Each rule shows in the
+running tasks and in the output of `why`.
 """
 
 from __future__ import annotations
@@ -44,20 +45,20 @@ async def operator(local: Local) -> AsyncIterator[OperatorServiceStub]:
 
 
 async def croupier(local: Local, *words: str) -> str:
-    """Run a command while the frameworks of the test go on; return its output."""
+    """Run a command without blocking the test's frameworks; return its output."""
     done: subprocess.CompletedProcess[str] = await asyncio.to_thread(local.croupier, *words)
     assert (done.returncode, done.stderr) == (0, ""), done
     return done.stdout
 
 
 async def used(operator: OperatorServiceStub) -> dict[str, int]:
-    """Return the whole cpus that tasks of each role use, with all below it."""
+    """Return the cpus that tasks of each role and its subroles use, as integers."""
     answer = await operator.ListRoles(pb.ListRolesRequest(), timeout=10)
     return {view.role: view.used.cpus_milli // 1000 for view in answer.roles}
 
 
 async def wait_for_use(operator: OperatorServiceStub, wanted: dict[str, int]) -> None:
-    """Wait until tasks use so many cpus. Tasks end and start all the time."""
+    """Wait until tasks use these cpus; tasks start and end meanwhile."""
 
     async def stands() -> bool:
         seen: Counter[bool] = Counter()
@@ -108,7 +109,7 @@ async def test_weights_of_nested_roles(local: Local, operator: OperatorServiceSt
 
 
 async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceStub) -> None:
-    """By its weight `small` would have one cpu; its guarantee gives it four."""
+    """By weight alone, `small` would get one cpu; its guarantee gives it four."""
     async with AsyncExitStack() as stack:
         await croupier(local, "weights", "set", "big", "11")
         await work(stack, local, "big/one", "big/two")
@@ -126,7 +127,7 @@ async def test_a_guarantee_is_met_first(local: Local, operator: OperatorServiceS
 
 
 async def test_a_limit_is_never_exceeded(local: Local, operator: OperatorServiceStub) -> None:
-    """A limit takes effect at once for all below its role, and so does its removal."""
+    """A limit and its removal take effect at once for the role and its subroles."""
     async with AsyncExitStack() as stack:
         await croupier(local, "quota", "set", "lab", "--limit", "cpus:5")
         await work(stack, local, "lab/one", "lab/two", seconds=0.2)

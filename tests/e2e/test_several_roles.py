@@ -20,7 +20,7 @@ QUICK = ("--heartbeat", "0.5", "--agent-timeout", "5")
 
 
 class Two(Framework):
-    """Small tasks in one role, large ones in pairs in another, where the names fit."""
+    """A framework with small tasks on some hosts in one role, and large pairs in another."""
 
     def __init__(self, master: str) -> None:
         super().__init__(

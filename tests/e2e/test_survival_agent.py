@@ -26,7 +26,7 @@ SCRIPT = "trap 'exit $0' USR1; sleep 86411 & while :; do wait; done"
 
 
 class Keeper(Framework):
-    """Launches a hundred tasks, number n to exit with n, and keeps their updates."""
+    """A framework that launches a hundred tasks, where task n exits with n, and records updates."""
 
     def __init__(self, master: str) -> None:
         super().__init__(name="keeper", master=master, demand=UNIT, demand_count=TASKS)
@@ -79,7 +79,7 @@ async def end_tasks(keeper: Keeper, codes: range) -> None:
 
 
 async def test_a_hundred_tasks_outlive_their_agent(tmp_path: Path) -> None:
-    """All keep running, and those that end meanwhile are reported with their true codes."""
+    """All keep running; the next agent reports the true codes of tasks that ended meanwhile."""
     async with (
         real_cluster(tmp_path, HAS, flags=QUICK) as cluster,
         at_work(Keeper(cluster.master)) as keeper,

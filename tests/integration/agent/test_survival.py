@@ -324,7 +324,7 @@ class TestEpochs:
         await eventually(lambda: serving.agent.state.master_epoch == 7)
         master.epoch = 6
         master.launch(shell("t1", f"touch {tmp_path}/ran"))
-        await eventually(lambda: len(master.sessions) > 2, what="it hangs up, again and again")
+        await eventually(lambda: len(master.sessions) > 2, what="the agent disconnects repeatedly")
         assert not serving.agent.state.tasks
         assert not serving.agent.link.is_registered
         await serving.end()
@@ -334,7 +334,7 @@ class TestEpochs:
         assert last.register is not None
         assert last.register.master_epoch == 7
         master.epoch = 8
-        await eventually(lambda: master.session.heartbeats > 0, what="a newer one is obeyed")
+        await eventually(lambda: master.session.heartbeats > 0, what="a newer master is obeyed")
         assert not (tmp_path / "ran").exists()
 
     async def test_orders_of_an_older_epoch_of_a_framework_are_refused(

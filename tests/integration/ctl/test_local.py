@@ -1,4 +1,4 @@
-"""`croupier local` with fake daemons: start, restarts, end, and no process left."""
+"""`croupier local` with fake daemons: start, restarts and stop; no process remains."""
 
 from __future__ import annotations
 
@@ -143,7 +143,7 @@ async def test_a_master_that_dies_is_reported_and_restarted(tmp_path: Path) -> N
             return False
 
         await eventually(again, what="another master")
-        assert child(process, "good") == agent, "the agents run on"
+        assert child(process, "good") == agent, "the agents keep running"
         process.send_signal(signal.SIGINT)
         await asyncio.wait_for(process.communicate(), 15)
         assert process.returncode == 0

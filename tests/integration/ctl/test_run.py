@@ -170,7 +170,7 @@ async def test_a_broken_connection_neither_loses_nor_repeats_output(
 async def test_a_stream_that_ends_before_its_task_is_opened_again(
     master: Master, agent: TaskOutputs
 ) -> None:
-    """An agent that restarts in order ends the stream; the task runs on and writes more."""
+    """An agent that restarts in order ends the stream; the task continues and writes more."""
     agent.texts = {("run-0", "stdout"): b"before\n"}
     async with started("run", "--master", master.address, "--", "x") as run:
         await master.subscribed()

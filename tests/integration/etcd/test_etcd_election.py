@@ -1,4 +1,4 @@
-"""Elections in etcd: one master leads, and the others know it."""
+"""Elections in etcd: one master leads, and the others know its address."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ async def test_one_of_three_candidates_leads_and_the_others_follow(masters: Mast
     await first.resign()
     assert not first.is_won
     await eventually(lambda: any(each.is_won for each in others))
-    assert time.monotonic() - began < 1.0, "who resigns is not waited for"
+    assert time.monotonic() - began < 1.0, "the others do not wait for a leader that resigned"
     (second,) = (each for each in others if each.is_won)
     assert second.token > 0
     await cancel(*tasks)

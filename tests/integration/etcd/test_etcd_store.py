@@ -67,7 +67,7 @@ class Deaf(EtcdClient):
 
 
 class Mortal(EtcdClient):
-    """A client that fails after so many transactions."""
+    """A client that fails after a number of transactions."""
 
     lives: int | None = None
 

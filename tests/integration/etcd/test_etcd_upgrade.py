@@ -19,7 +19,7 @@ from tests.upgrade.dump import PREFIX, difference, plain
 async def test_the_keys_of_an_old_store_are_read_completely_and_extended(
     masters: Masters, build: Path
 ) -> None:
-    # Checksums cover the keys, so the prefix must be the one of the file.
+    # Checksums cover the keys, so the prefix must equal that of the file.
     masters.prefix = PREFIX
     start = f"/{PREFIX}/".encode()
     client = masters.client()

@@ -76,7 +76,7 @@ async def test_task_is_listed_and_killed() -> None:
 
 
 async def test_many_tasks_with_large_commands_are_listed_in_pages() -> None:
-    """In one message they would be 44 MB, which gRPC does not send."""
+    """One message with all of them would have 44 MB, more than gRPC sends."""
     shell, framework_id = "x" * 400_000, FrameworkId("f")
     async with running_master() as master, make_channel(master.address) as channel:
         for number in range(110):

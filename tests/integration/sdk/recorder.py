@@ -37,7 +37,7 @@ def task(task_id: str | None = None) -> Task:
 
 
 class Recorder(Framework):
-    """Keeps offers, accepts nothing by itself."""
+    """A framework that keeps offers, and accepts none by itself."""
 
     _settings: ClassVar[Settings] = HASTY
 

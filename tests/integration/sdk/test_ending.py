@@ -88,7 +88,9 @@ async def test_a_newer_program_takes_over() -> None:
             await master.update("t1", TaskState.RUNNING)
             await master.acknowledged("t1", 1)
             assert new.states == [("t1", "RUNNING")]
-            assert new.subscriptions == ["fake-1-F1"], "the two do not fight"
+            assert new.subscriptions == ["fake-1-F1"], (
+                "the two programs do not replace each other again"
+            )
 
 
 async def _call_for_ever(framework: Recorder) -> None:

@@ -22,7 +22,7 @@ WAIT_S = 2.0
 
 
 class Patient(Recorder):
-    """Waits long between tries, so that only a redirect is fast."""
+    """A framework that waits long between attempts, so that only a redirect is fast."""
 
     _settings: ClassVar[Settings] = replace(
         HASTY,
@@ -55,7 +55,7 @@ def several(made: list[FakeMaster]) -> str:
 async def test_a_follower_redirects_to_the_leader_at_once() -> None:
     began = time.monotonic()
     async with masters(3, leader=2) as made:
-        # Only one is known; the leader is found through it.
+        # The framework knows one master only; that one names the leader.
         for known in (several(made), made[0].address):
             async with running(Patient(known), made[2]):
                 pass

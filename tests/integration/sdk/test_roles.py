@@ -35,7 +35,7 @@ SEVERAL = (
 
 
 class Preempted(Recorder):
-    """Records preemption requests."""
+    """A framework that records preemption requests."""
 
     def __init__(self, master: str, **more: Any) -> None:
         super().__init__(master, **more)

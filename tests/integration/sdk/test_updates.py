@@ -12,7 +12,7 @@ from tests.integration.sdk.recorder import Recorder, running, task
 
 
 class Fragile(Recorder):
-    """Raises at the first update of a running task."""
+    """A framework that raises at the first update of a running task."""
 
     failed = 0
 
@@ -97,7 +97,9 @@ async def test_a_failed_handler_gets_the_update_again(caplog: pytest.LogCaptureF
             await master.update("t2", TaskState.RUNNING)
             await master.acknowledged("t1", 2)
             await master.acknowledged("t2", 1)
-            assert framework.states[0] == ("t2", "RUNNING"), "others go on meanwhile"
+            assert framework.states[0] == ("t2", "RUNNING"), (
+                "updates of other tasks arrive meanwhile"
+            )
             of_t1 = [state for task_id, state in framework.states if task_id == "t1"]
             assert of_t1 == ["RUNNING", "FINISHED"], "in order, though the first try failed"
             [failure] = [log for log in caplog.records if vars(log)["event"] == "handler_failed"]

@@ -63,7 +63,7 @@ class TestLedger:
 
 @dataclass
 class Wire:
-    """A client, a master, and the messages under way between them on one stream."""
+    """A client, a master, and the messages in flight between them on one stream."""
 
     ledger: CallLedger[int] = field(default_factory=lambda: CallLedger[int](8, 2))
     up: list[int] = field(default_factory=list)
@@ -74,7 +74,7 @@ class Wire:
     streams: int = 0
 
     def connect(self) -> None:
-        """The old stream and its messages are lost; the new one carries the open calls."""
+        """Lose the old stream with its messages, and send the open calls on a new one."""
         self.streams += 1
         self.up = [entry.seq for entry in self.ledger.carry(self.streams)]
         self.down = []
@@ -84,7 +84,7 @@ class Wire:
             self.up.append(self.ledger.open(0, internal=internal).seq)
 
     def decide(self) -> None:
-        """The master reads one call, with the verdicts that the client has seen."""
+        """Let the master read one call, which names the verdicts that the client has seen."""
         if not self.up:
             return
         self.remembered -= {seq for seq in self.remembered if seq <= self.ledger.seen}
@@ -95,11 +95,11 @@ class Wire:
             self.done.append(seq)
             self.remembered.add(seq)
         else:
-            assert seq in self.remembered, "asked again for what the client had seen"
+            assert seq in self.remembered, "the client asks again for a verdict that it has seen"
         self.down.append(seq)
 
     def answer(self, index: int, twice: bool) -> None:
-        """One verdict arrives: any of those under way."""
+        """Deliver one verdict of those in flight."""
         if not self.down:
             return
         seq = self.down.pop(index % len(self.down))

@@ -1,4 +1,4 @@
-"""What a framework repeats in every SUBSCRIBE."""
+"""The parts of a framework's state that every SUBSCRIBE repeats."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def launched(subscription: Subscription, seq: int, tasks: int, *, is_resent: boo
 
 
 def left(demands: Demands, role: Role, *tasks: Resources, **facts: str) -> list[int | None]:
-    """The counts that are left once `tasks` are launched on an agent with these attributes."""
+    """Return the counts after `tasks` were launched on an agent with these attributes."""
     return [each.count for each in counted_down(demands, ADS, Launch(role, tasks, facts))]
 
 

@@ -15,7 +15,7 @@ from croupier.sim.solvers.properties import asset
 
 
 class Pretend:
-    """An experiment with a fixed outcome."""
+    """An experiment whose outcome the test fixes."""
 
     name = "pretend"
     expected = "as chosen"

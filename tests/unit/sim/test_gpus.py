@@ -64,7 +64,7 @@ class TestPlaces:
         places, _ = make_places(*zip(works, (HALF, ONE, ONE, TWO), strict=True))
         assert places.useless == 0
         places.take(NODE, works[:1])
-        # 1,500 are free: half a GPU can use all, a whole one 1,000, two none.
+        # 1,500 are free: tasks of half a GPU can use all, of one GPU 1,000, of two GPUs none.
         assert places.useless == pytest.approx(0.25 * 0 + 0.5 * 500 + 0.25 * 1500)
         places.give_back(works[0])
         assert places.useless == pytest.approx(0)

@@ -220,7 +220,7 @@ class TestCluster:
         cluster.run(100.0)
         assert done == [job]
         assert (job.response_s, job.tasks) == (9.0, 3)
-        # Its framework has left.
+        # Its framework was removed.
         assert not cluster.kernel.state.frameworks
 
     def test_a_user_submits_the_next_job_when_one_is_done(self) -> None:

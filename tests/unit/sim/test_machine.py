@@ -45,7 +45,7 @@ class TestMachine:
         machine.start("a", Size.of(8, 1), 10.0, now=0.0)
         assert machine.next_end() == 10.0
         machine.start("b", Size.of(8, 1), 10.0, now=4.0)
-        # 6 s are left of "a", at half speed.
+        # 6 s of "a" remain, at half speed.
         assert machine.next_end() == pytest.approx(16.0)
         assert list(_take(machine, 16.0)) == ["a"]
         # "b" has done 6 of 10, and is alone on the machine.

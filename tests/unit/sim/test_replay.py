@@ -69,8 +69,8 @@ def test_the_same_run_gives_the_same_log(tmp_path: Path, log: Path) -> None:
     assert (tmp_path / "again").read_bytes() == log.read_bytes()
 
 
-def nosy(rng: Random) -> Spy:
-    """Return a spy that asks every query at random times."""
+def querying(rng: Random) -> Spy:
+    """Return a spy that runs every query at random times."""
 
     def ask(state: State, now: float) -> None:
         if rng.random() < 0.7:
@@ -93,7 +93,7 @@ def churn(path: Path, policy: str, order: str, preemption: bool) -> None:
     rules = PreemptionRules(is_on=preemption, fair_timeout_s=3, guarantee_timeout_s=2, grace_s=1)
     head = make_head(replace(PATIENT, preemption=rules), policy, Rules(order=order))
     rng = Random(order)
-    with simulation_recorded(path, head, 200_000, nosy(Random(policy))):
+    with simulation_recorded(path, head, 200_000, querying(Random(policy))):
         allocator = Allocator(policies.make(policy), head.rules, head.roles)
         cluster = SimulatedCluster(nodes(4), allocator, 7, head.settings)
         for number in range(6):
@@ -228,7 +228,7 @@ def test_a_registry_in_a_log_keeps_the_sizes_of_commands(tmp_path: Path) -> None
 
 
 def test_a_log_without_sizes_of_commands_is_the_same(tmp_path: Path) -> None:
-    """The previous release wrote none."""
+    """Logs of the previous release have no sizes of commands."""
     path = tmp_path / "log"
     world = RecordedWorld(path)
     agent, framework = world.agent("cpus:4;mem:4GB"), world.framework()

@@ -83,7 +83,7 @@ def test_agents_and_frameworks_come_and_go_as_recorded(tmp_path: Path) -> None:
     assert found.recorded is not None
     assert found.before is not None
     assert found.recorded.shares["role", "ads"] == pytest.approx(13 / 20)
-    # Without the two lost tasks; the third is wanted since its declaration.
+    # The two lost tasks do not count; the third waits since it was demanded.
     assert found.before.shares["role", "ads"] == pytest.approx(9 / 20)
     assert found.before == found.after
     assert found.before.waits["role", "ads"].tasks == 3

@@ -48,7 +48,7 @@ def used(users: Sequence[User], tasks: Sequence[Fraction], resource: int) -> Fra
 
 @pytest.mark.parametrize("policy", ["drf", "asset"])
 def test_filling_is_max_min(policy: str) -> None:
-    """A user that wants more shares a full resource with no user of a larger share."""
+    """An unsatisfied user needs a full resource that no user with a larger share needs."""
     for number in range(300):
         capacity, users = problem(number)
         tasks = (continuous.drf if policy == "drf" else continuous.asset)(capacity, users)

@@ -36,7 +36,7 @@ def vector(name: str) -> dict[str, Any]:
 
 
 def failures_of(*vectors: object, runners: Runners = RUNNERS) -> str:
-    """All failures of a file with these vectors, in one text."""
+    """Return all failures of a file with these vectors as one text."""
     text = json.dumps({"schema": {"version": 1}, "vectors": vectors})
     return "\n".join(
         f"{result.name} {f.where} expected {f.expected} got {f.got}"
@@ -67,7 +67,7 @@ def numbers_of(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 @pytest.mark.parametrize("name", FILES)
 def test_no_expected_number_goes_unchecked(name: str) -> None:
-    """Every vector fails when any one of its numbers is another."""
+    """Every vector fails if any one of its expected numbers changes."""
     chance = random.Random(1)
     unchecked = []
     for found in document(name)["vectors"]:
