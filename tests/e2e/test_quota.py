@@ -1,7 +1,7 @@
 """Weights, guarantees and limits of nested roles on a cluster of real processes.
 
-Operators use the `croupier` command. Each rule shows in the
-running tasks and in the output of `why`.
+Operators use the `croupier` command. Each rule shows in the running tasks and in
+the output of `why`.
 """
 
 from __future__ import annotations

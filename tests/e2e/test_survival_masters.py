@@ -52,7 +52,7 @@ async def test_the_leader_is_killed_twice(tmp_path: Path) -> None:
 
 
 async def test_etcd_loses_a_member_and_then_its_quorum(tmp_path: Path) -> None:
-    """Without one member all continues; without two the master decides nothing until one is back."""
+    """Without one member work continues; without two no master decides until one is back."""
     async with several_masters(tmp_path / "cluster", PATIENT_LEASE_S) as (cluster, watcher):
         judge = Judge(cluster, SEED)
         leader = await cluster.leader()

@@ -227,12 +227,12 @@ class Story:
                     text = text.replace(known, name)
                 self._out.append(f"refused: {text}")
         if not isinstance(action, MarkGone):
-            self._tell_agent(agent)
+            self._print_agent(agent)
 
-    def _do_stands(self, plain: list[str], options: dict[str, str]) -> None:
-        self._tell_agent(plain[0])
+    def _do_show(self, plain: list[str], options: dict[str, str]) -> None:
+        self._print_agent(plain[0])
 
-    def _tell_agent(self, name: str) -> None:
+    def _print_agent(self, name: str) -> None:
         agent = self.world.state.agents.get(AgentId(self._ids.get(name, name)))
         if agent is None:
             return
@@ -252,8 +252,8 @@ class Story:
         self.world.restart()
         self._sessions.clear()
 
-    def _do_back(self, plain: list[str], options: dict[str, str]) -> None:
-        """Register an agent again with these running tasks: `back a1 cpus:4 f.t1`."""
+    def _do_reregister(self, plain: list[str], options: dict[str, str]) -> None:
+        """Register an agent again with these running tasks: `reregister a1 cpus:4 f.t1`."""
         name, resources, *tasks = plain
         agent_id = AgentId(self._ids[name])
         listed = []
@@ -277,7 +277,7 @@ class Story:
         task = self._task(plain[0], plain[1])
         self._call(plain[0], calls.Acknowledge(((task.agent_id, task.task_id, task.sequence),)))
 
-    def _do_heard(self, plain: list[str], options: dict[str, str]) -> None:
+    def _do_heartbeat(self, plain: list[str], options: dict[str, str]) -> None:
         self.world.do(Received(self._sessions[plain[0]]))
 
     def _do_silence(self, plain: list[str], options: dict[str, str]) -> None:
@@ -288,7 +288,7 @@ class Story:
                 peer.last_received = self.world.now + float(plain[0])
         self.world.pass_time(float(plain[0]))
         for name in plain[1:]:
-            self._tell_agent(name)
+            self._print_agent(name)
 
     def _do_time(self, plain: list[str], options: dict[str, str]) -> None:
         for session in list(self.world.state.peers.values()):
