@@ -141,10 +141,11 @@ class Codec:
 
         def decode(document: Any) -> Any:
             given = _of(dict, document)
-            if missing := sorted(required - given.keys()):
-                raise Undecodable(f"{cls.__name__}: {_named(missing[0])} is missing")
+            # First: a newer release may also have dropped a field that this one requires.
             if unknown := sorted(given.keys() - known):
                 raise UnknownTag(f"{cls.__name__}: {_named(unknown[0])} is unknown")
+            if missing := sorted(required - given.keys()):
+                raise Undecodable(f"{cls.__name__}: {_named(missing[0])} is missing")
             arguments = {}
             for tag, each in given.items():
                 if tag not in retired:
