@@ -51,6 +51,7 @@ class ScriptedMaster(AgentServiceServicer):
         heartbeat_ms: announced to agents; the master itself sends heartbeats only on demand.
         sessions: all sessions, oldest first.
         epoch: of this master, in each message.
+        status: of streams that `hang_up` ends; None is OK.
         statuses: all updates in the order of arrival, repeated ones included.
     """
 
@@ -64,6 +65,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.refusal: CroupierError | None = None
         self.epoch = 0
         self.cluster = ""
+        self.status: grpc.StatusCode | None = None
         self._server: grpc.aio.Server | None = None
         self.address = Address("127.0.0.1", 0)
 
@@ -167,6 +169,8 @@ class ScriptedMaster(AgentServiceServicer):
                         orders=orders, master_epoch=self.epoch, cluster=self.cluster
                     )
                 )
+            if self.status is not None:
+                await context.abort(self.status, "because")
         finally:
             session.is_over = True
             reading.cancel()

@@ -37,7 +37,7 @@ from croupier.model.ids import AgentId, check_id
 from croupier.model.limits import MAX_PER_REPORT
 from croupier.model.task import TaskStatus
 from croupier.net.client_session import ClientSession, Disconnection, SessionTimes
-from croupier.net.errors import error_from_wire
+from croupier.net.errors import error_from_rpc, error_from_wire
 from croupier.net.masters import Masters
 from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
@@ -107,6 +107,8 @@ class Link:
             is_fatal=lambda error: isinstance(error, FailedOver),
             outbox_messages=OUTBOX_LIMIT,
             outbox_bytes=OUTBOX_BYTES,
+            # Only an ERROR in the stream says what the master means.
+            error_of=lambda error: Unavailable(str(error_from_rpc(error))),
         )
 
     @property

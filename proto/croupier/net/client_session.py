@@ -131,6 +131,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         outbox_messages: int,
         outbox_bytes: int,
         on_tick: Callable[[], None] = lambda: None,
+        error_of: Callable[[grpc.RpcError], CroupierError] = error_from_rpc,
     ) -> None:
         """Prepare a session; `run` connects.
 
@@ -143,9 +144,10 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             outbox_messages: bound of each stream's outbox.
             outbox_bytes: its other bound.
             on_tick: called every `times.tick_s` or more often while a stream is open.
+            error_of: returns the error that the status of an ended stream means.
         """
         self._owner, self._masters, self._times = owner, masters, times
-        self._is_fatal, self._on_tick = is_fatal, on_tick
+        self._is_fatal, self._on_tick, self._error_of = is_fatal, on_tick, error_of
         self._outbox_bounds = outbox_messages, outbox_bytes
         self._backoff = Backoff(times.backoff_first_s, times.backoff_cap_s, rng)
         self._election = Backoff(times.election_first_s, times.election_cap_s, rng)
@@ -273,7 +275,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
                 self._heard_at, self._is_reading = _now(), True
         except grpc.RpcError as error:
             reraise_own_cancellation()
-            raise error_from_rpc(error) from None
+            raise self._error_of(error) from None
         except asyncio.CancelledError:
             reraise_own_cancellation()
             raise Unavailable("the master has cancelled the stream") from None

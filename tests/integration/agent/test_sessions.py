@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from grpc import StatusCode
+from structlog.testing import capture_logs
 
 from croupier.agent import link
 from croupier.model.errors import (
@@ -156,6 +158,26 @@ async def test_the_agent_reconnects_after_most_errors(
     again = await master.agent(sessions=2)
     assert again.register is not None
     assert again.register.agent_id == serving.agent.state.agent_id
+
+
+@pytest.mark.parametrize(
+    "status",
+    [StatusCode.FAILED_PRECONDITION, StatusCode.ABORTED, StatusCode.INVALID_ARGUMENT],
+)
+async def test_a_status_without_an_error_message_is_a_lost_master(
+    serving: Serving,
+    master: ScriptedMaster,
+    status: StatusCode,
+) -> None:
+    """Only an ERROR in the stream says what the master means; a status may be of a proxy."""
+    await master.agent()
+    await eventually(lambda: serving.agent.link.is_registered)
+    master.status = status
+    with capture_logs() as logs:
+        master.hang_up()
+        await master.agent(sessions=2)
+    [lost] = [each for each in logs if each.get("error") == "because"]
+    assert (lost["event"], lost["kind"]) == ("master_lost", "Unavailable")
 
 
 async def test_the_agent_ends_when_its_id_is_taken_over(
