@@ -95,7 +95,7 @@ class Janitor:
         self._retired.extendleft(reversed(found))
 
     async def run(self) -> None:
-        """Clean at intervals, forever."""
+        """Clean at intervals, for ever."""
         await remove_trees([self._sandboxes.trash])
         while True:
             await self.clean()

@@ -1,7 +1,7 @@
-"""Calls to the master: each is answered, or fails by name.
+"""Calls to the master: each gets a verdict or a named error.
 
-Rule: a call has its number from the moment it may be sent, keeps it over all streams, and ends
-with its verdict. The caller's wait may time out earlier; the call stays open.
+Rule: a call gets its number when it may be sent, keeps it on all streams, and ends with its
+verdict. The caller's wait may time out earlier; the call stays open.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from croupier.v1 import framework_pb2 as pb
 
 # Ids may be long: a thousand acknowledgements stay well under the size of one call.
 ACKNOWLEDGED_AT_ONCE = 1000
-# What the call's number may add to it.
+# The most bytes that its number adds to a call.
 _SEQ_BYTES = 11
 
 Opened = Callable[[int], None]
@@ -77,7 +77,7 @@ class Calls:
         return self._awaited
 
     def attach(self, send: Callable[[pb.Call], None], max_bytes: int) -> None:
-        """Send unanswered calls by the stream that is subscribed now, then waiting ones."""
+        """Send unanswered calls, and then waiting ones, on the stream that is subscribed now."""
         self._send, self._connected_at = send, self._clock.now()
         self._stream += 1
         self._max_bytes = max_bytes or MAX_MESSAGE_BYTES
@@ -86,7 +86,7 @@ class Calls:
         self._pump()
 
     def detach(self) -> None:
-        """Have calls wait for the next stream."""
+        """Make calls wait for the next stream."""
         if self._send is not None:
             self._connected_s += self._clock.now() - self._connected_at
             self._send = None
@@ -100,7 +100,7 @@ class Calls:
             CroupierError: the error that ended the framework, if it has ended.
         """
         if self._failed is not None:
-            raise _again(self._failed)
+            raise _copy(self._failed)
         size = call.ByteSize() + _SEQ_BYTES
         if size > self._max_bytes:
             raise InvalidRequest(
@@ -127,7 +127,7 @@ class Calls:
             self._awaited -= 1
 
     def post(self, call: pb.Call, opened: Opened | None = None) -> None:
-        """Make a call of the SDK's own, without a wait for the verdict."""
+        """Make one of the SDK's own calls, without waiting for the verdict."""
         if self._failed is None:
             self._backlog[True].append(_Pending(call, opened=opened))
             self._pump()
@@ -141,19 +141,19 @@ class Calls:
             asyncio.get_running_loop().call_soon(self._flush)
 
     def on_verdict(self, wire: pb.Verdict) -> None:
-        """Settle the call of a verdict, which may have arrived before."""
+        """End the call that a verdict answers; ignore a repeated verdict."""
         entry = self._ledger.close(wire.seq)
         if entry is None:
             return
         verdict = verdict_from_wire(wire)
-        self._settle(entry, verdict)
+        self._apply(entry, verdict)
         waiter = entry.call.waiter
         if waiter is not None and not waiter.done():
             waiter.set_result(verdict)
         self._pump()
 
     def on_tick(self) -> None:
-        """Fail the waits that are due."""
+        """Time out the waits that are due."""
         now = self._connected_now()
         for pending in self._pending():
             if pending.due <= now and pending.waiter is not None and not pending.waiter.done():
@@ -165,7 +165,7 @@ class Calls:
         self._failed = self._failed or error
         for pending in self._pending():
             if pending.waiter is not None and not pending.waiter.done():
-                pending.waiter.set_exception(_again(error))
+                pending.waiter.set_exception(_copy(error))
         self._changed.set()
 
     async def drained(self) -> None:
@@ -204,7 +204,7 @@ class Calls:
             self._send(pending.call)
 
     def _flush(self) -> None:
-        """Send the gathered acknowledgements."""
+        """Send the collected acknowledgements."""
         self._flush_asked = False
         while self._acks and self._failed is None and self._ledger.has_room(internal=True):
             tasks = list(islice(self._acks, ACKNOWLEDGED_AT_ONCE))
@@ -212,7 +212,7 @@ class Calls:
             call = acknowledge_call((agent, task, seq) for task, agent, seq in updates)
             self._open(_Pending(call), internal=True)
 
-    def _settle(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
+    def _apply(self, entry: OpenCall[_Pending], verdict: Verdict) -> None:
         """Apply a verdict to the subscription, even if the caller's wait timed out."""
         launch = entry.call.launch
         if entry.call.call.HasField("update_demand"):
@@ -224,12 +224,12 @@ class Calls:
                 self._send_demand()
 
     def _send_demand(self) -> None:
-        """Send the present demand."""
+        """Send the current demand."""
         subscription = self._subscription
         demands = subscription.demands
         self.post(demand_call(demands), lambda seq: subscription.on_demands_sent(seq, demands))
 
 
-def _again(error: CroupierError) -> CroupierError:
-    """Return a copy to raise: an exception raised in many places gathers all their tracebacks."""
+def _copy(error: CroupierError) -> CroupierError:
+    """Return a copy to raise: one exception raised in many places collects all tracebacks."""
     return type(error)(*error.args)

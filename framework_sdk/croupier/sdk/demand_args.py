@@ -1,4 +1,4 @@
-"""Arguments for roles and demands: the short form of one, the full form of several."""
+"""Arguments for roles and demands: a short form for one, and a full form for several."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.model.resources import Resources
 
 
 def roles_of(role: str | None, roles: Iterable[str] | None) -> tuple[Role, ...]:
-    """Return the roles of a framework that gave one or several.
+    """Return the roles of a framework, given as one or several.
 
     Raises:
         InvalidRequest: if it gave both, one is illegal or given twice, or there are over 32.
@@ -36,7 +36,7 @@ def one_demand(
     """
     if unit is None:
         if count is not None or constraints:
-            raise InvalidRequest("a count or constraints without a demand")
+            raise InvalidRequest("a count and constraints need a demand")
         return ()
     return check_demands([Demand(unit, count, tuple(constraints or ()))])
 
@@ -44,7 +44,7 @@ def one_demand(
 def demands_of(
     one: tuple[Demand, ...], several: Iterable[Demand], roles: tuple[Role, ...]
 ) -> tuple[Demand, ...]:
-    """Return the demands of a framework that gave one shape or several.
+    """Return the demands of a framework, given as one shape or several.
 
     Raises:
         InvalidRequest: if it gave both, or one is invalid.

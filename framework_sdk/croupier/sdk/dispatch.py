@@ -1,6 +1,6 @@
 """Calling the framework's handlers: one at a time, in order of arrival.
 
-Rule: whatever a handler raises is logged, costs that one event, and nothing else.
+Rule: an exception in a handler is logged, and affects only that event.
 """
 
 from __future__ import annotations

@@ -69,13 +69,13 @@ class Framework:
                 `roles`.
             master: HOST:PORT, or several joined by commas; None takes CROUPIER_MASTER from
                 the environment, or 127.0.0.1:5050.
-            framework_id: of an earlier run, to take over its tasks; None for a new framework.
-            failover_timeout_s: how long tasks keep running without their framework.
+            framework_id: id of an earlier run, to take over its tasks; None for a new framework.
+            failover_timeout_s: time for which tasks keep running without their framework.
             demand: resources of one task, so that offers are cut to size and other frameworks
                 get the rest; None asks for whole remainders.
             demand_count: the number of those tasks; None is unlimited.
             constraints: on the agents, if there is a demand.
-            offer_lease_s: how long offers may be held; None is the master's default, 10 s. The
+            offer_lease_s: time for which offers are held; None is the master's default, 10 s. The
                 master bounds it (`--max-offer-lease`, 15 s); see `Offer.expires_at`.
             roles: several, at most 32, in place of `role`. Each offer is in one of them.
             demands: several shapes, at most 64, in place of `demand`. Each may name a role; the
@@ -126,7 +126,7 @@ class Framework:
 
     @property
     def framework_id(self) -> str | None:
-        """Id that the master gave; None before the first `on_subscribed`."""
+        """Id that the master assigned; None before the first `on_subscribed`."""
         return self._subscription.framework_id or None
 
     async def on_subscribed(self, framework_id: str) -> None:
@@ -144,7 +144,7 @@ class Framework:
         await self.decline(offers)
 
     async def on_rescind(self, offer_id: str) -> None:
-        """Handle the end of an offer that `on_offers` got and that was not answered."""
+        """Handle the rescission of an unanswered offer that `on_offers` received."""
 
     async def on_update(self, status: TaskStatus) -> None:
         """Handle a task's new state; the SDK acknowledges it when this returns.
@@ -301,7 +301,7 @@ class Framework:
         await self._call(kill_call(task_id, grace_s))
 
     async def reconcile(self, task_ids: Iterable[str] | None = None) -> None:
-        """Have the master send the state of these tasks, or of all if None, to `on_update`.
+        """Make the master send the state of these tasks, or of all if None, to `on_update`.
 
         Raises:
             Unavailable: if there is no answer within 30 s of connected time.
@@ -330,7 +330,7 @@ class Framework:
             FailedOver: if another program took over the framework's id.
             Removed: if the framework was removed.
             InvalidRequest: if the master refuses the framework.
-            CroupierError: for any other error that a reconnection cannot mend.
+            CroupierError: for any other error that a reconnection cannot fix.
         """
         await self._session.run()
 

@@ -14,8 +14,8 @@ class PreemptRequest:
     Attributes:
         task_ids: all on one agent; some may have ended meanwhile.
         role: the role whose share they are charged to.
-        grace_s: the time that the master gave.
-        reason: the starving role, in words for people.
+        grace_s: seconds from the request until the master kills the tasks.
+        reason: text for people that names the starving role.
         expires_at: when the master kills the remaining tasks, seconds on `clock`.
         clock: for `expires_in_s`.
     """

@@ -1,7 +1,7 @@
 """A framework's session with the master: connected, reconnected, stopped or removed.
 
-Rule: the framework ends once, by `stop` or by an error that no reconnection can mend. Every task
-of the event loop that was started for it has ended then, too.
+Rule: the framework ends once, by `stop` or by an error that no reconnection can fix. By then, every
+asyncio task that was started for it has ended.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _Connect = grpc.aio.StreamStreamMultiCallable[
     pb.FrameworkServiceConnectRequest, pb.FrameworkServiceConnectResponse
 ]
 
-# Of a master that names no heartbeat.
+# The interval for a master that names none.
 DEFAULT_HEARTBEAT_S = 5.0
 
 # The session whose handler is running, in the handler's task and in those it starts.
@@ -81,8 +81,8 @@ class Session:
         self._calls = Calls(subscription, settings, clock)
         self._dispatcher = Dispatcher(framework, self._inbox, self._book, self._calls, clock)
         self._agents = AgentDirectory(clock)
-        # Room for every unanswered call, the SUBSCRIBE and a heartbeat, however large: a call is
-        # kept until its verdict arrives, whether it was sent or not.
+        # The outbox has room for every unanswered call, the SUBSCRIBE and a heartbeat, however
+        # large: calls are kept until their verdict anyway.
         self._connection: ClientSession[
             pb.Call, pb.FrameworkServiceConnectRequest, pb.FrameworkServiceConnectResponse
         ] = ClientSession(
@@ -90,7 +90,7 @@ class Session:
             Masters(masters),
             replace(settings.times, tick_s=min(settings.call_timeout_s / 4, 1.0)),
             random.Random(),
-            # Connecting again helps against these two only.
+            # A reconnection can only help against these two.
             is_fatal=lambda error: not isinstance(error, Unavailable | TooSlow),
             on_tick=self._calls.on_tick,
             outbox_messages=settings.unanswered_limit + 2,
@@ -200,7 +200,7 @@ class Session:
         if verdict.error is not None:
             raise verdict.error
 
-    # The owner of the connection.
+    # Called by the `ClientSession`.
 
     def connect(self, channel: grpc.aio.Channel) -> _Connect:
         """Return the method of the framework service."""
@@ -220,7 +220,7 @@ class Session:
         """Handle events; wait while the handlers are far behind, which makes the master wait.
 
         Raises:
-            CroupierError: the ERROR among them.
+            CroupierError: if one of them is an ERROR.
         """
         for event in message.events:
             try:
@@ -234,12 +234,12 @@ class Session:
             await self._inbox.room()
 
     def beat(self) -> None:
-        """Send a heartbeat, unless a queued call is as good a sign of life."""
+        """Send a heartbeat, unless a queued call replaces it."""
         if not self._connection.queued:
             self._send(pb.Call(heartbeat=pb.Heartbeat()))
 
     def on_closed(self) -> None:
-        """Void the offers of the stream, and have calls wait for the next."""
+        """Void the offers of the stream, and make calls wait for the next."""
         self._calls.detach()
         self._book.clear()
 

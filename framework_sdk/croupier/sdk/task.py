@@ -43,7 +43,7 @@ class Task:
 
         Args:
             command: program and arguments; exactly one of this and `shell` is given.
-            resources: to take of its offer.
+            resources: the part of its offer that it takes.
             shell: one line for `sh -c`.
             task_id: an id that this framework never used; None makes one.
             name: shown to people.
@@ -79,7 +79,7 @@ class Task:
 
     @property
     def resources(self) -> Resources:
-        """Resources that the task takes of its offer."""
+        """Resources that the task takes from its offer."""
         return self.info.resources
 
     @property

@@ -40,7 +40,7 @@ class Identity:
 
 
 def subscribe_call(identity: Identity, subscription: Subscription) -> pb.Call:
-    """Return a SUBSCRIBE with the present subscription."""
+    """Return a SUBSCRIBE with the current subscription."""
     everywhere = subscription.suppressed == subscription.roles
     return pb.Call(
         subscribe=pb.Subscribe(

@@ -12,7 +12,7 @@ import grpc.aio
 from croupier.ctl.flags import Target
 from croupier.model.errors import CroupierError, InvalidRequest, Unavailable
 from croupier.net.address import Address
-from croupier.net.leader_search import LeaderSearch, Leadership
+from croupier.net.leader_search import LeaderAnswer, LeaderSearch
 from croupier.net.masters import leader_address
 from croupier.net.transport import make_channel
 from croupier.net.unary import NoSuchCall, call_master
@@ -73,13 +73,13 @@ async def connected(target: Target) -> AsyncIterator[Master]:
     """
     masters: dict[Address, Master] = {}
 
-    async def ask(address: Address, timeout_s: float) -> Leadership:
+    async def ask(address: Address, timeout_s: float) -> LeaderAnswer:
         if address not in masters:
             channel = await stack.enter_async_context(make_channel(address))
             masters[address] = Master(address, channel)
         question = masters[address].service.GetMaster
         answer = await call_master(question, pb.GetMasterRequest(), address, timeout_s)
-        return Leadership(answer.leader, leader_address(answer.leader_address))
+        return LeaderAnswer(answer.leader, leader_address(answer.leader_address))
 
     async with AsyncExitStack() as stack:
         yield masters[await LeaderSearch(ask, FIND_S).run(target.addresses)]

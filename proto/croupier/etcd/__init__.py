@@ -1,1 +1,1 @@
-"""What is used of etcd's own API, version 3."""
+"""The part of etcd's API, version 3, that a master uses."""

@@ -1,1 +1,1 @@
-"""The values that every part of Croupier speaks in: pure, exact; standard library and RE2 only."""
+"""Values that all packages share. Pure: only the standard library and RE2 are imported."""

@@ -1,4 +1,4 @@
-"""What a master orders an agent to do with tasks."""
+"""Orders of a master to an agent about tasks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class LaunchTask:
     """Start a task.
 
     Attributes:
-        role: what the task is charged to; the agent keeps it for the next master.
+        role: the role that the task is charged to; the agent keeps it for the next master.
         framework_epoch: counts the runs of the framework's program; 0: unknown.
     """
 
@@ -28,7 +28,7 @@ class KillTask:
     """End a task.
 
     Attributes:
-        grace_ms: None: the task's own.
+        grace_ms: None means the task's own.
         framework_epoch: 0 unless the framework itself ends the task.
     """
 

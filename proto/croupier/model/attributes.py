@@ -13,7 +13,7 @@ from croupier.model.patterns import Pattern
 from croupier.model.ranges import Ranges, format_ranges, parse_ranges
 from croupier.model.scalar import format_milli, parse_pairs, parse_scalar
 
-# Text, thousandths of a number, or ranges.
+# A text, thousandths of a number, or ranges.
 AttributeValue = str | int | Ranges
 Attributes = Mapping[str, AttributeValue]
 
@@ -78,7 +78,7 @@ class Constraint:
                 return not self._matches(facts)
 
     def steps(self, facts: Mapping[str, str]) -> int:
-        """Return the most steps, of some nanoseconds, that a match of these attributes takes."""
+        """Return the most steps, of some 5 ns each, that a match of these attributes takes."""
         text = facts.get(self.attribute, "")
         return 0 if self.pattern is None else self.pattern.size * len(text)
 

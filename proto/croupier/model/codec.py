@@ -161,7 +161,7 @@ class Codec:
             return _optional(self._union(rest) if len(rest) > 1 else self.form(rest[0]))
         if all(map(dataclasses.is_dataclass, members)):
             return self._tagged(members)
-        return self._told_apart(members)
+        return self._by_json_type(members)
 
     def _tagged(self, classes: tuple[Any, ...]) -> Form:
         tags = {each: self._table.tag(each) for each in classes}
@@ -182,7 +182,7 @@ class Codec:
 
         return Form(encode, decode)
 
-    def _told_apart(self, members: tuple[Any, ...]) -> Form:
+    def _by_json_type(self, members: tuple[Any, ...]) -> Form:
         """Return the form of a union whose members have different types in JSON."""
         forms = {tuple if get_origin(each) is tuple else each: self.form(each) for each in members}
         if len(forms) < len(members) or any(map(dataclasses.is_dataclass, members)):
@@ -255,7 +255,7 @@ def _shown(document: Any) -> str:
 def _named(name: Any) -> str:
     """Return `name` for an error, if it looks like a field and not like a secret."""
     is_name = isinstance(name, str) and len(name) <= 40 and name.isidentifier()
-    return repr(name) if is_name else "a name that is none"
+    return repr(name) if is_name else "an invalid name"
 
 
 def _refuse(document: Any, expected: str) -> NoReturn:
@@ -274,7 +274,7 @@ def _none(document: Any) -> None:
 
 
 def _atom(cls: type) -> Decode:
-    """Accept exactly that type: a bool is no int. An int is accepted as a float."""
+    """Accept exactly that type (a bool is no int), and an int as a float."""
     accepted = (int, float) if cls is float else (cls,)
 
     def decode(document: Any) -> Any:

@@ -14,8 +14,8 @@ from croupier.model.resources import Resources
 MAX_COUNT = 10**9
 MAX_PER_OFFER = 10**6
 MAX_SHAPES = 64
-# A unit has at least one of these amounts, in thousandths: the least offer to a framework without
-# a demand. Units are allocated one by one, and a large agent holds millions of smaller ones.
+# A unit has at least one of these amounts, in thousandths: the minimum offer to a framework
+# without a demand. Units are allocated one by one; a large agent holds millions of smaller ones.
 LEAST = {"cpus": 10, "mem": 32_000, "disk": 32_000}
 LEAST_OF_OTHERS = 10
 # Instructions of all patterns of one framework, which may be matched with every agent.
@@ -30,8 +30,8 @@ class Demand:
         unit: resources of one task. A scalar that agents hold as ranges counts numbers:
             `ports:2` is any two ports.
         count: counted down as the framework launches tasks; None is unlimited.
-        min_per_offer: least units of one agent in an offer; fewer only at the end of `count`.
-        max_per_offer: most units in an offer; None is no bound.
+        min_per_offer: minimum units of one agent in an offer; fewer only at the end of `count`.
+        max_per_offer: maximum units in an offer; None means no bound.
         role: the framework's role for the offers; None is its first.
     """
 
@@ -54,13 +54,13 @@ class Demand:
             raise InvalidRequest(f"a demand's count must be between 0 and {MAX_COUNT}")
         if not 1 <= self.min_per_offer <= MAX_PER_OFFER:
             raise InvalidRequest(
-                f"a demand's least units per offer must be between 1 and {MAX_PER_OFFER},"
+                f"a demand's minimum units per offer must be between 1 and {MAX_PER_OFFER},"
                 f" not {self.min_per_offer}"
             )
         most = self.max_per_offer
         if most is not None and not self.min_per_offer <= most <= MAX_PER_OFFER:
             raise InvalidRequest(
-                f"a demand's most units per offer must be between its least,"
+                f"a demand's maximum units per offer must be between its minimum,"
                 f" {self.min_per_offer}, and {MAX_PER_OFFER}, not {most}"
             )
         if self.role is not None:

@@ -25,7 +25,7 @@ MAX_TEXT = 400
 
 
 def shortened(error: CroupierError) -> CroupierError:
-    """Return `error` to be stored: with at most 400 characters of text, and without its traceback.
+    """Return `error` to store: with at most 400 characters of text, and without its traceback.
 
     The text may quote a peer. The traceback would keep all objects of its frames alive.
     """
@@ -44,7 +44,7 @@ class NotFound(CroupierError):
 
 
 class Conflict(CroupierError):
-    """The request does not fit the present state, as with a stale offer."""
+    """The request does not fit the current state, as with a stale offer."""
 
 
 class Unavailable(CroupierError):

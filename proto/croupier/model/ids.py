@@ -23,7 +23,7 @@ MAX_HOSTNAME = 255
 MAX_ROLE_BYTES = 1024
 MAX_ROLE_DEPTH = 32
 MAX_ROLES = 32
-# All roles of one framework together: each component is a node of the master's tree.
+# All roles of one framework together: each component is a node of the share tree.
 MAX_ROLES_BYTES = 4096
 MAX_ROLES_COMPONENTS = 128
 DEFAULT_ROLE = Role("*")
@@ -60,7 +60,7 @@ def check_role(value: str) -> Role:
     """Return `value` as a role: `*`, or up to 32 components joined by `/`.
 
     Raises:
-        InvalidRequest: if it is no legal role.
+        InvalidRequest: if it is not a legal role.
     """
     if value == DEFAULT_ROLE:
         return DEFAULT_ROLE

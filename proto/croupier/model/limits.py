@@ -1,7 +1,6 @@
-"""Limits and defaults of the protocols that more than one package goes by.
+"""Limits and defaults of the protocols that several packages use.
 
-A limit of one noun stands beside it: of tasks in task.py, of ids in ids.py, of demands in
-demand.py.
+The limits of one noun stand beside it: in task.py, ids.py and demand.py.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from typing import Final
 
 MAX_OFFERS_PER_CALL: Final = 1_000
 MAX_TASKS_PER_ACCEPT: Final = 1_000
-# Of a DECLINE, in characters.
+# Characters of a DECLINE's reason.
 MAX_REASON: Final = 256
-# Of status updates, and of refused launches.
+# Status updates, or refused launches, in one report.
 MAX_PER_REPORT: Final = 200
 
 # The longest filter, failover timeout and offer lease that a framework may ask for.

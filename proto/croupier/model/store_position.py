@@ -8,8 +8,8 @@ from typing import Final
 from croupier.model.errors import InvalidRequest
 from croupier.model.tags import recorded
 
-# One term a second reaches the first in 136 years, a million commits a second the second in 285
-# years. A larger number is not a count.
+# The first is reached in 136 years at one term a second, and the second in 285 years at a million
+# commits a second.
 MAX_EPOCH: Final = 2**32
 MAX_COMMIT: Final = 2**53
 MAX_NAME: Final = 64
@@ -21,11 +21,11 @@ class StorePosition:
     """The position of a store when a master sent it.
 
     Attributes:
-        generation: how often an operator continued with an older store on purpose.
+        generation: the number of times that an operator continued with an older store.
         epoch: the number of the master's term.
         term: the random name of the term, which distinguishes two terms of one number.
         commit: the number of a durable commit, counted over the life of the cluster.
-        proof: made with the secret of the cluster, in hexadecimal; empty: not proven.
+        proof: made with the secret of the cluster, in hexadecimal; empty if there is none.
     """
 
     generation: int

@@ -121,7 +121,7 @@ class Table:
         """Check all of `kinds`.
 
         Raises:
-            TypeError: if a kind has two tags, a tag two kinds, or the names of one are wrong.
+            TypeError: if a kind has two tags, a tag has two kinds, or names are wrong.
         """
         self.kinds: dict[str, type] = {}
         self._tags: dict[type, str] = {}

@@ -37,7 +37,7 @@ MAX_SLIM_NAME = 256
 
 
 class _Named(IntEnum):
-    """A number of the wire that formats as its name."""
+    """A number on the wire, which formats as its name."""
 
     def __str__(self) -> str:
         return self.name
@@ -278,7 +278,7 @@ class TaskStatus:
             reports the end of the task on behalf of a lost agent; 0 if the update is sent once
             and needs no acknowledgement.
         time_ms: milliseconds since the epoch by the clock of `source`.
-        exit_code: set if the process ended by itself; 127 or 126, as of a shell, if its program
+        exit_code: set if the process ended by itself; 127 or 126, as in a shell, if its program
             was not found or cannot be run (CONTAINER_LAUNCH_FAILED).
         signal: set if a signal ended the process.
         pid: of the task's first process; 0 before it has started.

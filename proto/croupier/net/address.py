@@ -15,7 +15,7 @@ AGENT_HTTP_PORT: Final = 5081
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where to listen or connect; port 0 lets the system choose when listening."""
+    """A host and port to listen on or connect to; a listener on port 0 gets a free port."""
 
     host: str
     port: int

@@ -1,4 +1,4 @@
-"""Random waits between tries."""
+"""Random waits between attempts."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ class Backoff:
         self._bound_s = self._first_s
 
     def next_s(self) -> float:
-        """Return the seconds to wait before the next try."""
+        """Return the seconds to wait before the next attempt."""
         wait = self._rng.uniform(0.1 * self._first_s, self._bound_s)
         self._bound_s = min(self._bound_s * 2, self._cap_s)
         return wait
 
     def reset(self) -> None:
-        """Return to short waits, after a try that worked."""
+        """Return to short waits, after a success."""
         self._bound_s = self._first_s

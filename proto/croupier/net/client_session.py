@@ -1,9 +1,9 @@
-"""The session of a client with the master that leads: one stream, and another when it ends.
+"""The session of a client with the leading master: one stream, and another when it ends.
 
 Rule: a stream ends by an error that says why. A fatal error ends the session; any other leads to
-the next stream, at once to a leader that was named, else after a random wait that doubles. An
-error that the master sends as its last message wins over the state of the connection: the reader
-takes in all that has arrived before it reports that the stream broke.
+the next stream, at once if a leader was named, else after a random wait that doubles. An error
+that the master sends as its last message wins over the state of the connection: the reader handles
+all that has arrived before it reports that the stream broke.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MessageT = TypeVar("MessageT", bound=Sized)
 RequestT = TypeVar("RequestT")
 ResponseT = TypeVar("ResponseT")
 
-# How often a stream is checked before the master has named its heartbeat.
+# Seconds between checks of a stream before the master has named its heartbeat.
 _JOINING_TICK_S = 0.25
-# A timer this late means that our own loop stood still; the master may have sent meanwhile.
+# A timer this late means that our own loop was blocked; the master may have sent meanwhile.
 _STALL_S = 1.0
 
 
@@ -87,11 +87,11 @@ class Disconnection:
 
 
 class _Owner(Protocol[MessageT, RequestT, ResponseT]):
-    """An agent or a framework: it knows the messages, the session knows the connection.
+    """An agent or a framework: it handles messages, and the session handles connections.
 
-    It answers which method of the service to call, and which request carries a batch of messages.
-    What it sends in `on_open` goes first; in `on_closed` it can send nothing any more. Reading
-    waits for `on_message`, and a CroupierError in there ends the stream. `beat` sends a heartbeat.
+    `connect` returns the service's method, and `request_of` the request that carries a batch of
+    messages. Messages sent in `on_open` come first; in `on_closed` nothing can be sent. Reading
+    waits for `on_message`; a CroupierError from it ends the stream. `beat` sends a heartbeat.
     `on_disconnected` logs the end of a stream; repeated ones are reported once in 30 s.
     """
 
@@ -138,8 +138,8 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         Args:
             owner: handles what the session receives.
             masters: to try in turn.
-            times: of waits, which `rng` draws.
-            rng: for the waits.
+            times: bounds of waits.
+            rng: draws the waits.
             is_fatal: returns whether an error ends the session.
             outbox_messages: bound of each stream's outbox.
             outbox_bytes: its other bound.
@@ -154,7 +154,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         self._throttle = LogThrottle()
         self._is_leaving = False
         self.address: Address | None = None
-        # Of the latest stream.
+        # State of the latest stream.
         self._outbox = self.make_outbox()
         self._outbox.close()
         self._call: grpc.aio.StreamStreamCall[RequestT, ResponseT] | None = None
@@ -179,7 +179,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         return self._outbox.put(message)
 
     def join(self, heartbeat_s: float) -> None:
-        """Note that the master accepted the client; both send heartbeats that often."""
+        """Record that the master accepted the client; both send heartbeats at that interval."""
         now = _now()
         self._heartbeat_s, self._beat_at = heartbeat_s, now + heartbeat_s
         self._joined_at = self._joined_at or now
@@ -245,7 +245,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
         """Open a stream and serve it until it ends.
 
         Raises:
-            CroupierError: why it ended, unless the client has left.
+            CroupierError: the reason for its end, unless the client has left.
         """
         channel = make_channel(address)
         self._outbox = self.make_outbox()
@@ -290,7 +290,7 @@ class ClientSession(Generic[MessageT, RequestT, ResponseT]):
             await asyncio.sleep(pace_s)
             now = _now()
             if not self._is_reading or now - before > pace_s + _STALL_S:
-                # We did not read: this is not the master's silence.
+                # The session did not read: this is not the master's silence.
                 self._heard_at = now
             self._on_tick()
             if self._heartbeat_s is None:

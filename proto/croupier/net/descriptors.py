@@ -9,7 +9,7 @@ from __future__ import annotations
 import resource
 from typing import Final
 
-# Of all descriptors. The rest is for the daemon's own files and processes.
+# Shares of all descriptors. The rest is for the daemon's own files and processes.
 _GRPC_SHARE: Final = 0.6
 _HTTP_SHARE: Final = 0.15
 MOST_HTTP: Final = 512

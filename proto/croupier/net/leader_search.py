@@ -15,13 +15,13 @@ from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
 from croupier.net.task_scope import end
 
-# Between two questions to one follower.
+# Seconds between two questions to one follower.
 AGAIN_S = 0.2
 
 
 @dataclass(frozen=True, slots=True)
-class Leadership:
-    """The answer of a master to the question who leads.
+class LeaderAnswer:
+    """A master's answer to the question of who leads.
 
     Attributes:
         leader: the address that a follower names; None if it knows none.
@@ -31,7 +31,7 @@ class Leadership:
     leader: Address | None
 
 
-Ask = Callable[[Address, float], Awaitable[Leadership]]
+Ask = Callable[[Address, float], Awaitable[LeaderAnswer]]
 
 
 class LeaderSearch:
@@ -42,7 +42,7 @@ class LeaderSearch:
         self._ask, self._timeout_s = ask, timeout_s
         self._loop = asyncio.get_running_loop()
         self._until = self._loop.time() + timeout_s
-        self._asking: dict[asyncio.Task[Leadership], Address] = {}
+        self._asking: dict[asyncio.Task[LeaderAnswer], Address] = {}
         self._asked: set[Address] = set()
         self._errors: dict[Address, CroupierError] = {}
         # Followers, with the leader that each names.
@@ -76,12 +76,12 @@ class LeaderSearch:
         asking = self._ask_after(address, AGAIN_S if is_again else 0.0)
         self._asking[asyncio.create_task(asking)] = address
 
-    async def _ask_after(self, address: Address, wait_s: float) -> Leadership:
+    async def _ask_after(self, address: Address, wait_s: float) -> LeaderAnswer:
         await asyncio.sleep(wait_s)
         return await self._ask(address, self._until - self._loop.time())
 
-    def _leads(self, address: Address, task: asyncio.Task[Leadership]) -> bool:
-        """Take an answer in, and ask a follower and its leader again."""
+    def _leads(self, address: Address, task: asyncio.Task[LeaderAnswer]) -> bool:
+        """Return whether the master leads; else ask it again, and the leader that it names."""
         error = task.exception()
         if isinstance(error, CroupierError):
             self._errors[address] = error

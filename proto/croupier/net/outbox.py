@@ -20,7 +20,7 @@ class Sized(Protocol):
         ...
 
 
-# Bytes of memory of a `bytes` object and of its place in a queue.
+# Memory of a `bytes` object and of its place in a queue, in bytes.
 ENCODED_OVERHEAD = 100
 
 MessageT = TypeVar("MessageT", bound=Sized)

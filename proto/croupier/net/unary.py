@@ -1,4 +1,4 @@
-"""One call to a master, with a deadline; its errors in words for people."""
+"""One call to a master, with a deadline and readable errors."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from croupier.net.address import Address
 from croupier.net.cancellation import reraise_own_cancellation
 from croupier.net.errors import error_from_rpc
 
-# How gRPC words its own failures.
+# Parts of gRPC's own messages.
 _NO_ADDRESS = ("errors resolving", "DNS resolution", "lookup failed", "Domain name not found")
 _NO_CONNECTION = ("failed to connect", "Failed to connect", "connections to all backends failing")
 _BROKEN = ("Socket closed", "Connection reset", "recvmsg", "sendmsg", "GOAWAY", "keepalive", "ping")
@@ -60,7 +60,7 @@ def _error(error: grpc.aio.AioRpcError, address: Address, timeout_s: float) -> C
 
 
 def _plain_text(details: str, address: Address) -> str:
-    """Return gRPC's own words in plain ones; a master's words are kept."""
+    """Return a plain message in place of gRPC's; a master's own message is kept."""
     if any(each in details for each in _NO_ADDRESS):
         return f"cannot find the host {address.host} of the master {address}"
     if "HTTP/2" in details or "HTTP2" in details:

@@ -1,1 +1,1 @@
-"""What every daemon and command is made of: flags, logs, HTTP, signals, clock, queues."""
+"""Parts of every daemon and command: flags, logs, HTTP, signals, clock, queues."""

@@ -17,7 +17,7 @@ from croupier.process.loop_errors import LoopErrors
 
 Main = Callable[[asyncio.Event], Awaitable[None]]
 
-# Names the pid of a parent; the daemon gets SIGTERM when that process ends.
+# The variable with the pid of a parent; the daemon gets SIGTERM when that process ends.
 PARENT_VARIABLE = "CROUPIER_PARENT"
 
 _PR_SET_PDEATHSIG = 1
@@ -30,9 +30,9 @@ def run_daemon(name: str, main: Main) -> int:
     """
     raise_file_limit()
     end_with_parent()
-    # The parent may ignore SIGCHLD, and we would inherit that: no child could be waited for.
+    # Inherited from a parent that ignores SIGCHLD, it would prevent waits for children.
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    # Daemons import it late. Modules imported after the freeze cost time in each collection.
+    # Daemons import it late, but modules imported after the freeze slow down each collection.
     import croupier.process.http.server  # noqa: F401
 
     freeze_imports()
@@ -73,7 +73,7 @@ def raise_file_limit() -> None:
 
 
 def end_with_parent() -> None:
-    """Have the kernel send SIGTERM when the parent that `CROUPIER_PARENT` names ends.
+    """Make the kernel send SIGTERM when the parent that `CROUPIER_PARENT` names ends.
 
     If that parent has ended already, raise SIGTERM now. If the variable is unset, do nothing.
     """

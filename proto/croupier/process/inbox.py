@@ -3,7 +3,7 @@
 Each event has a cost, in units of about 20 us of work. The bound and the batches count cost, so a
 few heavy events count like many light ones. A heavy event waits until the queue is short, so that
 light events of other peers never wait behind many heavy ones. After `PATIENCE` batches the light
-ones wait too, until the heavy one is queued: a master that is always busy decides on it as well.
+ones wait too, until the heavy one is queued, so that even a busy master decides it.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class LoopWatch:
     def __init__(self, registry: CollectorRegistry) -> None:
         self._lag = Histogram(
             "croupier_loop_lag_seconds",
-            "How late the event loop ran a timer: time for which something held it.",
+            "Delay of a timer on the event loop: the time for which something blocked the loop.",
             registry=registry,
             buckets=_SECONDS,
         )

@@ -1,4 +1,4 @@
-"""Metrics that are read when Prometheus scrapes: one table entry each."""
+"""Metrics sampled at each scrape: one table entry each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Family(Generic[SourceT]):
     Attributes:
         name: without the prefix `croupier_`; of a counter also without `_total`.
         text: its HELP.
-        read: returns its present value, or values by label.
+        read: returns its current value, or values by label.
         labels: names of its labels.
         is_counter: a counter; else a gauge.
     """

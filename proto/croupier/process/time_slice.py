@@ -16,7 +16,7 @@ T = TypeVar("T")
 
 
 class TimeSlice:
-    """The time for which the present task may hold the loop."""
+    """The time for which the current task may hold the loop."""
 
     __slots__ = ("_now", "_seconds", "_until")
 

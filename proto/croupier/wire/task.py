@@ -82,7 +82,7 @@ def task_from_wire(wire: pb.TaskInfo) -> TaskInfo:
 
 
 def grace_from_wire(wire: pb.KillPolicy) -> int:
-    """Return the grace in `wire`; one that is too long becomes the least that is."""
+    """Return the grace in `wire`; all that are too long become the shortest one that is."""
     return min(wire.grace_ms, MAX_GRACE_MS + 1)
 
 

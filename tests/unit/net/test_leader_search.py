@@ -9,11 +9,11 @@ import pytest
 
 from croupier.model.errors import CroupierError, Unavailable
 from croupier.net.address import Address
-from croupier.net.leader_search import AGAIN_S, LeaderSearch, Leadership
+from croupier.net.leader_search import AGAIN_S, LeaderAnswer, LeaderSearch
 
 A, B, C = (Address("host", port) for port in (1, 2, 3))
-LEADS = Leadership(True, None)
-Answer = Leadership | CroupierError
+LEADS = LeaderAnswer(True, None)
+Answer = LeaderAnswer | CroupierError
 
 
 class Masters:
@@ -23,7 +23,7 @@ class Masters:
         self._answers = {address: list(several) for address, several in answers.items()}
         self.asked: list[Address] = []
 
-    async def ask(self, address: Address, timeout_s: float) -> Leadership:
+    async def ask(self, address: Address, timeout_s: float) -> LeaderAnswer:
         self.asked.append(address)
         left = self._answers.get(address)
         if left is None:
@@ -42,12 +42,12 @@ async def test_all_masters_are_asked_at_once() -> None:
 
 
 async def test_a_follower_leads_to_a_leader_that_is_not_listed() -> None:
-    masters = Masters({A: [Leadership(False, C)], C: [LEADS]})
+    masters = Masters({A: [LeaderAnswer(False, C)], C: [LEADS]})
     assert await LeaderSearch(masters.ask, 5.0).run([A]) == C
 
 
 async def test_followers_are_asked_again_until_one_leads() -> None:
-    follows = Leadership(False, None)
+    follows = LeaderAnswer(False, None)
     masters = Masters({A: [follows, follows, LEADS]})
     begun = asyncio.get_running_loop().time()
     assert await LeaderSearch(masters.ask, 5.0).run([A]) == A
@@ -56,13 +56,13 @@ async def test_followers_are_asked_again_until_one_leads() -> None:
 
 
 async def test_an_election_that_does_not_end_is_an_error_that_names_the_followers() -> None:
-    masters = Masters({A: [Leadership(False, None)]})
+    masters = Masters({A: [LeaderAnswer(False, None)]})
     with pytest.raises(Unavailable, match=r"no master leads right now, say host:1; waited 0\.5 s"):
         await LeaderSearch(masters.ask, 0.5).run([A])
 
 
 async def test_an_unreachable_leader_is_an_error_that_names_the_follower() -> None:
-    masters = Masters({A: [Leadership(False, B)], B: [Unavailable("no route")]})
+    masters = Masters({A: [LeaderAnswer(False, B)], B: [Unavailable("no route")]})
     with pytest.raises(Unavailable, match="host:2 leads, says host:1, but: no route"):
         await LeaderSearch(masters.ask, 0.5).run([A])
 

@@ -86,9 +86,9 @@ class TestFramework:
             Framework(failover_timeout_s=-1)
         with pytest.raises(InvalidRequest, match="scalars"):
             Framework(demand=Resources())
-        with pytest.raises(InvalidRequest, match="without a demand"):
+        with pytest.raises(InvalidRequest, match="need a demand"):
             Framework(demand_count=3)
-        with pytest.raises(InvalidRequest, match="without a demand"):
+        with pytest.raises(InvalidRequest, match="need a demand"):
             Framework(constraints=[equals("rack", "r1")])
         with pytest.raises(InvalidRequest, match="PORT"):
             Framework(master="no such thing")

@@ -1,1 +1,1 @@
-"""Decisions and memory of the SDK, without a clock, a socket or a loop."""
+"""The SDK's decisions and state, without a clock, a socket or a loop."""

@@ -17,7 +17,7 @@ class OpenCall(Generic[CallT]):
     """A call without a verdict.
 
     Attributes:
-        internal: made by the SDK itself; counted apart, so that neither kind starves.
+        internal: whether the SDK made it; counted separately, so that neither kind starves.
         stream: number of the stream that carried it first; 0 while none has.
     """
 

@@ -1,8 +1,8 @@
-"""What a framework repeats to the master in every SUBSCRIBE.
+"""The state that a framework repeats to the master in every SUBSCRIBE.
 
-Rule: a demand counts from the moment it is sent, because the master may have taken it even if its
-verdict was lost. A refused demand gives way to the one before. The count falls with every task
-launched, as it does at the master.
+Rule: a demand counts from the moment it is sent, because the master may have accepted it even if
+its verdict was lost. A refused demand is replaced by the one before. The count falls with every
+launched task, as it does at the master.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class Subscription:
         return chosen
 
     def suppress(self, roles: Sequence[Role]) -> None:
-        """Suppress these roles; none named are all."""
+        """Suppress these roles, or all if none is named."""
         self._suppressed |= set(roles or self.roles)
 
     def revive(self, roles: Sequence[Role]) -> None:
-        """Revive these roles; none named are all."""
+        """Revive these roles, or all if none is named."""
         self._suppressed -= set(roles or self.roles)
 
     def on_demands_sent(self, seq: int, demands: Demands) -> None:
@@ -93,9 +93,9 @@ class Subscription:
     def on_launched(self, seq: int, launch: Launch, is_resent: bool) -> bool:
         """Count the tasks that the ACCEPT of call `seq` launched.
 
-        `is_resent` means that an earlier stream carried the call. Its offers died with that
-        stream, so the master took the call before this stream's SUBSCRIBE, whose demand did not
-        know of the launch. Returns whether the demand must be sent again.
+        With `is_resent`, an earlier stream carried the call. Its offers ended with that stream, so
+        the master decided the call before this stream's SUBSCRIBE, whose demand did not count the
+        launch. Returns whether the demand must be sent again.
         """
         if seq < self._settled_seq:
             return False
@@ -104,7 +104,7 @@ class Subscription:
         return has_changed and is_resent and not self._sent
 
     def check(self) -> None:
-        """Assert every invariant; O(demands under way)."""
+        """Assert every invariant; O(unanswered demands)."""
         assert list(self._sent) == sorted(self._sent)
         assert self._settled_seq >= 0
         assert self._suppressed <= set(self.roles)

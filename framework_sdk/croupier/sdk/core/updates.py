@@ -1,9 +1,9 @@
-"""Which status updates the framework has handled.
+"""The status updates that the framework has handled.
 
 Rule: the updates of a task are shown in order, and each is shown again until the handler returns.
 An acknowledgement covers all earlier updates of its task. So once the handler failed on one, later
-ones are held back until all before them were handled. An end that the master reports waits for
-nothing: the agent that would send the earlier updates is gone.
+ones are held back until all before them were handled. An end that the master reports is not held
+back: the agent that would send the earlier updates is gone.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class UpdateBook:
         self._ended_limit = ended_limit
         self._live: dict[str, int] = {}
         self._ended: OrderedDict[str, int] = OrderedDict()
-        # By task, the updates that arrived and were not handled: how often each arrived since any
-        # earlier one did. Never empty.
+        # The unhandled updates of each task, and how often each arrived since any earlier one did.
+        # No task has none.
         self._unhandled: dict[str, dict[int, int]] = {}
 
     def decide(self, status: TaskStatus) -> UpdateDecision:

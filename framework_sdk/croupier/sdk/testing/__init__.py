@@ -1,4 +1,4 @@
-"""Test doubles for frameworks: a master that does what the test says."""
+"""Test doubles for frameworks: a master that a test scripts."""
 
 from croupier.sdk.testing.master import FakeMaster
 from croupier.sdk.testing.recorded import RecordedCall

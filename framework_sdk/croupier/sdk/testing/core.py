@@ -39,11 +39,11 @@ class Behaviour:
 
 @dataclass(slots=True)
 class Durable:
-    """What outlives a leadership.
+    """The state that outlives a master's term.
 
     Attributes:
         updates: all updates of each task by its agent, oldest first; the first has number 1.
-        ended: tasks that earlier leaders saw ending, with their states. The registry drops them.
+        ended: tasks that ended in earlier terms, with their states. The registry drops them.
     """
 
     registry: Registry = field(default_factory=Registry)
@@ -53,11 +53,11 @@ class Durable:
 
 
 class Core:
-    """One leadership of a fake master.
+    """One term of a fake master.
 
     Attributes:
-        state: what the core decides on.
-        durable: shared with later leaderships.
+        state: the state of the master's core.
+        durable: shared with later terms.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class Core:
         return self._behaviour.clock.now()
 
     def decide(self, *events: Event) -> None:
-        """Decide events, and what agents report on them."""
+        """Decide events, and the reports of agents on them."""
         self._events.extend(events)
         if self._is_deciding:
             return
@@ -121,7 +121,7 @@ class Core:
                     self._streams.close(effect)
 
     def agent(self, described: Register) -> Agent:
-        """Return the agent of that id, connected: as it was, or new as `described`."""
+        """Return the connected agent of that id; add it as `described` if it is new."""
         known = self.state.agents.get(described.agent_id)
         if known is None:
             self._connect(described)
@@ -130,7 +130,7 @@ class Core:
         return self.state.agents[described.agent_id]
 
     def report(self, status: TaskStatus) -> int:
-        """Report an update by the task's agent, which reconnects if it was lost; its number.
+        """Report an update by the task's agent, which reconnects if it was lost; return its number.
 
         Raises:
             Conflict: if the task has ended.

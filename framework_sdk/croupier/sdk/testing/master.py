@@ -325,12 +325,12 @@ class FakeMaster:
         self._service.streams.muted.add(session)
 
     def disconnect(self, error: CroupierError | None = None) -> None:
-        """End the stream: with `error`, or at once and without a word."""
+        """End the stream with `error`, or at once and without one."""
         _, session = self._subscribed()
         self._service.end(session, error)
 
     def follow(self, leader: str = "") -> None:
-        """Lead no more: end every stream, now and later, with the address of `leader`."""
+        """Stop leading: end every stream, now and later, with the address of `leader`."""
         word = f"{leader} leads" if leader else "no master leads now"
         self._service.follows = NotLeader(f"not the leader; {word}", leader)
         self._service.end_all(self._service.follows)
@@ -339,13 +339,13 @@ class FakeMaster:
         """Lead in place of `other`, which follows from now on.
 
         This master knows the framework and its tasks, as a new leader does from the registry.
-        Offers are void, and no ACCEPT that `other` took launches its tasks again.
+        Offers are void, and no ACCEPT that `other` decided launches its tasks again.
         """
         other.follow(self.address)
         self._service.take_over(other._service)
 
     def lead(self) -> None:
-        """Lead again after `follow`, with what this master knew."""
+        """Lead again after `follow`, with the state from before."""
         self._service.follows = None
 
     def _subscribed(self) -> tuple[Framework, SessionId]:
@@ -375,7 +375,7 @@ class FakeMaster:
         task = framework.tasks.get(status.task_id) if framework is not None else None
         sequence = MASTER_SEQUENCE if new.is_terminal else 0
         if task is None or new not in TRANSITIONS[task.state]:
-            # The core would not say that: a state that the task cannot go to.
+            # The core refuses a state that the task cannot go to.
             self._send(Updated((replace(status, sequence=sequence),)))
         elif new.is_terminal:
             said = (new, status.reason, status.message)
@@ -385,7 +385,7 @@ class FakeMaster:
         return sequence
 
     async def _until(self, find: Callable[[], FoundT | None], what: str) -> FoundT:
-        """Wait until `find` finds something."""
+        """Wait until `find` returns a value, and return it."""
         changed = self._service.changed
         try:
             async with asyncio.timeout(self._timeout_s):

@@ -19,7 +19,7 @@ class RecordedCall:
         kind: `subscribe`, `accept`, `decline`, `update_demand`, `suppress`, `revive`, `kill`,
             `acknowledge`, `reconcile`, `teardown` or `heartbeat`.
         seq: its number; 0 for `subscribe` and `heartbeat`.
-        again: whether it was decided before; only the verdict is sent again.
+        again: whether it was decided before, so that only its verdict is repeated.
         verdicts_seen: of the message that carried it.
         framework_id: of the session.
         offer_ids: of `accept` and `decline`.

@@ -39,7 +39,7 @@ class Service(rpc.FrameworkServiceServicer):
 
     Attributes:
         streams: open streams.
-        core: the current leadership.
+        core: the core of the current term.
         framework_id: the framework that subscribed last.
         calls: recorded calls, oldest first.
         changed: set whenever a test's wait may be over.
@@ -64,7 +64,7 @@ class Service(rpc.FrameworkServiceServicer):
         """The framework that subscribed last; None once it is removed."""
         return self.core.state.frameworks.get(self.framework_id)
 
-    # A coroutine that writes is the other shape of handler that grpc.aio takes.
+    # grpc.aio also accepts a coroutine that writes.
     async def Connect(  # type: ignore[override]  # noqa: N802 - the name in the contract
         self, request_iterator: AsyncIterator[Request], context: Context
     ) -> None:
@@ -81,7 +81,7 @@ class Service(rpc.FrameworkServiceServicer):
             self.streams.forget(session.session_id)
 
     def end(self, session_id: SessionId, error: CroupierError | None) -> None:
-        """End a stream: with `error` after all that is queued, or at once and without a word."""
+        """End a stream with `error` after all that is queued, or at once and without one."""
         self.streams.cut(session_id, error)
         self.core.decide(SessionEnded(session_id, "the test ended the stream"))
         self.changed.set()

@@ -39,7 +39,7 @@ class Streams(Sessions):
                 session.beat()
 
     def cut(self, session_id: SessionId, error: CroupierError | None) -> None:
-        """End a stream: with `error` after all that is queued, or at once and without a word."""
+        """End a stream with `error` after all that is queued, or at once and without one."""
         session = self._sessions[session_id]
         if error is None:
             session.outbox.drop()
