@@ -102,7 +102,7 @@ def a_task(number: int) -> task_pb2.TaskInfo:
     return task
 
 
-def held(number: int, ranges: bool = False, scalars: int = 0) -> agent_pb2.AgentTask:
+def a_running_task(number: int, ranges: bool = False, scalars: int = 0) -> agent_pb2.AgentTask:
     """Return a task that an agent runs."""
     task = a_task(number)
     if ranges:
@@ -200,15 +200,15 @@ ATTACKS: dict[str, Callable[[], Attack]] = {
     "verdicts_never_seen_4mb": _unseen_verdicts,
     "register_of_small_tasks_1mib": _small_tasks,
     "register_60000_scalars": lambda: Attack(
-        AGENTS, [register(*(held(each, scalars=60) for each in range(1000)))]
+        AGENTS, [register(*(a_running_task(each, scalars=60) for each in range(1000)))]
     ),
     "register_5000_ranges": lambda: Attack(
-        AGENTS, [register(*(held(each, ranges=True) for each in range(5000)))]
+        AGENTS, [register(*(a_running_task(each, ranges=True) for each in range(5000)))]
     ),
     "register_10000_ranges": lambda: Attack(
-        AGENTS, [register(*(held(each, ranges=True) for each in range(10_000)))]
+        AGENTS, [register(*(a_running_task(each, ranges=True) for each in range(10_000)))]
     ),
-    "register_10000_tasks": lambda: Attack(AGENTS, [register(*map(held, range(10_000)))]),
+    "register_10000_tasks": lambda: Attack(AGENTS, [register(*map(a_running_task, range(10_000)))]),
     "demand_of_tiny_units": _units,
     "roles_32_of_32_levels": _roles,
     "parts_4mb": lambda: Attack(

@@ -85,7 +85,7 @@ class Bench:
         ]  # fmt: skip
         self.filler = Filler(str(listen), tasks)
 
-    async def known(self) -> int:
+    async def known_agents(self) -> int:
         """Return the number of agents that the master knows; 0 if it does not answer."""
         try:
             answer = await self._operator.GetMaster(pb.GetMasterRequest(), timeout=2)
@@ -131,7 +131,7 @@ class Bench:
         self.master.start()
         answered = None
         reached: dict[int, float] = {}
-        while (known := await self.known()) < self.agents:
+        while (known := await self.known_agents()) < self.agents:
             now = time.monotonic() - began
             if answered is None and known:
                 answered = now
@@ -161,7 +161,7 @@ class Bench:
 
     async def _until(self, number: int) -> None:
         async def all_known() -> bool:
-            return await self.known() == number
+            return await self.known_agents() == number
 
         await eventually(all_known, PATIENCE_S, f"{number} agents are known")
 

@@ -20,10 +20,12 @@ PAPER = ("cpus:9;mem:18GB;disk:1GB", {"A": "cpus:1;mem:4GB", "B": "cpus:3;mem:1G
 LOPSIDED = ("cpus:18;mem:36GB;disk:1GB", {"A": "cpus:1;mem:1GB", "B": "cpus:1;mem:8GB"})
 
 
-async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, float]) -> None:
+async def wait_for_counts(
+    cluster: Cluster, wanted: dict[str, int], shares: dict[str, float]
+) -> None:
     """Wait until most samples have these task counts and shares; tasks start and end meanwhile."""
 
-    async def holds() -> bool:
+    async def are_usual() -> bool:
         seen: Counter[bool] = Counter()
         for _ in range(50):
             running = {name: view.tasks for name, view in (await cluster.frameworks()).items()}
@@ -31,7 +33,7 @@ async def stands_at(cluster: Cluster, wanted: dict[str, int], shares: dict[str, 
             await asyncio.sleep(0.01)
         return seen[True] >= 30
 
-    await eventually(holds, 30, what=f"{wanted} run")
+    await eventually(are_usual, 30, what=f"{wanted} run")
 
     async def are_shares() -> bool:
         return await cluster.shares() == shares
@@ -58,7 +60,7 @@ async def test_a_late_framework_reaches_its_share(
                 return steady.launched > 0
 
             await eventually(is_at_work, 15, what=f"{name} runs tasks")
-        await stands_at(cluster, wanted, {"A": 0.667, "B": 0.667})
+        await wait_for_counts(cluster, wanted, {"A": 0.667, "B": 0.667})
 
 
 @pytest.mark.parametrize("order", ["AB", "BA"])
@@ -88,7 +90,7 @@ async def test_weights_of_two_to_one(tmp_path: Path) -> None:
         for name in "BA":
             steady = Steady(name, cluster.master, "cpus:1;mem:512MB", seconds=0.4)
             await stack.enter_async_context(at_work(steady))
-        await stands_at(cluster, {"A": 6, "B": 3}, {"A": 0.667, "B": 0.333})
+        await wait_for_counts(cluster, {"A": 6, "B": 3}, {"A": 0.667, "B": 0.333})
 
 
 async def test_a_slow_framework_and_a_quick_one_do_not_starve_each_other(tmp_path: Path) -> None:

@@ -23,8 +23,8 @@ def local(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Local]:
         yield local
 
 
-def holds(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
-    """Return whether `predicate` becomes true in time."""
+def is_soon(predicate: Callable[[], object], timeout_s: float = 20.0) -> bool:
+    """Return whether `predicate` becomes true within `timeout_s`."""
     deadline = time.monotonic() + timeout_s
     while not predicate():
         if time.monotonic() > deadline:
@@ -106,11 +106,11 @@ def test_a_killed_agent_adopts_its_tasks_and_local_ends_everything(tmp_path: Pat
         before = sleepers(local)
         for pid in agents:
             os.kill(pid, signal.SIGKILL)
-        assert holds(lambda: json.loads(local.croupier("agents", "--json").stdout) != [])
+        assert is_soon(lambda: json.loads(local.croupier("agents", "--json").stdout) != [])
         assert before
         assert sleepers(local) == before
         assert local.end() == 0
-    assert holds(lambda: not local.leftovers())
+    assert is_soon(lambda: not local.leftovers())
 
 
 def test_a_run_continues_when_master_and_agent_are_killed(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_run_continues_when_master_and_agent_are_killed(tmp_path: Path) -> Non
         assert process.returncode == 3, err
         assert (first + out).splitlines() == [f"line {number}" for number in range(1, 41)]
         assert local.end() == 0
-    assert holds(lambda: not local.leftovers())
+    assert is_soon(lambda: not local.leftovers())
 
 
 def test_ctrl_c_ends_everything(tmp_path: Path) -> None:
@@ -144,7 +144,7 @@ def test_the_daemons_of_a_killed_local_end(tmp_path: Path) -> None:
     with running_local(tmp_path, "--agents", "2") as local:
         assert len(local.leftovers()) >= 4
         local.end(signal.SIGKILL)
-        assert holds(lambda: not local.leftovers())
+        assert is_soon(lambda: not local.leftovers())
 
 
 def cmdline(pid: int) -> bytes:

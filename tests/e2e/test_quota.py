@@ -60,7 +60,7 @@ async def used(operator: OperatorServiceStub) -> dict[str, int]:
 async def wait_for_use(operator: OperatorServiceStub, wanted: dict[str, int]) -> None:
     """Wait until tasks use these cpus; tasks start and end meanwhile."""
 
-    async def stands() -> bool:
+    async def is_used() -> bool:
         seen: Counter[bool] = Counter()
         for _ in range(50):
             now = await used(operator)
@@ -68,7 +68,7 @@ async def wait_for_use(operator: OperatorServiceStub, wanted: dict[str, int]) ->
             await asyncio.sleep(0.01)
         return seen[True] >= 30
 
-    await eventually(stands, 30, what=f"{wanted} is used")
+    await eventually(is_used, 30, what=f"{wanted} is used")
 
 
 async def work(stack: AsyncExitStack, local: Local, *roles: str, seconds: float = 0.5) -> None:

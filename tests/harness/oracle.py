@@ -2,7 +2,7 @@
 
 `Oracle` keeps its own state: outstanding offers, tasks, refusals, connected frameworks.
 `overlooked` finds frameworks that could use an agent that the allocator will not visit.
-`wronged` finds faults of a grant. Both query the engine for free resources and demands only.
+`faults` finds faults of a grant. Both query the engine for free resources and demands only.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class Oracle:
         self.refusals: dict[tuple[FrameworkId, Role, AgentId], list[Refusal]] = {}
         self.settings: dict[Role, RoleSettings] = {}
 
-    def wronged(self, grant: Grant) -> Iterator[str]:
+    def faults(self, grant: Grant) -> Iterator[str]:
         """Yield the faults of a grant that was just made."""
         member = self.members[grant.framework_id]
         if not self.is_willing(member, grant.role):
@@ -75,19 +75,19 @@ class Oracle:
         for refusal in self.refusals.get(place, ()):
             if refusal.until > self.now and grant.resources <= refusal.amount:
                 yield f"refused until {refusal.until}"
-        for demand in self.wanted(member, grant.role):
+        for demand in self.demands_in(member, grant.role):
             number = dict(grant.units).get(demand.unit)
             if number is None:
                 continue
             if demand.max_per_offer is not None and number > demand.max_per_offer:
                 yield "too many units"
             is_merged = self.rules.order == "spread"
-            if number < min(demand.min_per_offer, self.left(place, demand)) and not is_merged:
+            if number < min(demand.min_per_offer, self.remaining(place, demand)) and not is_merged:
                 yield "too few units"
             if not self.passes(grant.agent_id, demand):
                 yield "a constraint"
         if grant.units and {unit for unit, _ in grant.units} - {
-            demand.unit for demand in self.wanted(member, grant.role)
+            demand.unit for demand in self.demands_in(member, grant.role)
         }:
             yield "it has no such demand"
 
@@ -108,7 +108,7 @@ class Oracle:
     def is_willing(self, member: Member, role: Role) -> bool:
         return member.is_connected and role in member.roles and role not in member.suppressed
 
-    def wanted(self, member: Member, role: Role) -> list[Demand]:
+    def demands_in(self, member: Member, role: Role) -> list[Demand]:
         declared = self.allocator.queries.demands(member.framework_id)
         return [each for each in declared if (each.role or member.roles[0]) == role]
 
@@ -117,13 +117,13 @@ class Oracle:
     ) -> bool:
         framework_id, role, _ = place
         free = self.without_earmark(place, free)
-        if self.is_kept(place):
+        if self.is_reserved(place):
             return False
         if not self.allocator.queries.demands(framework_id):
             room = self.trimmed(role, free)
             useful = room["cpus"] >= 10 or room["mem"] >= 32_000
-            return useful and not self.refused(place, room) and not self.saved(place, NOTHING)
-        wanted = self.wanted(self.members[framework_id], role)
+            return useful and not self.refused(place, room) and not self.is_withheld(place, NOTHING)
+        wanted = self.demands_in(self.members[framework_id], role)
         if len(wanted) > 1 and any(
             self.refused(place, demand.unit.carve(total, 1))
             for demand in wanted
@@ -136,8 +136,8 @@ class Oracle:
     def could_use_shape(
         self, place: tuple[FrameworkId, Role, AgentId], demand: Demand, free: Resources
     ) -> bool:
-        left = self.left(place, demand)
-        if not left or not self.passes(place[2], demand) or self.saved(place, demand.unit):
+        left = self.remaining(place, demand)
+        if not left or not self.passes(place[2], demand) or self.is_withheld(place, demand.unit):
             return False
         mine = [
             each for each in self.offers if (each.framework_id, each.role, each.agent_id) == place
@@ -160,7 +160,7 @@ class Oracle:
     def passes(self, agent_id: AgentId, demand: Demand) -> bool:
         return all(each.holds(self.facts[agent_id]) for each in demand.constraints)
 
-    def left(self, place: tuple[FrameworkId, Role, AgentId], demand: Demand) -> int:
+    def remaining(self, place: tuple[FrameworkId, Role, AgentId], demand: Demand) -> int:
         """Return how many units are demanded and not offered."""
         if demand.count is None:
             return 10**6
@@ -194,9 +194,9 @@ class Oracle:
             return free
         owner = self.members[mark.leaf.framework_id]
         role, named = mark.leaf.role, (mark.leaf.framework_id, mark.leaf.role, place[2])
-        wanted = self.wanted(owner, role)
+        wanted = self.demands_in(owner, role)
         wants = not self.allocator.queries.demands(owner.framework_id) or any(
-            self.left(named, demand) for demand in wanted
+            self.remaining(named, demand) for demand in wanted
         )
         is_parked = mark.leaf.parked_by is not None
         if not self.is_willing(owner, role) or not wants or is_parked:
@@ -204,7 +204,7 @@ class Oracle:
         scalars = {n: max(m - mark.amount[n], 0) for n, m in free.scalars.items()}
         return Resources(scalars, free.ranges)
 
-    def is_kept(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
+    def is_reserved(self, place: tuple[FrameworkId, Role, AgentId]) -> bool:
         """Return whether the agent is reserved for another framework."""
         return any(
             leaf.reservations.has(place[2], self.now)
@@ -212,7 +212,7 @@ class Oracle:
             for leaf in self.tree.leaves.values()
         )
 
-    def saved(self, place: tuple[FrameworkId, Role, AgentId], unit: Resources) -> bool:
+    def is_withheld(self, place: tuple[FrameworkId, Role, AgentId], unit: Resources) -> bool:
         """Return whether scarce resources of the agent are withheld for another framework."""
         free, total = self.allocator.queries.free(place[2]), self.totals[place[2]]
         if not free["gpus"] or unit["gpus"]:
@@ -220,10 +220,12 @@ class Oracle:
         for member in self.members.values():
             for role in member.roles:
                 asker = (member.framework_id, role, place[2])
-                for demand in self.wanted(member, role) if self.is_willing(member, role) else ():
-                    if not demand.unit["gpus"] or not self.left(asker, demand):
+                for demand in (
+                    self.demands_in(member, role) if self.is_willing(member, role) else ()
+                ):
+                    if not demand.unit["gpus"] or not self.remaining(asker, demand):
                         continue
-                    least = min(demand.min_per_offer, self.left(asker, demand))
+                    least = min(demand.min_per_offer, self.remaining(asker, demand))
                     fits = demand.unit.units_within(total, 1) and self.passes(place[2], demand)
                     room = self.headroom(role)
                     barred = any(
@@ -260,7 +262,7 @@ class Oracle:
             member = self.members[framework_id]
             counts = offered.get(name, 0)
             if self.allocator.queries.demands(framework_id):
-                wanted = self.wanted(member, each) if each in member.roles else []
+                wanted = self.demands_in(member, each) if each in member.roles else []
                 if all(demand.count is not None for demand in wanted):
                     most = sum(demand.unit[name] * (demand.count or 0) for demand in wanted)
                     counts = min(counts, most)

@@ -39,7 +39,7 @@ class RandomDriver(Oracle):
 
     # What happens.
 
-    def toss(self) -> None:
+    def apply_random_event(self) -> None:
         """Apply one random event."""
         weighed = {
             self.answer: 12,
@@ -57,7 +57,7 @@ class RandomDriver(Oracle):
             self.agent_goes: 1,
             self.agent_turns: 2,
             self.task_is_found: 1,
-            self.room_is_made: 1,
+            self.room_is_earmarked: 1,
         }
         (action,) = self.random.choices(list(weighed), list(weighed.values()))
         action()
@@ -171,7 +171,7 @@ class RandomDriver(Oracle):
         self.now += self.random.choice((0.0, 0.5, 1.0, 5.0))
         self.allocator.wake(self.now)
 
-    def room_is_made(self) -> None:
+    def room_is_earmarked(self) -> None:
         """Earmark resources of an agent, as a preemption does."""
         leaves = [leaf for leaf in self.tree.leaves.values() if leaf.is_member]
         agent_id = self.random.choice(list(self.totals))
@@ -205,7 +205,7 @@ class RandomDriver(Oracle):
         """Run a slice of a pass, and check its grants."""
         grants = self.allocator.run(self.now, self.random.choice((1, 5, 10**6)))
         for grant in grants:
-            wrong = list(self.wronged(grant))
+            wrong = list(self.faults(grant))
             assert not wrong, (self.name, grant, wrong)
             self.offers.append(grant)
             self.grants += 1

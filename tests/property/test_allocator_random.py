@@ -22,10 +22,10 @@ from tests.harness.random_driver import RandomDriver
 WORLDS = 12 * len(policies.NAMES) * len(ORDERS)
 
 
-def toss(seed: int, steps: int = 200) -> RandomDriver:
+def drive(seed: int, steps: int = 200) -> RandomDriver:
     driver = RandomDriver(seed)
     for step in range(steps):
-        driver.toss()
+        driver.apply_random_event()
         driver.allocator.check()
         if step % 3 == 0:
             driver.settle()
@@ -35,16 +35,16 @@ def toss(seed: int, steps: int = 200) -> RandomDriver:
     return driver
 
 
-def toss_all() -> None:
+def drive_all() -> None:
     for seed in range(WORLDS):
-        toss(seed)
+        drive(seed)
 
 
 @pytest.mark.parametrize("part", range(7))
 def test_resources_are_conserved_and_no_framework_is_overlooked(part: int) -> None:
     judged = grants = 0
     for seed in range(part, WORLDS, 7):
-        driver = toss(seed)
+        driver = drive(seed)
         judged, grants = judged + driver.judged, grants + driver.grants
     print(f"{grants} grants; {judged} times a framework could not use an agent that was clean")
     assert grants > 1000
@@ -75,4 +75,4 @@ def test_a_broken_part_is_detected(
 ) -> None:
     monkeypatch.setattr(what, name, broken)
     with pytest.raises(AssertionError):
-        toss_all()
+        drive_all()

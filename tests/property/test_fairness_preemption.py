@@ -97,7 +97,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
 
     def checks() -> Iterator[Checked]:
         for number in range(40):
-            slow, fast, tolerance = night(number)
+            slow, fast, tolerance = full_cluster(number)
             slow.settle()
             fast.preempt(tolerance)
             mine = [task.started for task in fast.killed]
@@ -107,7 +107,7 @@ def test_the_engine_ends_where_the_definition_does() -> None:
     assert_guarded("preempted tasks, to the end", checks(), 25)
 
 
-def night(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
+def full_cluster(number: int) -> tuple[Preemption, EngineCluster, Fraction]:
     """Return definition and engine when one client has everything and the others arrive."""
     chance = random.Random(f"night {number}")
     count, size = chance.randint(1, 5), chance.randint(6, 20)

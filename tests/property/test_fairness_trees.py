@@ -34,7 +34,7 @@ PAIRS: list[tuple[Callable[[], Policy], Callable[[], Rule]]] = [
 ]
 
 
-class Tossed:
+class RandomTree:
     """A random tree whose clients start, end, pause and change weights at random."""
 
     def __init__(self, number: int) -> None:
@@ -66,7 +66,7 @@ class Tossed:
                     for _ in self.forest.totals
                 )
 
-    def toss(self) -> None:
+    def change(self) -> None:
         """Apply a random change that is not a choice of the policy."""
         client = self.chance.choice(self.clients)
         what = self.chance.random()
@@ -115,15 +115,15 @@ class Tossed:
 def test_the_engine_chooses_as_the_definition_does() -> None:
     def checks() -> Iterator[Checked]:
         for number in range(100):
-            tossed = Tossed(number)
+            tree = RandomTree(number)
             for _ in range(30):
-                tossed.toss()
-                yield from tossed.choices()
+                tree.change()
+                yield from tree.choices()
 
     assert_guarded("choice in a tree", checks(), 9_000)
 
 
-class Dealt:
+class FilledTree:
     """A random tree of frameworks on one agent, under the allocator, with churn."""
 
     def __init__(self, plan: Plan, chance: random.Random) -> None:
@@ -182,17 +182,17 @@ def test_every_node_of_a_filled_tree_has_its_entitlement_less_a_few_tasks() -> N
     def checks() -> Iterator[Checked]:
         for number in range(110):
             chance = random.Random(f"filled {number}")
-            dealt = Dealt(random_plan(chance, "random"), chance)
-            dealt.fill()
-            dealt.allocator.check()
-            forest = dealt.forest()
+            filled = FilledTree(random_plan(chance, "random"), chance)
+            filled.fill()
+            filled.allocator.check()
+            forest = filled.forest()
             deltas = {c: forest.dominant(c, demand_of(c)) for c in forest.root.clients()}
             below = [v for v in forest.root.nodes() if v is not forest.root]
             slack = sum(max(deltas[c] for c in node.clients()) for node in below)
             slack += max(deltas.values())
             for node, promised in entitled(forest).items():
                 holds = forest.dominant(node) >= promised * (1 - slack)
-                yield Checked(slack < 1, holds, (dealt.plan, node.path))
+                yield Checked(slack < 1, holds, (filled.plan, node.path))
 
     assert_guarded("hierarchical sharing incentive", checks(), 800)
 
@@ -203,21 +203,21 @@ def test_no_node_falls_below_its_entitlement_under_churn() -> None:
     def checks() -> Iterator[Checked]:
         for number in range(25):
             chance = random.Random(f"churned {number}")
-            dealt = Dealt(random_plan(chance, "random"), chance)
-            dealt.fill()
+            filled = FilledTree(random_plan(chance, "random"), chance)
+            filled.fill()
             for _ in range(3):
-                drained = chance.choice(list(dealt.plan.demands))
-                for _ in range(dealt.running.count(drained)):
-                    dealt.end(drained)
+                drained = chance.choice(list(filled.plan.demands))
+                for _ in range(filled.running.count(drained)):
+                    filled.end(drained)
                 for _ in range(60):
-                    dealt.end(chance.choice(dealt.running))
-                dealt.allocator.check()
-            forest = dealt.forest()
+                    filled.end(chance.choice(filled.running))
+                filled.allocator.check()
+            forest = filled.forest()
             clients = forest.root.clients()
             slack = 2 * sum((forest.dominant(c, demand_of(c)) for c in clients), Fraction(0))
             for node, promised in entitled(forest).items():
                 applies = node is not forest.root and promised > slack
                 holds = forest.dominant(node) + slack >= promised
-                yield Checked(applies, holds, (dealt.plan, node.path))
+                yield Checked(applies, holds, (filled.plan, node.path))
 
     assert_guarded("entitlement under churn", checks(), 80)

@@ -143,7 +143,7 @@ class Twins:
             part = {n: self.random.randint(1, m) for n, m in held.items()}
             self.take_back(leaf, node, part, sort)
 
-    def wish(self, leaf: Leaf) -> None:
+    def declare(self, leaf: Leaf) -> None:
         """Set the demand: shapes, no shape in this role, or no declared demand."""
         node = self.pairs[leaf]
         units = [self.amount() for _ in range(self.random.randint(0, 2))]
@@ -188,7 +188,7 @@ class Twins:
             *[lambda: self.launch(leaf)] * 3,
             *[lambda: self.give_back(leaf)] * 4,
             lambda: self.charge(leaf),
-            lambda: self.wish(leaf),
+            lambda: self.declare(leaf),
             lambda: self.turn(leaf, willing=not leaf.is_listed and leaf.has_pending),
             lambda: self.leave(leaf),
             self.set_role,

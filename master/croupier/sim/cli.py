@@ -59,14 +59,14 @@ def _register(name: str, entry: Entry) -> None:
 
     chosen: Callable[..., int] = run_on_data if entry.needs_data else run
     of_data = (
-        "data\n    The folder with the trace files; without it, the error says where to get them.\n"
+        "data\n    Directory of the trace files. Without it, the error says where to get them.\n"
         f"scale\n    {entry.scale.replace(chr(10), chr(10) + '    ')}\n"
     )
     chosen.__doc__ = (
         f"{entry.summary}.\n\nParameters\n----------\n"
         f"{of_data if entry.needs_data else ''}"
         "seed\n    The same seed gives the same result.\n"
-        "out\n    A folder for CSV files, and plots if matplotlib is installed.\n"
+        "out\n    Directory for CSV files, and for plots if matplotlib is installed.\n"
     )
     app.command(chosen, name=name)
 

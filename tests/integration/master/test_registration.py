@@ -42,7 +42,7 @@ def last(pages: int, *task_ids: str) -> pb.Report:
     return pb.Report(register=register)
 
 
-def known(state: State) -> list[str]:
+def known_agents(state: State) -> list[str]:
     agent = state.agents.get(AgentId("a"))
     return [] if agent is None else [task_id for _, task_id in agent.tasks]
 

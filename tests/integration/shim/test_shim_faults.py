@@ -40,7 +40,7 @@ def marked(runs: Path) -> list[str]:
     return found
 
 
-def hurt(runner: TaskRunner, rng: random.Random) -> None:
+def signal_one(runner: TaskRunner, rng: random.Random) -> None:
     """Signal one of the live shims at random."""
     shims = runner.supervisor._keys
     if not shims:
@@ -66,7 +66,7 @@ async def test_each_task_has_one_end_and_leaves_nothing(runner: TaskRunner, seed
         runner.shell(name, rng.choice(LINES))
         for _ in range(2):
             await asyncio.sleep(rng.random() * 0.004)
-            hurt(runner, rng)
+            signal_one(runner, rng)
     assert await runner.supervisor.end(60) == 0
     started = {report.key for report in runner.reports if isinstance(report, Started)}
     for name in names:

@@ -57,18 +57,18 @@ def drain(
 ) -> int:
     """Kill the tasks of an agent and withhold it from offers, until it is reactivated.
 
-    The drain continues if this command ends, and after restarts of masters and agents.
-    It is done when no task is left; it does not wait for frameworks to acknowledge the ends.
+    The drain continues if this command ends, and after restarts of masters and agents. It is
+    complete when the agent has no tasks left; frameworks need not acknowledge the terminal updates.
 
     Exit codes: 0 done; 1 the master refused or cannot be reached; 2 wrong argument; 3 --timeout
-    passed; 4 another operator ended the drain, or the agent left for good; 130 Ctrl-C.
+    passed; 4 another operator ended the drain, or the agent has left the cluster; 130 Ctrl-C.
 
     Parameters
     ----------
     grace
         The longest time between SIGTERM and SIGKILL of a task, such as 30s. A task's own grace
-        period is used if it is shorter, or if this is not given. A second drain can only make it
-        shorter.
+        period applies if it is shorter, or if this is not given. A second drain can only shorten
+        the time.
     timeout
         Stop waiting after this time, such as 10m; the drain stays on.
     """
@@ -91,7 +91,7 @@ def deactivate(
 def reactivate(
     name: AgentName, /, *, master: MasterFlag = LOCAL, as_json: JsonFlag = False
 ) -> None:
-    """Offer an agent again that was deactivated or drained.
+    """Offer a deactivated or drained agent again.
 
     Tasks that the agent was already ordered to kill still end; other tasks keep running.
     """
@@ -112,9 +112,9 @@ def gone(
 ) -> None:
     """Declare an agent and all its tasks permanently lost.
 
-    For a machine that will not come back: its tasks are reported GONE_BY_OPERATOR, so that
-    frameworks start them elsewhere. If the agent returns after all, it ends its tasks and gets a
-    new id.
+    Use this if the machine will not come back. The master reports the agent's tasks as
+    GONE_BY_OPERATOR, so that frameworks start them elsewhere. If the agent does return, it ends its
+    tasks and gets a new id.
     """
     from functools import partial
 

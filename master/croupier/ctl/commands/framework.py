@@ -20,8 +20,8 @@ def teardown(
 ) -> None:
     """Remove a framework permanently, and kill its tasks.
 
-    For a framework whose program will not come back: its resources are offered again as its tasks
-    end, and not only after its failover timeout. The master refuses the program if it returns
+    Use this if the framework's program will not come back. Its resources are offered again as its
+    tasks end, without waiting for its failover timeout. The master refuses a program that returns
     under this id.
     """
     from contextlib import suppress

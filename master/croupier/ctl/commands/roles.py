@@ -61,15 +61,17 @@ def weights_set(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the weight of a role. It takes effect at once, and lasts until it is changed.
+    """Set the weight of a role.
+
+    It takes effect at once, and lasts until it is changed.
 
     Parameters
     ----------
     weight
         A number above 0, at most 1,000,000; may be a fraction, such as 0.5.
     resource
-        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. Replaces all resource
-        weights that were set before. If none is given, they stay.
+        NAME=WEIGHT: multiplies the weight for that resource; may be repeated. The given resource
+        weights replace all earlier ones. Without this flag the earlier ones stay.
     """
     from croupier.ctl.role_change import ChangeOptions, change_role, weight_change
 
@@ -124,17 +126,18 @@ def quota_set(
     master: MasterFlag = LOCAL,
     as_json: JsonFlag = False,
 ) -> None:
-    """Set the guarantee or the limit of a role. It takes effect at once, and lasts until changed.
+    """Set the guarantee, the limit or the preemption setting of a role.
 
-    Settings that are not named keep their value.
+    The change takes effect at once, and lasts until the next. Settings that are not named keep
+    their value.
 
     Parameters
     ----------
     guarantee
-        Amounts such as 'cpus:4;mem:8GB': while the role holds less, it is allocated first; ''
-        removes the guarantee.
+        Amounts such as 'cpus:4;mem:8GB': a role that uses less is served first. '' removes the
+        guarantee.
     limit
-        Amounts such as 'cpus:4;mem:8GB': the role never holds more. 0 is a limit; '' removes the
+        Amounts such as 'cpus:4;mem:8GB': the role never uses more. 0 is a limit; '' removes the
         limit.
     preemption
         on, off (the role neither preempts nor is preempted), or inherit (as its parent).
