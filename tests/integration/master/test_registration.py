@@ -42,7 +42,7 @@ def last(pages: int, *task_ids: str) -> pb.Report:
     return pb.Report(register=register)
 
 
-def known_agents(state: State) -> list[str]:
+def known_tasks(state: State) -> list[str]:
     agent = state.agents.get(AgentId("a"))
     return [] if agent is None else [task_id for _, task_id in agent.tasks]
 
@@ -52,10 +52,10 @@ async def test_pages_take_effect_with_register() -> None:
         await agent.send(page("t1", "t2"))
         await agent.send(page("t3"))
         await eventually(lambda: master.leadership.term().sessions.registering.used > 100)
-        assert await master.driver.read(known) == []
+        assert await master.driver.read(known_tasks) == []
         await agent.send(last(2, "t4"))
         assert (await agent.next("registered")).registered.agent_id == "a"
-        assert await master.driver.read(known) == ["t1", "t2", "t3", "t4"]
+        assert await master.driver.read(known_tasks) == ["t1", "t2", "t3", "t4"]
         assert master.leadership.term().sessions.registering.used == 0
 
 
@@ -65,7 +65,7 @@ async def test_missing_page_refuses_the_registration() -> None:
         error = (await agent.next("error")).error
         assert error.code == framework_pb2.ERROR_CODE_PROTOCOL
         assert "1 pages came before REGISTER, not 2" in error.message
-        assert await master.driver.read(known) == []
+        assert await master.driver.read(known_tasks) == []
         await eventually(lambda: not master.leadership.term().sessions.registering.used)
 
 
