@@ -1,7 +1,7 @@
 """Operator commands for agents: drain, deactivate, reactivate, declare gone.
 
-An action is durable before it is answered, and holds until another action ends it. A disconnected
-agent is affected as soon as it returns. To repeat an action changes nothing.
+An action is durable before it is answered, and holds until another action ends it. It applies to a
+disconnected agent as soon as the agent returns. A repeated action changes nothing.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ class OperateAgent(OperatorCommand[AgentStatus]):
     operator: str = ""
 
     def execute(self, state: State, now: float) -> Generator[Effect, None, AgentStatus]:
-        """Apply the action and return how the agent stands after it."""
+        """Apply the action and return the agent's new status."""
         agent = self._find(state)
         before = (agent.record(), agent.agent_id in state.gone)
         yield from self.action.apply(state, agent, now)

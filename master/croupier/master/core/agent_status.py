@@ -1,4 +1,4 @@
-"""An agent at one moment, for operators. Nothing in it changes later."""
+"""The immutable status of an agent, for operators."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from croupier.model.resources import Resources, total_of
 
 @dataclass(frozen=True, slots=True)
 class AgentStatus:
-    """One agent.
+    """An agent at one moment.
 
     Attributes:
         tasks: the number of tasks that have not ended.

@@ -1,7 +1,7 @@
 """An agent, as the master knows it.
 
-Rule: each state holds the data that is valid in it. Every state that an agent can move to stands
-in `TRANSITIONS`; anything else is an error and changes nothing.
+Rule: each state holds the data that is valid in it. `TRANSITIONS` lists the legal moves; any other
+move is an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Connected:
     """The agent's session is open.
 
     Attributes:
-        problems: what keeps the agent from launching tasks, as it reports itself.
+        problems: reasons why the agent cannot launch tasks, from its own reports.
     """
 
     name: ClassVar = "connected"
@@ -36,7 +36,7 @@ class Connected:
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """The session is open, but silent for a while: the agent is not offered until it speaks."""
+    """The session is open but silent; the agent is not offered until a message arrives."""
 
     name: ClassVar = "suspect"
     session: SessionId
@@ -92,7 +92,7 @@ class Agent:
 
     Attributes:
         total: its resources; of an absent agent the scalars that the last master saved.
-        last_received: when anything was received from it; monotonic seconds.
+        last_received: time of its latest message, in monotonic seconds.
         deactivated: withheld from allocation by an operator.
         drain: set while an operator drains it.
     """
@@ -121,7 +121,7 @@ class Agent:
         self.state = state
 
     def report_problems(self, problems: tuple[Problem, ...]) -> None:
-        """Replace what keeps the agent from launching tasks."""
+        """Replace the reasons why the agent cannot launch tasks."""
         assert isinstance(self.state, Connected | Suspect)
         self.state = replace(self.state, problems=problems)
 
@@ -132,12 +132,12 @@ class Agent:
 
     @property
     def problems(self) -> tuple[Problem, ...]:
-        """What keeps it from launching tasks; empty while it has no session."""
+        """Reasons why it cannot launch tasks; empty while it has no session."""
         return self.state.problems if isinstance(self.state, Connected | Suspect) else ()
 
     @property
     def in_pool(self) -> bool:
-        """Whether its resources count: from registration until it is unreachable."""
+        """Whether its resources count in the cluster: registered, and not unreachable since."""
         return isinstance(self.state, Connected | Suspect | Disconnected)
 
     @property
@@ -181,6 +181,6 @@ class Agent:
         return self._description
 
     def introduce(self, hostname: str, attributes: Attributes, http_address: str) -> None:
-        """Replace the description by what the agent registered with."""
+        """Replace the description that frameworks get."""
         self.hostname, self.attributes, self.http_address = hostname, attributes, http_address
         self._description = None

@@ -9,7 +9,7 @@ class ByteBudget:
     """Counts the bytes that are held for each framework.
 
     Attributes:
-        total: for all frameworks together.
+        total: bytes held for all frameworks together.
     """
 
     def __init__(self, each: int, most: int) -> None:
@@ -38,9 +38,9 @@ class ByteBudget:
 
     @property
     def is_over(self) -> bool:
-        """Whether all together hold more than is allowed."""
+        """Whether all frameworks together exceed the budget."""
         return self.total > self._most
 
     def largest(self) -> FrameworkId:
-        """Return the framework with the most bytes; of several, the one that came first."""
+        """Return the framework with the most bytes; ties go to the earliest."""
         return max(self._held, key=self._held.__getitem__)

@@ -1,4 +1,4 @@
-"""What the core waits for: each deadline is a value that names its subject."""
+"""Deadlines of the core. Each is a value that names its subject."""
 
 from __future__ import annotations
 

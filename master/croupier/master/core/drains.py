@@ -18,7 +18,7 @@ from croupier.model.ids import FrameworkId, TaskId
 from croupier.model.task import Reason, TaskState
 
 MAX_BLOCKERS = 100
-# A task is overdue so long after its grace: its terminal update takes time to arrive.
+# Time that a terminal update may take to arrive; after it a killed task is overdue.
 PATIENCE_S = 3.0
 
 
@@ -38,7 +38,8 @@ class DrainProgress:
     Attributes:
         grace_ms: the longest that a task may take to end by itself; None: its own grace.
         tasks_left: the number of tasks that have not ended.
-        estimate_s: until the agent kills the last of these by force; None while it is disconnected.
+        estimate_s: seconds until the agent kills the last of these by force; None while it is
+            disconnected.
         blockers: at most 100.
     """
 

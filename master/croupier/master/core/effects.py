@@ -1,4 +1,4 @@
-"""What the shell must do, in order. It commits every `Save` before it performs anything else."""
+"""Actions that a step orders. The shell commits every `Save` before it performs the others."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from croupier.master.core.messages import ToAgent, ToFramework
 from croupier.master.core.records import Record
 from croupier.model.errors import CroupierError
 
-# Names one stream of a framework or an agent. The shell never uses a number twice.
+# Number of one stream of a framework or an agent; the shell never uses a number twice.
 SessionId = NewType("SessionId", int)
 
 
@@ -67,5 +67,4 @@ class Pause:
 PAUSE = Pause()
 
 Effect = Send | Close | Save | Answer | Happened | Deposed
-# What a handler yields.
 Step = Effect | Pause

@@ -1,4 +1,4 @@
-"""Ended tasks that operators can list: acknowledged, or without need of it."""
+"""Ended tasks that operators can list, acknowledged or in no need of an acknowledgement."""
 
 from __future__ import annotations
 

@@ -35,9 +35,9 @@ class Subscribe:
 
     Attributes:
         framework_id: empty if it has none yet.
-        client_id: names the run of its program; call numbers start again with each.
-        offer_lease_s: 0: the default.
-        suppressed: in all roles; `suppressed_roles` names single ones.
+        client_id: identifies the run of its program; call numbers restart with each run.
+        offer_lease_s: 0 for the default.
+        suppressed: whether offers are suppressed in all roles, else in `suppressed_roles` only.
         takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
     """
 
@@ -58,7 +58,7 @@ class Subscribe:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkCalled:
-    """A later call; `seq` numbers it."""
+    """A framework's call after SUBSCRIBE; `seq` is its number."""
 
     session: SessionId
     seq: int
@@ -67,7 +67,7 @@ class FrameworkCalled:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """Something was received on a session.
+    """A message arrived on a session.
 
     Attributes:
         verdicts_seen: the last call whose verdict has arrived at the framework.
@@ -93,12 +93,12 @@ class AgentTask:
 
 
 class Claim(Enum):
-    """How the newest master that an agent has seen relates to the history of this store.
+    """Relation of the store position that an agent reports to the history of this store.
 
-    KNOWN: part of it. SILENT: the agent claims nothing new and proves nothing, as agents of
-    earlier releases do. GIVEN_UP: proven and not part of it; an operator has abandoned it.
-    NEWER: proven and later; another master leads, or this store is an old copy. UNPROVEN: not
-    proven. FOREIGN: of another cluster.
+    KNOWN: part of the history. SILENT: no position and no later epoch, as from agents of earlier
+    releases. GIVEN_UP: proven, but outside the history, and abandoned by an operator. NEWER:
+    proven and later; another master leads, or this store is an old copy. UNPROVEN: not proven.
+    FOREIGN: of another cluster.
     """
 
     KNOWN = "known"
@@ -114,11 +114,11 @@ class Register:
     """An agent's first report: its resources and all its tasks.
 
     Attributes:
-        master_epoch: that of the newest master it has seen, in `cluster`.
+        master_epoch: the highest epoch that it has seen, in `cluster`.
         incomplete: whether it lost records, so that unlisted tasks may have run.
-        problems: what keeps the agent from launching tasks.
-        claim: the shell's judgement of `master_epoch`.
-        objection: why the agent is refused, for people; empty if it is not.
+        problems: reasons why the agent cannot launch tasks.
+        claim: the shell's judgement of `master_epoch` and of the position that the agent reports.
+        objection: the reason if the agent is refused, in words; else empty.
     """
 
     session: SessionId
@@ -147,10 +147,10 @@ class RefusedLaunch:
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """An agent reports what keeps it from launching tasks, and the launches that it refused.
+    """An agent's report of its health, and of the launches that it refused.
 
     Attributes:
-        problems: all present ones; empty if the agent is healthy.
+        problems: all present reasons why it cannot launch tasks; empty if it is healthy.
     """
 
     session: SessionId
@@ -160,7 +160,7 @@ class AgentHealth:
 
 @dataclass(frozen=True, slots=True)
 class AgentReported:
-    """An agent sends status updates."""
+    """Status updates from an agent."""
 
     session: SessionId
     statuses: tuple[TaskStatus, ...]
@@ -197,7 +197,7 @@ class TimePassed:
 
 @dataclass(frozen=True, slots=True)
 class AllocationDue:
-    """Deal dirty agents, looking at about `budget` frameworks."""
+    """A slice of an allocation pass is due, which checks about `budget` frameworks."""
 
     budget: int = 2000
 

@@ -102,7 +102,7 @@ class FrameworkLeft:
 
 @dataclass(frozen=True, slots=True)
 class FrameworkTornDown:
-    """An operator tore a framework down: the audit line.
+    """An operator tore a framework down.
 
     Attributes:
         tasks: the number of tasks that have yet to end.
@@ -138,7 +138,7 @@ class PreemptionBegun:
 class PreemptionEnded:
     """The preemption of a task ended.
 
-    The task yielded within its grace, was killed, or was spared because it is not needed any more.
+    The task yielded within its grace, was killed, or was spared because it is no longer needed.
     """
 
     framework_id: FrameworkId
@@ -191,7 +191,7 @@ class CallAnswered:
 
 @dataclass(frozen=True, slots=True)
 class RoleChanged:
-    """An operator changed a role's settings: the audit line.
+    """An operator changed a role's settings.
 
     Attributes:
         operator: the operator's address.

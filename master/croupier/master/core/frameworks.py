@@ -1,7 +1,7 @@
 """A framework, as the master knows it.
 
-Rule: each state holds the data that is valid in it. Every state that a framework can move to
-stands in `TRANSITIONS`; anything else is an error and changes nothing.
+Rule: each state holds the data that is valid in it. `TRANSITIONS` lists the legal moves; any other
+move is an error and changes nothing.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Framework:
 
     Attributes:
         roles: those it subscribes to now; a task stays in the role that it was launched in.
-        client_id: the run of its program; call numbers start again with each.
+        client_id: identifies the run of its program; call numbers restart with each run.
         last_seq: the number of the last call that was decided.
         verdicts: verdicts that may not have arrived, by call number.
         used_ids: ids of ended tasks, oldest first; none may be used again.
@@ -70,7 +70,7 @@ class Framework:
         retained: acknowledged tasks in the ledger that answer a repeated ACCEPT, by call number.
         is_unrecorded: it came with an id that the ledger did not know, so it may have tasks that
             the ledger does not know either.
-        takes_reconciled: as its SUBSCRIBE said.
+        takes_reconciled: whether its SDK supports numbered answers to RECONCILE.
         ended: the number of ended tasks that were not acknowledged.
     """
 
@@ -141,7 +141,7 @@ class Framework:
         return task_id in self.tasks or task_id in self.used_ids
 
     def remember_used(self, task_id: TaskId, limit: int) -> None:
-        """Refuse the id from now on; of more than `limit` the oldest is forgotten."""
+        """Refuse the id from now on; forget the oldest id beyond `limit`."""
         self.used_ids[task_id] = None
         if len(self.used_ids) > limit:
             self.used_ids.popitem(last=False)

@@ -100,7 +100,7 @@ def own_offers(
 
 
 def checked_refusal(state: State, refuse_s: float | None) -> float:
-    """Return the seconds of a filter: the default without a wish, at most a year."""
+    """Return the seconds of a filter: the default for None, at most a year."""
     return state.settings.refuse_s if refuse_s is None else min(refuse_s, MAX_WAIT_S)
 
 
@@ -138,7 +138,7 @@ def _launch_all(
 def _check(
     state: State, framework: Framework, offer: Offer, task: TaskInfo, left: Resources
 ) -> None:
-    """Check that a task can be launched on what is left of the offers."""
+    """Check that a task can be launched on the remainder of the offers."""
     task.check()
     if framework.has_used(task.task_id):
         raise InvalidRequest(f"task id {task.task_id} was used before; ids are never used again")

@@ -156,7 +156,7 @@ def disconnect(state: State, agent: Agent, message: str, now: float) -> Iterator
 
 
 def on_received(state: State, agent: Agent, now: float) -> None:
-    """Note that something was received from an agent; it is not suspect any more."""
+    """Note a message from an agent; it is no longer suspect."""
     agent.last_received = now
     if isinstance(agent.state, Suspect):
         agent.move(Connected(agent.state.session, agent.state.problems))
@@ -164,7 +164,7 @@ def on_received(state: State, agent: Agent, now: float) -> None:
 
 
 def suspect(state: State, agent: Agent, now: float) -> Iterator[Effect]:
-    """Suspect a silent agent: it is not offered until something is received."""
+    """Suspect a silent agent: it is not offered until a message arrives."""
     assert isinstance(agent.state, Connected)
     agent.move(Suspect(agent.state.session, agent.state.problems))
     message = f"nothing was heard of the agent for {now - agent.last_received:.0f} s"
@@ -256,7 +256,7 @@ def _check(state: State, event: Register) -> Iterator[Pause]:
 
 
 def _check_report(state: State, agent_id: AgentId, report: AgentTask) -> None:
-    """Check that a task agrees with itself and with the ledger."""
+    """Check that a listed task is consistent, and agrees with the ledger."""
     check_id("framework", report.framework_id)
     task_id = check_id("task", report.task.task_id)
     check_grace(report.task.grace_ms)

@@ -67,8 +67,7 @@ def return_offer(
 ) -> Iterator[Effect]:
     """End an offer that was not used, and release its resources.
 
-    With `refuse_s` the framework is not offered the same for so many seconds; with 0, not before
-    all others were.
+    `refuse_s` sets a filter for so many seconds; with 0 it lasts until the agent's round ends.
     """
     yield end_offer(state, offer, outcome, message, now)
     if refuse_s is not None:
@@ -86,7 +85,7 @@ def return_offer(
 def rescind(
     state: State, offer: Offer, message: str, now: float, refuse_s: float | None = None
 ) -> Iterator[Effect]:
-    """Rescind an offer and report it to its framework, if that is connected."""
+    """Rescind an offer, and notify its framework if it is connected."""
     session = state.frameworks[offer.framework_id].session
     outcome: OfferOutcome = "rescinded" if refuse_s is None else "expired"
     yield from return_offer(state, offer, outcome, message, now, refuse_s)

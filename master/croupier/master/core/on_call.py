@@ -44,7 +44,7 @@ from croupier.model.limits import MAX_REASON, MAX_TASKS_PER_ACCEPT
 from croupier.model.task import MASTER_SEQUENCE, Reason, TaskState, TaskStatus, check_grace
 from croupier.model.verdict import TaskVerdict, Verdict
 
-# With more unseen verdicts a framework is disconnected: it does not read.
+# A framework that has not marked more verdicts than this as seen does not read: disconnect it.
 MAX_VERDICTS = 4096
 MAX_NAMED = 10_000
 
@@ -231,14 +231,14 @@ def _reconcile(
 
 
 def _known(framework: Framework, task: Task, session: SessionId) -> TaskStatus:
-    """Return the latest status; without its number for an SDK that shows no number twice."""
+    """Return the latest status, without its number if the SDK would drop a repeated number."""
     if framework.takes_reconciled:
         return reconciled(task, session)
     return replace(task.status, sequence=0)
 
 
 def _absent(state: State, task: Task, now: float) -> TaskStatus:
-    """Return UNKNOWN for a task of an absent agent, with the time until it is decided."""
+    """Return UNKNOWN for a task of an absent agent, with the time until the agent's timeout."""
     at = state.deadlines.at(AgentTimeout(task.agent_id))
     message = "its agent has yet to return to the new master"
     return replace(

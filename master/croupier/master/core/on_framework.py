@@ -173,7 +173,7 @@ def _check_levels(state: State, event: Subscribe) -> None:
     new = {path for role in event.roles for path in (*ancestors(role), role)}
     known = state.allocator.queries.roles_in_use()
     added = sum(path not in known for path in new)
-    # A framework that reconnects with its former roles adds none.
+    # A framework that reconnects with the same roles adds none.
     if added and len(known) + added > state.settings.role_levels:
         most = state.settings.role_levels
         raise Conflict(f"the cluster's roles would have more than {most} levels together")
@@ -216,7 +216,7 @@ def _connect(state: State, framework: Framework, event: Subscribe, now: float) -
 
 
 def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect]:
-    """Send what the framework missed: its agents resend, the master sends its own statuses."""
+    """Order the framework's agents to resend updates, and send the statuses of the master's own."""
     assert framework.session is not None
     for agent_id in {task.agent_id: None for task in framework.tasks.values()}:
         agent = state.agents.get(agent_id)
@@ -224,7 +224,7 @@ def _catch_up(state: State, framework: Framework, now: float) -> Iterator[Effect
             yield Send(agent.session, ResendUpdates(framework.framework_id))
     unsent: list[TaskStatus] = []
     for task in framework.tasks.values():
-        # A later status of the agent's is resent by the agent, after all earlier ones.
+        # If the agent has sent a later status, the agent resends that, after all earlier ones.
         if task.is_unsent and not task.status.needs_acknowledgement:
             unsent.append(task.status)
         task.is_unsent = False

@@ -2,7 +2,7 @@
 
 The framework of a victim receives PREEMPT_REQUEST and may end the task itself within the grace;
 then the task is killed with reason PREEMPTED. The freed resources are earmarked for the starving
-framework. A victim is spared if they are not needed any more.
+framework. A victim is spared if its resources are no longer needed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Synchronise the tasks that a registering agent lists with the ledger.
 
 The agent's list is authoritative. A task in the ledger that the agent does not list has never
-arrived there, so it is launched again. Nothing is guessed.
+arrived there, so it is launched again.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     """Apply the list of an agent that has just registered."""
     listed = {(report.framework_id, report.task.task_id) for report in event.tasks}
     missing = [task for key, task in agent.tasks.items() if key not in listed]
-    # The ledger may be an older copy than what the agent has done.
+    # The ledger may be older than the agent's records.
     may_have_run = event.incomplete or event.claim is Claim.GIVEN_UP
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
@@ -42,11 +42,11 @@ def sync(state: State, agent: Agent, event: Register, now: float) -> Iterator[St
     for report in event.tasks:
         yield PAUSE
         yield from _on_listed(state, agent, event, report, running, now)
-    # All at once: each charge rewrites the free ranges of the agent.
+    # In one call, since each rewrites the free ranges of the agent.
     state.charge_tasks(agent.agent_id, [task for task in running if not task.state.is_terminal])
     for task in missing:
         yield from _on_missing(state, task, may_have_run, now)
-    # For the tasks that were not in the ledger.
+    # Tasks that were not in the ledger have no request to kill them yet.
     for task, grace_ms, reason in drain_kills(agent):
         yield from request_kill(task, grace_ms, reason)
     for task in agent.tasks.values():
@@ -135,8 +135,8 @@ def _found(
     """Add a task that is not in the ledger; None if it has ended and was acknowledged.
 
     If the agent has seen no later master than this ledger's, the ledger `is_complete`: it had the
-    task, and the end was acknowledged. Otherwise the terminal update may be new, and is sent:
-    twice rather than never.
+    task, and the end was acknowledged. Otherwise the terminal update may be new, so it is sent,
+    perhaps for a second time.
     """
     latest = report.latest
     task_id = report.task.task_id

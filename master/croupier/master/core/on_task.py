@@ -26,8 +26,8 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
     framework = state.frameworks.get(status.framework_id)
     task = framework.tasks.get(status.task_id) if framework else None
     if framework is None or task is None or task.agent_id != status.agent_id:
-        # Registration adds all tasks of an agent. One that is unknown after it was acknowledged
-        # before, and the acknowledgement did not reach the agent.
+        # Registration adds all tasks of an agent. So an unknown task was acknowledged, and the
+        # acknowledgement did not reach the agent.
         yield from acknowledge(state, status)
         yield Happened(UpdateHandled("unknown"))
     elif task.is_orphan or status.sequence <= min(task.sequence, task.acknowledged):
@@ -43,7 +43,7 @@ def on_status(state: State, status: TaskStatus) -> Iterator[Effect]:
 def set_status(
     state: State, task: Task, new: TaskState, reason: Reason, message: str
 ) -> Iterator[Effect]:
-    """Set a live status of the master's own, and send it.
+    """Set a live status on behalf of the agent, and send it.
 
     The ledger never withdraws UNREACHABLE. The status that follows it is not acknowledged, so the
     next master has to send one again.
@@ -95,7 +95,7 @@ def order_kill(state: State, task: Task, now: float) -> Iterator[Effect]:
     agent = state.agents.get(task.agent_id)
     if agent is None or agent.session is None:
         return
-    # An agent with two orders obeys the sooner.
+    # Of two orders, an agent obeys the one that is due first.
     due = now + (task.info.grace_ms if kill.grace_ms is None else kill.grace_ms) / 1000
     task.kill = replace(kill, due=due if kill.due is None else min(kill.due, due))
     is_own = kill.reason is Reason.KILLED_BY_FRAMEWORK
@@ -278,6 +278,6 @@ def _forward(task: Task, status: TaskStatus, session: SessionId) -> Iterator[Eff
 def _is_early(task: Task, status: TaskStatus, sent: Delivery) -> bool:
     """Return whether earlier updates have not been sent to the framework.
 
-    They arrived while it was disconnected. When it returned, its agents were asked to resend them.
+    They arrived while it was disconnected. Its agents were ordered to resend them on its return.
     """
     return status.sequence > max(task.acknowledged, sent.sequence) + 1

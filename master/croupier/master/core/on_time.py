@@ -1,4 +1,4 @@
-"""What the passing of time causes: leases end, silent peers are given up."""
+"""Deadlines that pass: leases end, silent peers time out."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
 """Ids of removed frameworks: none of them is ever admitted again.
 
-Rule: the memory is bounded, the refused ids are not. Masters of this cluster number the ids within
-each term. So the highest removed id of a term stands for all lower ones: an unknown id among them
-belongs to a removed framework. This holds only for frameworks in the ledger. After its store was
-lost or replaced by an old copy, frameworks return with ids that the ledger does not know. Their
-removal proves nothing about lower ids, so each of them is remembered separately. When there is no
-room for another one, no unknown id is admitted any more.
+Rule: memory is bounded; the number of refused ids is not. Masters number the ids within each term.
+So the highest removed id of a term covers all lower ones: an unknown id among them belongs to a
+removed framework. This holds only for frameworks in the ledger. If the store is lost or replaced by
+an old copy, frameworks return with ids that are not in the ledger. Their removal proves nothing
+about lower ids, so each of them is remembered separately. When this memory is full, the master
+admits no unknown id.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from croupier.model.ids import FrameworkId
 
-# The longest number that a master gives.
+# The longest number that a master assigns.
 _MAX_DIGITS = 18
 
 
@@ -26,8 +26,8 @@ class RemovedIds:
         """Remember up to `limit` recorded and unrecorded ids each, and each term's highest.
 
         Args:
-            cluster: the prefix of ids that its masters give.
-            epoch: that of the present term.
+            cluster: the prefix of ids that its masters assign.
+            epoch: the epoch of the present term.
             limit: a positive number.
         """
         self._cluster, self._epoch, self._limit = cluster, epoch, limit
@@ -42,7 +42,7 @@ class RemovedIds:
         yield from self._given
 
     def __contains__(self, framework_id: FrameworkId) -> bool:
-        """Return whether an id that no known framework has is of a removed one."""
+        """Return whether an id that no known framework has belongs to a removed one."""
         place = self._place(framework_id)
         is_below = place is not None and place[1] <= self.highest(place[0])
         return is_below or framework_id in self._alone
@@ -55,8 +55,8 @@ class RemovedIds:
         """Add the id of a removed framework; return the id that is forgotten for it.
 
         Args:
-            framework_id: of the framework.
-            is_unrecorded: the ledger did not know of the framework when it came.
+            framework_id: its id.
+            is_unrecorded: whether it subscribed with an id that was not in the ledger.
         """
         place = self._place(framework_id)
         if place is not None and place[0] == self._epoch:
@@ -88,7 +88,7 @@ class RemovedIds:
         return self._last
 
     def _place(self, framework_id: FrameworkId) -> tuple[int, int] | None:
-        """Return term and number of an id that a master of this cluster gave; None for others."""
+        """Return epoch and number of an id that this cluster assigned; None for others."""
         prefix, _, number = framework_id.rpartition("-F")
         cluster, _, epoch = prefix.rpartition("-")
         if cluster != self._cluster or not (_is_count(epoch) and _is_count(number)):

@@ -1,7 +1,6 @@
 """The kinds of resources that a cluster has: those of its agents, and at most 64.
 
-Rule: an agent is refused only for new kinds of its own. A kind that no agent has any more does not
-count.
+Rule: an agent is refused only for new kinds of its own. A kind that no agent has does not count.
 """
 
 from __future__ import annotations

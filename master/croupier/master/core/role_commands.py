@@ -25,7 +25,7 @@ from croupier.model.ids import Role
 from croupier.model.roles import RoleSettings, is_within
 from croupier.model.tags import recorded
 
-# At most so many unnamed roles are answered.
+# The longest `RolesMoved.others`.
 MAX_OTHERS = 500
 
 
@@ -48,7 +48,7 @@ class RolesMoved:
 @recorded("UpdateRoles", "request changes dry_run force operator")
 @dataclass(frozen=True, slots=True)
 class UpdateRoles(OperatorCommand[RolesMoved]):
-    """Change the settings of roles: all of the changes are made, or none.
+    """Change the settings of roles; all changes are applied, or none.
 
     Attributes:
         dry_run: change nothing, and answer what the changes would do.

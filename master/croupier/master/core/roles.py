@@ -1,8 +1,8 @@
 """Rules for changes of roles.
 
-Two kinds of rule. Settings never contradict each other: a guarantee is at most every limit above
-it, and the guarantees below a role are together at most its own. A change is also checked against
-the present cluster. Agents come and go, so only new settings are checked, and `force` skips it.
+Settings never contradict each other: a guarantee is at most every limit above it, and the
+guarantees below a role are together at most its own. New settings are also checked against the
+present cluster, unless the change has `force`. Agents come and go, so old settings are not.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class RoleChange:
     """New settings of one role.
 
     Attributes:
-        settings: None: those that the master was started with.
-        parts: the settings that change; empty: all.
+        settings: None for those of the master's flags.
+        parts: the settings that change; empty for all.
     """
 
     role: Role
@@ -54,7 +54,7 @@ class Cluster:
         total: resources of the agents that count; empty if there are none yet.
         known: names of the scalars that any known agent has or had.
         others: names of ranges and sets.
-        away: the number of known agents that do not count.
+        away: the number of known agents that are absent or unreachable, and do not count.
         used: resources that tasks use in each role and below it.
     """
 

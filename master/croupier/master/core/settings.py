@@ -17,8 +17,8 @@ class Settings:
         agent_timeout_s: silence after which an agent becomes unreachable, and a framework's
             session is closed.
         suspect_beats: heartbeats of silence after which an agent is not offered.
-        removals: at most so many agents become unreachable within `removal_window_s`, so that a
-            master that is cut off itself does not write off its cluster.
+        removals: the most agents that may become unreachable within `removal_window_s`, since a
+            master that receives nothing may itself be cut off.
         return_timeout_s: time that a new master gives absent agents to register.
         offer_lease_s: lease of an offer, unless the framework asks for another.
         max_offer_lease_s: the longest lease that a framework may ask for.

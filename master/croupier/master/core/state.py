@@ -35,7 +35,7 @@ class State:
     """Agents, frameworks, offers and tasks, with their indexes.
 
     Attributes:
-        epoch: that of the term, the end of the master's id; 1 for an id without one.
+        epoch: the epoch at the end of the master's id; 1 for an id without one.
         peers: the agent or framework of each session.
         removed: ids of removed frameworks.
         gone: ids of agents that an operator declared gone; the oldest are forgotten.
@@ -79,8 +79,8 @@ class State:
         """Return a new id, unique among all masters of this cluster."""
         while True:
             # A peer may have chosen an id that looks like one of the master's.
-            spent = self.removed.last_of_term if kind == "F" else 0
-            self._counts[kind] = max(self._counts[kind], spent) + 1
+            removed = self.removed.last_of_term if kind == "F" else 0
+            self._counts[kind] = max(self._counts[kind], removed) + 1
             made = f"{self.master_id}-{kind}{self._counts[kind]}"
             known = (self.agents, self.frameworks, self.gone)
             if not any(made in ids for ids in known):
@@ -110,7 +110,7 @@ class State:
         return framework
 
     def remember_gone(self, agent_id: AgentId) -> AgentId | None:
-        """Refuse the agent from now on; return the id that is forgotten, if they are too many."""
+        """Refuse the agent from now on; return the oldest id if it must be forgotten for it."""
         self.gone[agent_id] = None
         if len(self.gone) > self.settings.gone_agents:
             return self.gone.popitem(last=False)[0]
@@ -119,7 +119,7 @@ class State:
     def forget_unreachable(self) -> list[AgentId]:
         """Forget the oldest forgettable agents if too many are unreachable; return their ids.
 
-        Such an agent may still return with its tasks, as a new one. Agents that became unreachable
+        A forgotten agent may return with its tasks, as a new one. Agents that became unreachable
         under earlier masters come first, in no order. O(unreachable agents).
         """
         too_many = len(self.unreachable) - self.settings.unreachable_agents
@@ -225,7 +225,7 @@ class State:
         self.ended.add(task.snapshot().slimmed())
 
     def used(self, agent: Agent) -> Resources:
-        """Return the resources that tasks hold of an agent, or held when it was last connected."""
+        """Return the resources of an agent that its tasks hold, or held when it was connected."""
         return total_of(task.info.resources for task in agent.tasks.values() if task.is_counted)
 
     def next_deadline(self) -> float | None:

@@ -1,7 +1,7 @@
 """The state of a new master, from the registry of its predecessor.
 
-Agents and frameworks are absent until they return. The registry names the tasks, and only their
-agents know how these stand: nothing is guessed.
+Agents and frameworks are absent until they return. The registry lists the tasks; only their agents
+know the states.
 """
 
 from __future__ import annotations

@@ -95,7 +95,7 @@ def _on_session_ended(state: State, event: SessionEnded, now: float) -> Iterator
 def _query_result(state: State, query: Callable[[State], object]) -> object:
     """Return the result of a query, or its error.
 
-    A query changes nothing, so a bug in one is no reason to end the master.
+    A query changes nothing, so a bug in one need not end the master.
     """
     try:
         return query(state)

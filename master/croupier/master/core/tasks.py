@@ -1,7 +1,6 @@
 """A task, as the master knows it.
 
-Rule: what a task holds stands in `TaskHold`, and only `State` changes it. Every change that a hold
-can make stands in `TRANSITIONS`.
+Rule: only `State` changes the hold of a task, and only along `TRANSITIONS`.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ MAX_SLIM_MESSAGE = 256
 
 
 class TaskHold(Enum):
-    """What a task holds, and who sends its terminal update.
+    """The kind of claim that a task has on resources; it decides who sends the terminal update.
 
     An ABSENT task is known from the ledger only, until its agent returns: it counts for its role
     and framework. An ACTIVE task holds resources of its agent. A RELEASED task holds nothing: it
@@ -47,9 +46,9 @@ class KillRequest:
     """A kill that the agent must execute, now or when it returns.
 
     Attributes:
-        grace_ms: None: the task's own.
-        due: when the agent kills the task by force; None if the agent has not been ordered to.
-            Seconds on the master's clock.
+        grace_ms: None for the task's own.
+        due: when the agent kills the task by force, in seconds on the master's clock; None if the
+            agent has not been ordered to.
     """
 
     grace_ms: int | None
@@ -156,12 +155,12 @@ class Task:
         )
 
     def hold_as(self, hold: TaskHold) -> None:
-        """Change what it holds."""
+        """Change its hold along `TRANSITIONS`."""
         assert hold in TRANSITIONS[self.hold], f"{self.task_id}: {self.hold} to {hold}"
         self.hold = hold
 
     def request_kill(self, grace_ms: int | None, reason: Reason) -> None:
-        """Replace the kill that is requested; what was ordered before stays due."""
+        """Replace the requested kill; an order that was sent before stays due."""
         self.kill = KillRequest(grace_ms, reason, self.kill.due if self.kill else None)
 
     def sent_on(self, session: SessionId) -> Delivery:
@@ -171,7 +170,7 @@ class Task:
         return self.delivery
 
     def master_made(self, state: TaskState, reason: Reason, message: str) -> TaskStatus:
-        """Return a status of the master's own, without a number."""
+        """Return a status made by the master, without a sequence number."""
         ids = (self.framework_id, self.task_id, self.agent_id)
         return TaskStatus(*ids, state, reason=reason, message=message)
 
@@ -197,7 +196,7 @@ class TaskSnapshot:
     status: TaskStatus
 
     def slimmed(self) -> TaskSnapshot:
-        """Return it without what is large and only its agent needs."""
+        """Return it without large fields that only its agent needs."""
         info, status = self.info.slimmed(), self.status
         if info.resources.parts > MAX_SLIM_PARTS:
             info = replace(info, resources=info.resources.everyday())
