@@ -1,8 +1,8 @@
 """Agents of the master's records that have not returned to this master.
 
-Their capacity counts in the cluster's totals, and what their tasks hold is charged to roles and
-frameworks. Nothing of them is in the pool. So shares and limits are as they were before the
-master died, and what is not charged is not dealt.
+Their capacity counts in the cluster's totals, and the resources of their tasks are charged to roles
+and frameworks. So shares and limits stay as they were under the previous master. These agents are
+not in the pool: nothing of them is dealt.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from croupier.model.ids import AgentId
 
 
 class AbsentAgents:
-    """The capacity of each absent agent, and what its tasks hold of it."""
+    """The capacity of each absent agent, and the part that its tasks hold."""
 
     def __init__(self, totals: Totals) -> None:
         """Start with none; `totals` are the cluster's."""
@@ -31,15 +31,15 @@ class AbsentAgents:
         self._totals.add(capacity)
 
     def remove(self, agent_id: AgentId) -> None:
-        """Stop counting the agent's capacity; nothing if it is not absent.
+        """Stop counting the agent's capacity; do nothing if it is not absent.
 
-        What is charged stays charged until each task is released or settled.
+        Charges stay until each task is released, or charged to its agent on the agent's return.
         """
         self._totals.add(self._capacity.pop(agent_id, {}), -1)
         self._drop_if_empty(agent_id)
 
     def charge(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Charge what a task holds; the capacity grows if it is less than what is charged."""
+        """Charge a task's resources; the capacity grows to at least the sum of all charges."""
         charged, capacity = self._charged[agent_id], self._capacity[agent_id]
         add_amounts(charged, scalars, 1)
         missing = {
@@ -51,14 +51,14 @@ class AbsentAgents:
         self._totals.add(missing)
 
     def release(self, agent_id: AgentId, scalars: Mapping[str, int]) -> None:
-        """Stop charging what a task holds; nothing if it holds only resources without shares."""
+        """Release a task's resources; do nothing if all of them are without shares."""
         if not scalars:
             return
         add_amounts(self._charged[agent_id], scalars, -1)
         self._drop_if_empty(agent_id)
 
     def uncharged(self) -> Amounts:
-        """Return how much of each resource is not charged; it cannot be dealt."""
+        """Return the capacity that is not charged; it cannot be dealt."""
         left: Amounts = {}
         for capacity in self._capacity.values():
             add_amounts(left, capacity, 1)
@@ -67,11 +67,11 @@ class AbsentAgents:
         return left
 
     def charged(self) -> Mapping[AgentId, Mapping[str, int]]:
-        """Return what the tasks of each agent hold."""
+        """Return the resources that the tasks of each agent hold."""
         return self._charged
 
     def check(self) -> None:
-        """Assert that no more is charged than there is."""
+        """Assert that no charge exceeds its agent's capacity."""
         assert self._charged.keys() == self._capacity.keys()
         for agent_id, charged in self._charged.items():
             capacity = self._capacity[agent_id]

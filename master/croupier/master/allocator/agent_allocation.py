@@ -2,16 +2,15 @@
 
 One unit at a time goes to the framework that the policy puts first among those that can use
 the agent, until none can: Algorithm 1 of the DRF paper (Ghodsi et al., NSDI 2011), machine by
-machine as in its Theorem 7. A unit is a declared shape, or as many of it as an offer must have
-at least; a framework without declared demand takes the whole remainder. Units of one framework
-on one agent are dealt as one grant.
+machine as in its Theorem 7. A unit is one task of a declared shape, or the minimum number of such
+tasks in an offer. A framework without declared demand takes the whole remainder. All units that one
+framework is dealt on one agent are one grant.
 
-A framework whose unit does not fit now is skipped, so that nothing lies idle until a large gap
-opens. Skipping alone would starve large units: under churn small tasks refill every gap first.
-So an agent is reserved for a skipped framework for a bounded time, if the next framework in
-order would take the resource that the skipped one lacks, and the skipped one is behind by more
-than its unit or below a guarantee. A framework reserves more than one agent only if it is behind
-by more than one unit.
+A framework whose unit does not fit now is skipped, so that resources do not lie idle. Skipping
+alone would starve large units: under churn, small tasks refill every gap first. So an agent is
+reserved for a skipped framework for a bounded time, on two conditions. The next framework in
+order would take the resource that the skipped one lacks. The skipped one is below a guarantee, or
+behind by more than its unit; a second reservation takes two units, and so on.
 """
 
 from __future__ import annotations
@@ -29,19 +28,19 @@ from croupier.master.allocator.rules import Rules
 from croupier.master.allocator.tree import Tree
 from croupier.model.resources import NOTHING
 
-# A visit ends after so much work, about 10 ms of it, and the agent comes up again: units may
-# be as small as a thousandth of a large agent. A deal is 1, and more where there are many
-# ranges to carve from or many frameworks that room may be reserved for.
+# A visit ends after so much work, about 10 ms, and the agent is queued again: units may be as
+# small as a thousandth of a large agent. A deal costs 1, and more if there are many ranges to
+# carve from, or many skipped frameworks.
 WORK_IN_A_VISIT = 500
-# So many leaves that were passed over without a check are as much work as a deal.
+# Passing over so many leaves without a check costs as much as a deal.
 PASSED_OVER_PER_WORK = 200
-# Causes for which an agent is left alone when no framework may be skipped.
+# Causes that end the visit when no framework may be skipped.
 _IN_THE_WAY = (Cause.DOES_NOT_FIT, Cause.IN_USE, Cause.OUTRANKED)
 
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """One slice of a pass over dirty agents: what all its visits share."""
+    """One slice of a pass over dirty agents; all its visits share these values."""
 
     tree: Tree
     agents: AgentPool
@@ -75,14 +74,14 @@ class AgentAllocation:
 
     @property
     def work(self) -> int:
-        """How much was done; see `WORK_IN_A_VISIT`."""
+        """The work of this visit so far; see `WORK_IN_A_VISIT`."""
         return self._eligibility.work
 
     def run(self, leaves: Iterable[Leaf] | None = None) -> list[Grant]:
-        """Deal until no framework can use what is left, or there were very many deals.
+        """Deal until no framework can use the rest, or `WORK_IN_A_VISIT` is done.
 
-        In the latter case the agent is dirty again. With `leaves` nothing is dealt unless one of
-        those can use the agent: the others could not before.
+        In the latter case the agent is dirty again. With `leaves`, deal nothing unless one of them
+        can use the agent: an earlier visit found that the others cannot.
         """
         eligibility, agent = self._eligibility, self._agent
         if leaves is not None and not self._is_of_use_to(leaves):
@@ -118,13 +117,13 @@ class AgentAllocation:
             agents.withhold(self._agent)
         for leaf, is_cut in eligibility.blocked.items():
             if not self._pass.waiters.park(leaf, is_cut=is_cut):
-                # What it was dealt takes the place of offers beyond its demand.
+                # It was dealt surplus, which limits do not count: nothing blocks it now.
                 agents.mark_all_dirty(leaf)
             if not leaf.is_listed:
                 agents.release_reservations(leaf)
 
     def _deal_all(self, out: set[Leaf]) -> bool:
-        """Deal to all but `out`; return whether the agent must be visited again for the rest."""
+        """Deal to all but `out`; return whether the agent needs another visit for the rest."""
         eligibility = self._eligibility
         while True:
             self._out = set(out)
@@ -133,8 +132,8 @@ class AgentAllocation:
                 return True
             if not self._agent.filters:
                 return False
-            # In the end a framework may be dealt only what it refused: it was eligible for
-            # more, but other frameworks were dealt to as well.
+            # A framework may end up with no more than it refused: it was eligible for more, but
+            # other frameworks took part of that.
             refused = [
                 leaf
                 for leaf, dealt in eligibility.dealt.items()
@@ -184,7 +183,7 @@ class AgentAllocation:
         return False
 
     def _check(self, leaf: Leaf) -> Fit | Cause:
-        """Return the leaf's fit; or the cause of its rejection, noted with the leaf."""
+        """Return the leaf's fit, or note its rejection and return the cause."""
         self.checks += 1
         found = self._eligibility.check(leaf)
         if isinstance(found, Fit):
@@ -232,7 +231,8 @@ class AgentAllocation:
         leaf.reasons.clear()
         self._tree.relist(leaf)
         if dealt.least and any(0 < each.least < before for each, before in dealt.least.items()):
-            # The rest of its demand is less than an offer must have: smaller rooms will do.
+            # The rest of its demand is below the minimum of an offer, so agents with less free
+            # may do.
             agents.mark_all_dirty(leaf)
         if leaf.limited:
             self._pass.waiters.update_surplus(leaf)

@@ -1,7 +1,7 @@
-"""What every agent has free, and which agents must be visited again.
+"""The free resources of every agent, and the agents that must be visited again.
 
-An agent is clean when no framework can use what is free on it. Only a change makes it dirty, so
-a quiet cluster costs nothing.
+An agent is clean when no framework can use its free resources. Only a change makes it dirty, so a
+quiet cluster costs nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from croupier.model.resources import Resources
 
 @dataclass(frozen=True, slots=True)
 class Useful:
-    """The least that is worth offering: at least one of these amounts, in thousandths."""
+    """The minimum offer without declared demand: one of these amounts, in thousandths."""
 
     cpus: int = 10
     mem: int = 32_000
@@ -31,14 +31,14 @@ class Useful:
 
 @dataclass(frozen=True, slots=True)
 class Earmark:
-    """Room that was made on an agent for one framework; no other is dealt it before `until`."""
+    """Resources freed on an agent for one framework; no other is dealt them before `until`."""
 
     leaf: Leaf
     amount: Resources
     until: float
 
     def without(self, dealt: Resources) -> Earmark | None:
-        """Return what remains after so much was dealt to its framework; None if nothing does."""
+        """Return the earmark less `dealt`, which its framework got; None if nothing remains."""
         amount = Resources({n: max(m - dealt[n], 0) for n, m in self.amount.scalars.items()})
         return Earmark(self.leaf, amount, self.until) if amount else None
 
@@ -50,10 +50,10 @@ class PooledAgent:
     Attributes:
         facts: its attributes and hostname as text, for constraints.
         is_active: whether it may be dealt.
-        filters: what frameworks refused of it.
-        earmark: room on it that is for one framework alone; set by `AgentPool.earmark`.
-        is_dealt: whether it was dealt since a task was launched on it or resources came free:
-            then its round is not over.
+        filters: the filters that frameworks have on it.
+        earmark: resources for one framework alone; set by `AgentPool.earmark`.
+        is_dealt: whether it was dealt since the last launch or release on it; while so, its round
+            goes on.
         is_waited_for: whether a framework waits for the end of the round.
     """
 
@@ -72,7 +72,7 @@ class PooledAgent:
 
 
 class AgentPool:
-    """All agents; those with something free that may be dealt are open.
+    """All agents. An agent is open if it is active and has free resources.
 
     An agent's own change makes it dirty for every framework. A change of some frameworks makes
     every open agent dirty for those alone.
@@ -89,7 +89,7 @@ class AgentPool:
         self._queue = make_queue(order, seed, scarce)
         self._wakeups: Deadlines[AgentId] = Deadlines()
         self._changed: set[AgentId] = set()
-        # The frameworks that open agents are being visited for, and those to be added.
+        # The frameworks that open agents are visited for, and those that the next `line_up` adds.
         self._swept: dict[Leaf, None] = {}
         self._fresh: dict[Leaf, None] = {}
         self._is_all_changed = False
@@ -114,13 +114,13 @@ class AgentPool:
         return agent
 
     def activate(self, agent: PooledAgent, active: bool) -> None:
-        """Deal the agent, or stop dealing it."""
+        """Start or stop dealing the agent."""
         agent.is_active = active
         self.set_free(agent, agent.free)
         self.mark_dirty(agent)
 
     def set_free(self, agent: PooledAgent, free: Resources) -> None:
-        """Set what is free on the agent."""
+        """Set the agent's free resources."""
         agent.free = free
         if free and agent.is_active:
             self._open[agent.agent_id] = agent
@@ -128,7 +128,7 @@ class AgentPool:
             self._close(agent.agent_id)
 
     def give_back(self, agent_id: AgentId, amount: Resources) -> None:
-        """Free so much more on the agent; it is dirty, and its round starts anew."""
+        """Free `amount` on the agent; it is dirty, and its round starts again."""
         agent = self.agents[agent_id]
         agent.is_dealt = False
         self.set_free(agent, agent.free + amount)
@@ -167,7 +167,7 @@ class AgentPool:
             self._fresh[leaf] = None
 
     def mark_all_clean(self) -> None:
-        """Visit no agent: no framework wants anything."""
+        """Visit no agent, since no framework wants anything."""
         self._is_all_changed = False
         self._fresh.clear()
         self._changed.clear()
@@ -190,9 +190,9 @@ class AgentPool:
         return len(self._queue) > 0
 
     def take_dirty(self) -> tuple[PooledAgent, Mapping[Leaf, None] | None] | None:
-        """Take the first dirty agent and the frameworks to visit it for; None if none is dirty.
+        """Take the first dirty agent and the leaves to visit it for; None for all leaves.
 
-        None in place of the frameworks is all of them.
+        Return None if no agent is dirty.
         """
         agent_id = self._queue.take() if self.line_up() else None
         if agent_id is None:
@@ -231,10 +231,10 @@ class AgentPool:
                     self.earmark(agent, None if is_over else agent.earmark)
                 self.mark_dirty(agent)
 
-    # Room kept for some frameworks.
+    # Earmarks, reservations and scarce resources.
 
     def earmark(self, agent: PooledAgent, mark: Earmark | None) -> None:
-        """Keep room of the agent for one framework; None ends that."""
+        """Set the agent's earmark; None drops it."""
         agent.earmark = mark
         if mark is None:
             self._earmarked.pop(agent.agent_id, None)
@@ -258,7 +258,7 @@ class AgentPool:
             self.mark_dirty(agent)
 
     def release_reservations(self, leaf: Leaf) -> None:
-        """Mark agents dirty that were reserved for a leaf that was dealt to, or wants no more."""
+        """Mark dirty the agents reserved for a leaf that was dealt to, or wants nothing more."""
         for agent_id in leaf.reservations:
             self.mark_dirty(self.agents[agent_id])
         if not leaf.is_listed:
@@ -268,7 +268,7 @@ class AgentPool:
         self.recheck_scarce(leaf)
 
     def withhold(self, agent: PooledAgent) -> None:
-        """Note that a framework was not dealt the agent because of its scarce resources."""
+        """Note that the agent was withheld from a framework for its scarce resources."""
         self._withheld[agent.agent_id] = agent
 
     def recheck_scarce(self, leaf: Leaf) -> None:

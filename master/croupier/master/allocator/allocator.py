@@ -1,9 +1,9 @@
-"""The allocator: it records every change, and decides in `run` which framework is dealt what.
+"""The allocator: it records every change, and `run` decides the grants.
 
 Offered and used resources are both charged to the framework that has them, in one of its roles
-(pessimistic offers). Every unit of every agent is at any time either free in the pool or charged
-to one leaf of the tree. Of an agent that has not returned to this master it is either charged or
-idle, see `absent_agents`.
+(pessimistic offers). All resources of an agent are either free in the pool or charged to one leaf
+of the tree. Those of an agent that has not returned to this master are either charged or idle; see
+`absent_agents`.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Allocator:
 
     Attributes:
         absent: agents that have not returned to this master.
-        charges: what frameworks hold, and how that changes as tasks come and go.
+        charges: the resources that frameworks hold.
         queries: read-only questions.
         passes: how many passes began; a quiet cluster makes none.
     """
@@ -55,7 +55,7 @@ class Allocator:
         Args:
             policy: the order of frameworks; None is DRF.
             rules: how agents are dealt.
-            roles: the settings that operators made.
+            roles: the initial settings of roles.
         """
         self._rules = rules = rules or Rules()
         self._totals = Totals()
@@ -117,7 +117,7 @@ class Allocator:
         self._agents.mark_dirty(agent)
 
     def activate_agent(self, agent_id: AgentId, active: bool) -> None:
-        """Deal the agent, or stop dealing it while it is disconnected."""
+        """Start or stop dealing the agent."""
         self._agents.activate(self._agents.agents[agent_id], active)
 
     def earmark(
@@ -128,12 +128,12 @@ class Allocator:
         amount: Resources,
         until: float,
     ) -> None:
-        """Keep so much of the agent for one framework until then."""
+        """Earmark an amount of the agent for one framework until the given time."""
         leaf = self._members.leaf(framework_id, role)
         self._agents.earmark(self._agents.agents[agent_id], Earmark(leaf, amount, until))
 
     def drop_earmark(self, agent_id: AgentId) -> None:
-        """Keep nothing of the agent for one framework alone."""
+        """Drop the agent's earmark."""
         self._agents.earmark(self._agents.agents[agent_id], None)
 
     # Roles.
@@ -153,9 +153,9 @@ class Allocator:
         self._members.add(framework_id, roles)
 
     def set_roles(self, framework_id: FrameworkId, roles: Sequence[Role]) -> None:
-        """Put the framework in these roles, in this order; it connects anew after this.
+        """Put the framework in these roles, in this order; it connects again after this.
 
-        What it holds in a role that it left stays charged there. Its demand there is dropped.
+        Its holdings in a role that it left stay charged there. Its demand there is dropped.
         """
         for leaf in self._members.set_roles(framework_id, roles):
             self._relist(leaf)
@@ -167,7 +167,7 @@ class Allocator:
         self._members.remove(framework_id)
 
     def connect(self, framework_id: FrameworkId, connected: bool) -> None:
-        """Deal to the framework, or stop while it is disconnected; that drops its filters."""
+        """Start or stop dealing to the framework; a stop drops its filters."""
         for leaf in self._members.leaves(framework_id):
             leaf.is_connected = connected
             if not connected:
@@ -175,7 +175,7 @@ class Allocator:
             self._relist(leaf)
 
     def set_demand(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
-        """Replace the framework's demand; none is whole remainders, in all its roles.
+        """Replace the framework's demand; without any it is dealt whole remainders in all roles.
 
         Agents that it could not use before are visited again. O(agents).
         """
@@ -222,10 +222,9 @@ class Allocator:
             agent_id: the agent.
             units: the units of their grants together.
             launched: the resources of each task that was launched on them.
-            unused: what their tasks leave over.
-            refused_until: do not offer the framework what `unused` contains of the agent before
-                this time, nor before every other framework that can use the agent was offered
-                it; None sets no filter.
+            unused: the rest, which no task uses.
+            refused_until: end of a filter of `unused` on the agent, which lasts at least to the
+                end of the agent's round; None sets no filter.
             offers: how many offers ended.
         """
         leaf = self._members.leaf(framework_id, role)
@@ -266,7 +265,7 @@ class Allocator:
     def run(self, now: float, budget: int = 2000) -> list[Grant]:
         """Deal dirty agents until none is left, or about `budget` frameworks were checked.
 
-        The rest waits for the next call; `has_dirty_agents` tells. O(checks x log n).
+        The rest waits for the next call; see `has_dirty_agents`. O(checks x log n).
         """
         if not self._in_pass:
             if not self._tree.has_willing:
@@ -289,7 +288,7 @@ class Allocator:
         return grants if self._rules.order != "spread" else merged(grants, self._is_one_offer)
 
     def check(self) -> None:
-        """Assert every invariant: what is charged is exactly what is not free."""
+        """Assert every invariant, such as that all resources are either free or charged."""
         self._tree.check()
         self.absent.check()
         free = self.absent.uncharged()
@@ -320,7 +319,7 @@ class Allocator:
 
     def _set_pending(self, leaf: Leaf, demands: Sequence[Demand] | None) -> None:
         pending = None if demands is None else carried(leaf.pending or (), demands)
-        # Agents are visited for all demand of a leaf that waits for a limit, so it waits anew.
+        # All demand of a leaf that waits at a limit is new: visits decide again what waits.
         is_new = bool(leaf.waits_at) or shapes(pending) != shapes(leaf.pending)
         self._tree.unpark(leaf)
         self._tree.set_pending(leaf, pending)
@@ -345,7 +344,7 @@ class Allocator:
         self._agents.recheck_scarce(leaf)
 
     def _visit_for(self, leaf: Leaf, *, is_new: bool) -> None:
-        """Visit agents for a leaf whose demand changed; `is_new`: other agents may fit now."""
+        """Visit agents for a leaf whose demand changed; with `is_new`, all open agents."""
         if leaf.parked_by is not None and not limits.is_blocked(leaf):
             self._tree.unpark(leaf)
             is_new = True
@@ -361,7 +360,7 @@ class Allocator:
         return newly
 
     def _is_one_offer(self, grant: Grant) -> bool:
-        """Return whether no shape of the grant has more units than an offer of it may have."""
+        """Return whether one offer may have all units of the grant."""
         pending = self._members.leaf(grant.framework_id, grant.role).pending
         if pending is None:
             return False

@@ -1,4 +1,4 @@
-"""What frameworks hold: charged, launched, released.
+"""Charges: the resources that frameworks hold.
 
 Offered and used resources are both charged to the framework that has them. An agent that gets
 resources back is dirty, and frameworks that wait for headroom under a limit are checked again.
@@ -40,7 +40,7 @@ class Charges:
     def charge(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
-        """Charge what a framework uses already, as when an agent returns with tasks.
+        """Charge resources that a framework uses already, as when an agent returns with tasks.
 
         Raises:
             ValueError: if that much is not free on the agent.
@@ -48,7 +48,7 @@ class Charges:
         self.charge_all(agent_id, ((framework_id, role, amount),))
 
     def charge_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
-        """Charge what is used of one agent. O(charges + leaves x log n).
+        """Charge resources of one agent that tasks use. O(charges + leaves x log n).
 
         Raises:
             ValueError: if that much is not free on the agent.
@@ -63,7 +63,7 @@ class Charges:
     def charge_absent(
         self, framework_id: FrameworkId, role: Role, held: Sequence[tuple[AgentId, Resources]]
     ) -> None:
-        """Charge what each of a framework's tasks holds of its absent agent. O(tasks + log n)."""
+        """Charge a framework for its tasks on absent agents. O(tasks + log n)."""
         scalars: Amounts = {}
         for agent_id, amount in held:
             self._absent.charge(agent_id, amount.scalars)
@@ -73,7 +73,7 @@ class Charges:
     def charge_returned(self, agent_id: AgentId, amounts: Sequence[Resources]) -> None:
         """Move charges of tasks from the absent agent to the agent that returned. O(tasks).
 
-        Nothing changes for their roles and frameworks.
+        Their roles and frameworks hold as much as before.
 
         Raises:
             ValueError: if that much is not free on the agent.
@@ -86,7 +86,7 @@ class Charges:
     def release_absent(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
-        """Free what a task was charged while its agent was absent. O(log n)."""
+        """Release a task that was charged while its agent was absent. O(log n)."""
         self._absent.release(agent_id, amount.scalars)
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
@@ -114,18 +114,18 @@ class Charges:
         if agent.is_waited_for or any(
             pending.demand.max_per_offer is not None for pending in leaf.pending or ()
         ):
-            # The round of the agent may be over; or the offer was smaller than the room.
+            # The agent's round may be over, or the offer took only a part of the free resources.
             self._agents.mark_dirty(agent)
 
     def release(
         self, framework_id: FrameworkId, role: Role, agent_id: AgentId, amount: Resources
     ) -> None:
-        """Free what a task used; the agent is dirty. O(log n)."""
+        """Release the resources of a task; the agent is dirty. O(log n)."""
         self._agents.give_back(agent_id, amount)
         self._release(self._members.leaf(framework_id, role), amount.scalars)
 
     def release_all(self, agent_id: AgentId, charges: Iterable[Charge]) -> None:
-        """Free what tasks of one agent used. O(charges + leaves x log n)."""
+        """Release the resources of tasks on one agent. O(charges + leaves x log n)."""
         by_leaf = _by_leaf(charges)
         if not by_leaf:
             return

@@ -1,7 +1,7 @@
 """Comparison of a framework with the one that came before it, in words for `croupier why`.
 
-It shows what the policy compared, of the two nodes at which the paths of the frameworks part:
-the frameworks themselves within one role, else roles with their weights.
+The policy compared the two siblings at which the paths of the frameworks part: the frameworks
+themselves within one role, else roles.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Side:
     settings: RoleSettings
 
     def measure(self, policy: str, totals: Totals) -> Fraction:
-        """Return what the policy compares, over the weights of the node."""
+        """Return the measure that the policy compares, over the weights of the node."""
         weight = Fraction(self.settings.weight, MILLI)
         match policy:
             case "asset":
@@ -60,7 +60,7 @@ class Side:
 
     @property
     def is_weighted(self) -> bool:
-        """Whether its weight makes a difference."""
+        """Whether it has a weight other than 1."""
         return self.settings.weight != MILLI or bool(self.settings.resource_weights)
 
 

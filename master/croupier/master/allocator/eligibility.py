@@ -1,7 +1,7 @@
-"""Eligibility: what one framework could be dealt of one agent now, or why nothing.
+"""Eligibility: the part of one agent that a framework could be dealt now, or the reason why none.
 
-Nothing is dealt here. Answers that a visit needs again are kept: constraints for each shape,
-and which scarce resources other frameworks demand.
+Nothing is dealt here. A visit caches the constraints that each shape fails, and the scarce
+resources that other frameworks demand.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SCARCE = "has {}, which is withheld for frameworks that demand it"
 
 
 class Fit(NamedTuple):
-    """What a framework could be dealt.
+    """Resources that a framework could be dealt.
 
     Attributes:
         pending: the demand; None for the whole remainder.
@@ -45,7 +45,7 @@ class Fit(NamedTuple):
 
 
 class Rejection(NamedTuple):
-    """Why a framework could be dealt nothing; `detail` is put into words by `str`."""
+    """The reason why a framework could be dealt nothing; `str(detail)` puts it into words."""
 
     cause: Cause
     detail: object
@@ -53,11 +53,11 @@ class Rejection(NamedTuple):
 
 @dataclass(slots=True)
 class Dealt:
-    """What one framework is dealt in a visit.
+    """Resources that one framework is dealt in a visit.
 
     Attributes:
         numbers: the numbers of the deals.
-        least: the fewest units of each demand that an offer had to have before.
+        least: the minimum units of an offer, for each demand, before the first deal.
     """
 
     resources: Resources = NOTHING
@@ -67,26 +67,26 @@ class Dealt:
 
 
 class Eligibility:
-    """Checks frameworks against what is left of one agent.
+    """Checks frameworks against the free resources that are left of one agent.
 
     Attributes:
-        left: what is left; each deal reduces it.
-        dealt: what each framework was dealt of the agent.
+        left: the resources that are left; each deal reduces them.
+        dealt: the resources that each framework was dealt of the agent.
         last_taker: the framework that was dealt to last; None if none was yet.
         starved: frameworks whose unit does not fit now, but would if the agent were empty.
         blocked: leaves blocked by a limit; True if some headroom is left, but less than the
             minimum offer.
-        is_contended: whether a framework was rejected in favour of one that may be dealt to yet.
+        is_contended: whether a framework was rejected in favour of one that may still be dealt to.
         is_withheld: whether a framework was rejected for scarce resources of the agent.
-        waits_for_round: whether a framework refused the agent until the round is over.
-        wake_at: when a filter, an earmark or a reservation ends next; None if none was met.
-        work: how much was done; see `agent_allocation.WORK_IN_A_VISIT`.
+        waits_for_round: whether a filter excludes a framework until the round is over.
+        wake_at: when the next filter, earmark or reservation that was met ends; None without any.
+        work: the work so far; see `agent_allocation.WORK_IN_A_VISIT`.
     """
 
     def __init__(
         self, agent: PooledAgent, tree: Tree, rules: Rules, agent_count: int, now: float
     ) -> None:
-        """Check against all that is free on `agent`, one of `agent_count`."""
+        """Check against all free resources of `agent`, one of `agent_count`."""
         self._agent, self._tree, self._rules = agent, tree, rules
         self._agent_count, self._now = agent_count, now
         self._demanded: dict[str, bool] = {}
@@ -102,7 +102,7 @@ class Eligibility:
         self.work = 0
 
     def check(self, leaf: Leaf) -> Fit | Rejection:
-        """Return what `leaf` could be dealt of what is left, or why nothing."""
+        """Return the part of the rest that `leaf` could be dealt, or the reason why none."""
         if leaf.pending is None:
             found = self._check_remainder(leaf)
         else:
@@ -115,7 +115,7 @@ class Eligibility:
         return found
 
     def refused(self, leaf: Leaf, candidate: Resources) -> Rejection | None:
-        """Return the rejection by a filter of the leaf; None if it did not refuse `candidate`."""
+        """Return the leaf's rejection by its own filter; None if no filter covers `candidate`."""
         until = self._agent.filters.until(leaf, candidate, self._now)
         if until is None:
             return None
@@ -126,7 +126,7 @@ class Eligibility:
         return Rejection(Cause.FILTERED, rejections.filtered(until - self._now))
 
     def _check_demand(self, leaf: Leaf, pending: list[PendingDemand]) -> Fit | Rejection:
-        """Return the first demand that fits, or the first rejection that says more than none."""
+        """Return the first fit, or the first rejection for another cause than NO_DEMAND."""
         first: Rejection | None = None
         for each in pending:
             found = self._check_shape(leaf, each)
@@ -138,8 +138,8 @@ class Eligibility:
         return first
 
     def _check_remainder(self, leaf: Leaf) -> Fit | Rejection:
-        """Check a framework that declared no demand: it is offered all that is left."""
-        # A message has a bound on ranges; an offer of more could not be read.
+        """Check a framework that declared no demand: it is offered the whole remainder."""
+        # An offer of more ranges than a message may have could not be read.
         room = self._room_for(leaf).within_bounds()
         if leaf.limited:
             bound = limits.exhausted(leaf)
@@ -187,7 +187,7 @@ class Eligibility:
             if units < whole and self._agent.filters:
                 self.blocked[leaf] = True
         if dealt is None and self._agent.filters:
-            # A framework that is dealt unit by unit must not have refused one unit.
+            # In the order `spread` a framework is dealt one unit at a time: check that alone.
             tried = least if self._rules.order == "spread" else units
             refused = self.refused(leaf, unit.carve(room, tried))
             if refused is not None:
@@ -231,14 +231,14 @@ class Eligibility:
         )
 
     def _would_refuse(self, leaf: Leaf, unit: Resources, units: int) -> bool:
-        """Return whether the leaf refused so many units of the agent, if they were free."""
+        """Return whether a filter of the leaf covers so many units of the agent."""
         if not self._agent.filters:
             return False
         candidate = unit.carve(self._agent.total, units)
         return self._agent.filters.until(leaf, candidate, self._now) is not None
 
     def _misfit(self, leaf: Leaf, rejection: Rejection, unit: Resources | None = None) -> Rejection:
-        """Return `rejection`, or which other framework has the room that would have sufficed."""
+        """Return `rejection`, or one that names the framework that has the resources needed."""
         mark, taker = self._agent.earmark, self.last_taker
 
         def suffices(free: Resources) -> bool:
@@ -256,7 +256,7 @@ class Eligibility:
         return rejection
 
     def _room_for(self, leaf: Leaf) -> Resources:
-        """Return what is left and not earmarked for another framework."""
+        """Return the rest without resources earmarked for another framework."""
         mark = self._agent.earmark
         if mark is None or mark.leaf is leaf or not mark.leaf.is_willing:
             return self.left
@@ -284,7 +284,7 @@ class Eligibility:
         )
 
     def _is_demanded(self, name: str) -> bool:
-        """Return whether a framework that demands the resource could use this agent, ever."""
+        """Return whether a framework that demands the resource could use this agent if empty."""
         if name not in self._demanded:
             self._demanded[name] = any(
                 self._could_use(leaf, pending, name)
@@ -308,8 +308,8 @@ class Eligibility:
     def _reserved_for(self, taker: Leaf, fit: Fit) -> Leaf | None:
         """Return the starved framework that the agent is reserved for, ahead of `taker`.
 
-        That is one that lacks a resource which `fit` takes, and that is to be dealt its unit
-        before `taker` has more. A framework far behind reserves several agents at once.
+        It lacks a resource that `fit` takes, and is due its unit before `taker` gets more. A
+        framework far behind reserves several agents at once.
         """
         agent_id, now, hold_s = self._agent.agent_id, self._now, self._rules.hold_s
         takes = fit.room if fit.pending is None else fit.pending.demand.unit

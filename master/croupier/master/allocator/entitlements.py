@@ -1,12 +1,12 @@
 """Entitlements: the part of the cluster that is due to each node of the share tree.
 
-A direction says in which resources a node grows. It is a vector scaled so that its largest
-component is Q, after the node's weights by resource. A leaf's direction is what its tasks use;
-while it runs none, what it demands. It is never what is merely offered to the leaf, so that a
-declared shape that is not used cannot enlarge a role's entitlement. A role's direction is the
-weighted sum of its children's. The largest component of that sum says how much the children can
+The direction of a node is the mix of resources in which its usage grows: a vector scaled so that
+its largest component is Q, after the node's weights by resource. The direction of a leaf is that of
+the resources that its tasks use, or of its demand while it runs no task. Offers do not count, so a
+shape that is declared but not used cannot enlarge a role's entitlement. The direction of a role is
+the weighted sum of its children's. The largest component of that sum says how much the children can
 have together: siblings that need complementary resources are entitled to more than their weights
-alone say.
+alone would give.
 
 The definition and its proofs are cited in `policies.drf`.
 """
@@ -25,13 +25,13 @@ Ratio = tuple[int, int]
 
 
 class Entitlements:
-    """The entitlement of each node, worked out from the root down when asked for.
+    """The entitlement of each node, computed on demand from the root down.
 
-    `imagined` puts nodes with other settings in the place of roles.
+    `imagined` replaces roles by nodes with other settings.
     """
 
     def __init__(self, root: RoleNode, imagined: Mapping[Node, RoleNode] | None = None) -> None:
-        """Read the tree below `root`; it must not change while this is used."""
+        """Read the tree below `root`, which must not change while this is used."""
         self._ratios: dict[Node, Ratio] = {root: (1, 1)}
         self._imagined = imagined or {}
 

@@ -16,7 +16,7 @@ from croupier.master.allocator.tree import Tree
 
 
 def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
-    """Return what kept agents from the leaf, the latest first."""
+    """Return the reasons why the leaf was not dealt agents, the latest first."""
     cause = _with_any_agent(leaf)
     if cause is not None:
         return [cause]
@@ -29,7 +29,7 @@ def of_leaf(leaf: Leaf, tree: Tree, pool: AgentPool) -> list[PassedOver]:
 def of_agent(
     leaf: Leaf, agent: PooledAgent, tree: Tree, pool: AgentPool, rules: Rules, now: float
 ) -> PassedOver:
-    """Return what keeps one agent from the leaf now; ELIGIBLE if nothing does."""
+    """Return the reason why the leaf is not dealt one agent now; ELIGIBLE if it would be."""
     cause = _with_any_agent(leaf)
     if cause is not None:
         return cause
@@ -37,7 +37,7 @@ def of_agent(
         return PassedOver(Cause.AGENT_AWAY, 1, "the agent is not connected", leaf.role)
     eligibility = Eligibility(agent, tree, rules, len(pool.agents), now)
     for other in tree.leaves.values():
-        # Their units do not fit, or they would have been dealt to; but they may come first.
+        # A reservation may come before the leaf: let the check find its starved framework first.
         if other is not leaf and other.reservations.has(agent.agent_id, now):
             eligibility.check(other)
     found = eligibility.check(leaf)
@@ -50,7 +50,7 @@ def of_agent(
 
 
 def _with_any_agent(leaf: Leaf) -> PassedOver | None:
-    """Return what keeps all agents from the leaf."""
+    """Return the reason why the leaf is dealt no agent at all; None if there is none."""
     if not leaf.is_connected:
         detail = "the framework is not connected"
         return PassedOver(Cause.DISCONNECTED, 0, detail, leaf.role)
@@ -69,7 +69,7 @@ def _with_any_agent(leaf: Leaf) -> PassedOver | None:
 
 
 def _outranked(leaf: Leaf, tree: Tree, agents: int) -> PassedOver:
-    """Return that nothing kept the leaf from any agent but frameworks that came first."""
+    """Return that only frameworks ahead of the leaf kept agents from it."""
     before = sum(1 for _ in takewhile(lambda other: other is not leaf, tree.in_order()))
     mine = f"it is number {before + 1} in order" if before else "it is next"
     if tree.policy.name == "drf":
@@ -92,7 +92,7 @@ def _making_room(leaf: Leaf, pool: AgentPool) -> list[PassedOver]:
         PassedOver(
             Cause.MAKING_ROOM,
             1,
-            f"it was starving: {mark.amount} of agent {agent.agent_id} is kept for it"
+            f"it was starving: {mark.amount} of agent {agent.agent_id} is earmarked for it,"
             " and free once the preempted tasks have ended",
             leaf.role,
             agent.agent_id,

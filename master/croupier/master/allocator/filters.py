@@ -1,12 +1,12 @@
-"""Filters: what frameworks refused of one agent, and until when.
+"""Filters: the resources of one agent that frameworks declined, and for how long.
 
-A filter holds while the refused amount contains what would be offered now, as in Mesos: when
-more becomes free on the agent, the framework is offered it again at once. It holds until its time
-is over *and* every other framework that could use the agent was offered it too: a round of the
-agent ends when a visit finds no framework to deal to. So a framework that declines everything is
-offered the agent at most once in a round, however quickly its filters end. A willing framework
-that fits is offered the agent after at most as many offers of it as there are other frameworks;
-Mesos, without rounds, starves it (MESOS-6111).
+A filter applies while the declined amount contains the resources that would be offered now, as in
+Mesos: when more becomes free on the agent, the framework is offered it again at once. A filter
+lasts until its time is over *and* the agent's round has ended. A round ends when a visit finds no
+framework to deal to: each one that could use the agent was offered it. So a framework that declines
+everything is offered the agent at most once in a round, however short its filters. Among n other
+frameworks, a framework that accepts is offered the agent after at most n offers of it; Mesos,
+without rounds, starves it (MESOS-6111).
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from croupier.model.resources import Resources
 
 
 class Filter:
-    """One refusal, and earlier ones that refuse something that it does not."""
+    """A filter of one framework, and its older filters that cover something else or end later."""
 
     __slots__ = ("older", "refused", "round", "until")
 
     def __init__(self, refused: Resources, until: float, in_round: int, older: Filter | None):
-        """`refused` is not to be offered before `until`, nor again in round `in_round`."""
+        """Exclude `refused` until `until`, and for the rest of round `in_round`."""
         self.refused = refused
         self.until = until
         self.round = in_round
@@ -47,9 +47,9 @@ class Filters:
         return len(self._by_leaf)
 
     def add(self, leaf: Leaf, refused: Resources, until: float) -> None:
-        """Refuse all that `refused` contains; drop filters that refuse no more than this one."""
+        """Add a filter of all that `refused` contains; drop older filters that it covers."""
         if refused == self._latest and self._latest is not None:
-            # Frameworks that decline a whole agent refuse the same: they share one value.
+            # Frameworks that decline a whole agent share one value, to save memory.
             refused = self._latest
         self._latest = refused
         if leaf not in self._by_leaf:
@@ -63,9 +63,9 @@ class Filters:
         self._by_leaf[leaf] = Filter(refused, until, self.round, older)
 
     def until(self, leaf: Leaf, candidate: Resources, now: float) -> float | None:
-        """Return until when `candidate` is refused; None if it may be offered.
+        """Return the time until which `candidate` is excluded; None if it may be offered.
 
-        A time in the past means that it is refused for this round only.
+        A time in the past means that it is excluded for this round only.
         """
         each = self._by_leaf.get(leaf)
         latest: float | None = None

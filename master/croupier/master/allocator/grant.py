@@ -8,7 +8,6 @@ from typing import NamedTuple
 from croupier.model.ids import AgentId, FrameworkId, Role
 from croupier.model.resources import Resources
 
-# Each shape with a number of units.
 Units = tuple[tuple[Resources, int], ...]
 
 
@@ -16,10 +15,9 @@ class Grant(NamedTuple):
     """The decision to offer `resources` of an agent to a framework; they are charged to it.
 
     Attributes:
-        role: which of the framework's roles they are charged to.
-        units: the number of units of each of its shapes; empty if it declared none.
-        deals: the numbers of the deals that it is made of, in the order of all deals ever
-            made; one for each unit, or for the first units if an offer has a minimum.
+        role: the framework's role that they are charged to.
+        units: the number of units of each shape; empty without declared demand.
+        deals: the numbers of its deals; see `Tree.deal`.
     """
 
     framework_id: FrameworkId

@@ -1,9 +1,9 @@
 """Frameworks that wait for headroom under a limit.
 
-Pending demand that a limit leaves no room for waits at the role with that limit. A framework is
-parked, and stands in no order, while all its pending demand waits. When room returns below a
-role, the frameworks that wait there are checked again. Of several limits in the way only the
-nearest is watched: while it has no room, the others do not matter.
+Pending demand without headroom under a limit waits at the role with that limit. A framework is
+parked, and in no order, while all its pending demand waits. When headroom returns below a role, the
+frameworks that wait there are checked again. Of several limits that block it, only the nearest is
+watched: while that has no headroom, the others do not matter.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from croupier.master.allocator.tree import Tree
 
 
 class LimitWaiters:
-    """Parks frameworks at limits, and has agents visited for them when room returns."""
+    """Parks frameworks at limits, and marks agents dirty for them when headroom returns."""
 
     def __init__(self, tree: Tree, agents: AgentPool) -> None:
         """Watch the limits of the roles in `tree`."""
@@ -24,8 +24,8 @@ class LimitWaiters:
     def park(self, leaf: Leaf, *, is_cut: bool = False) -> bool:
         """Make the pending demand that limits block wait; return whether any does.
 
-        With `is_cut` limits leave some headroom, but less of an agent than is worth an offer:
-        then all pending demand waits for any more headroom.
+        With `is_cut`, limits leave some headroom, but less than the minimum offer: all pending
+        demand waits for more.
         """
         found = limits.blocked_demand(leaf)
         bounds = [bound for _, bound in found if bound is not None]
@@ -39,7 +39,7 @@ class LimitWaiters:
         return bool(leaf.waits_at)
 
     def update_surplus(self, leaf: Leaf) -> None:
-        """Recompute what limits do not count of the leaf's offers; admit if that is now more."""
+        """Recompute the leaf's surplus; if it grew, admit frameworks that wait for headroom."""
         if self._tree.set_surplus(leaf, limits.surplus_of(leaf) if leaf.limited else {}):
             self._admit_all(leaf)
 
@@ -58,6 +58,6 @@ class LimitWaiters:
             if bound is None and (demand in leaf.blocked or leaf.parked_by is not None):
                 self._tree.unpark(leaf)
                 return True
-        # The watched limit may have room, but another one none.
+        # The watched limit may have headroom again, while another one has none.
         self.park(leaf)
         return False

@@ -1,7 +1,7 @@
 """Limits: the most that a role may hold, with everything below it.
 
-Offers count as held. Where a framework has declared demand, its offers count up to that demand
-only: the surplus is no claim.
+Offers count as held. The offers of a framework with declared demand count only up to that demand,
+not their surplus.
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from croupier.master.allocator.pending_demand import PendingDemand
 from croupier.model.resources import Resources
 from croupier.model.scalar import format_scalar
 
-# A role whose limit leaves no room, and the resource.
+# A role whose limit leaves no headroom, and the resource.
 Bound = tuple[RoleNode, str]
 
 
 def headroom(leaf: Leaf) -> Amounts:
-    """Return the most of each resource that all limits leave to the leaf; never below 0."""
+    """Return the leaf's headroom under all limits, by resource; never below 0."""
     room: Amounts = {}
     for role in leaf.limited:
         for name, most in role.settings.limit.items():
@@ -47,7 +47,7 @@ def units_within(unit: Mapping[str, int], room: Amounts, most: int) -> int:
 
 
 def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
-    """Return the nearest role whose limit has no room for `unit`; None if all limits have."""
+    """Return the nearest role whose limit blocks `unit`, and the resource; None if none does."""
     for role in leaf.limited:
         for name, most in role.settings.limit.items():
             milli = unit.get(name, 0)
@@ -59,8 +59,8 @@ def binding(leaf: Leaf, unit: Mapping[str, int]) -> Bound | None:
 def exhausted(leaf: Leaf) -> Bound | None:
     """Return the role whose limit is used up, for a framework without declared demand.
 
-    A used-up limit stops all offers, as what is left of a machine would be of little use without
-    the resource. A limit of 0 blocks the one resource only.
+    A used-up limit stops all offers: the rest of a machine is of little use without the resource.
+    A limit of 0 blocks only that resource.
     """
     for role in leaf.limited:
         for name, most in role.settings.limit.items():
@@ -78,7 +78,7 @@ def trimmed(free: Resources, room: Amounts) -> Resources:
 
 
 def surplus_of(leaf: Leaf) -> Amounts:
-    """Return what is offered to the leaf beyond its demand."""
+    """Return the surplus of the leaf's offers over its demand."""
     if leaf.pending is None or any(pending.demand.count is None for pending in leaf.pending):
         return {}
     demanded: Amounts = {}
@@ -108,7 +108,7 @@ def blocked_demand(leaf: Leaf) -> list[tuple[PendingDemand | None, Bound | None]
 
 
 def excess(leaf: Leaf, scalars: Mapping[str, int]) -> str:
-    """Return in words which limit the use of `scalars` would break; empty if none."""
+    """Return in words the limit that the use of `scalars` would exceed; empty if none."""
     for role in leaf.limited:
         for name, most in role.settings.limit.items():
             if scalars.get(name, 0) and role.used.get(name, 0) + scalars[name] > most:

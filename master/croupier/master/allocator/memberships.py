@@ -78,11 +78,11 @@ class Memberships:
         return leaf
 
     def declare(self, framework_id: FrameworkId, demands: Sequence[Demand]) -> None:
-        """Replace the declared demand; pending demand of the leaves is for the caller."""
+        """Replace the declared demand; the caller sets the pending demand of the leaves."""
         self._demands[framework_id] = tuple(demands)
 
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
-        """Return what the framework still demands: declared, less what it launched."""
+        """Return the declared demand less the launched tasks."""
         pending = {
             leaf.role: iter(leaf.pending or ()) for leaf in self._leaves[framework_id].values()
         }
@@ -106,7 +106,7 @@ class Memberships:
     def drop_if_left(self, leaf: Leaf) -> None:
         """Drop the leaf of a role that the framework left, once it holds nothing there.
 
-        An offer or a task may hold only resources without shares, such as ports; it has a slot.
+        An offer or a task of only resources without shares, such as ports, shows in its slot.
         """
         if not leaf.is_member and not leaf.held and not leaf.slots:
             del self._leaves[leaf.framework_id][leaf.role]

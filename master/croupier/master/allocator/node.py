@@ -18,12 +18,12 @@ from croupier.master.allocator.soft_reservations import SoftReservations
 from croupier.model.ids import FrameworkId, Role
 from croupier.model.roles import RoleSettings
 
-# (tier, numerator, denominator): how far a node has come, as an exact fraction. Tier 0 is
-# below its guarantee; every number of it comes before any of tier 1.
+# (tier, numerator, denominator): the level of a node as an exact fraction. A node below its
+# guarantee has tier 0, and comes before every node of tier 1.
 Level = tuple[int, int, int]
 Amounts = dict[str, int]
 DEFAULT = RoleSettings()
-# The framework that was dealt to, whether it was below a guarantee, and what it held before.
+# The framework that was dealt to, whether it was below a guarantee, and its holdings before.
 Taker = tuple["Leaf", bool, Amounts]
 
 
@@ -40,22 +40,22 @@ def add_amounts(held: Amounts, scalars: Mapping[str, int], sign: int) -> None:
 
 @dataclass(slots=True, eq=False, repr=False)
 class Node:
-    """A node of the share tree: what it holds, and its place among its siblings.
+    """A node of the share tree: its holdings, and its place among its siblings.
 
     Attributes:
         parent: the role above; None at the root.
         arrival: its number in the order of arrival.
-        settings: what operators set for it.
+        settings: its role's settings; the defaults for a leaf.
         held: thousandths of each scalar that is offered to it or used by it.
         used: the part of `held` that tasks use.
         surplus: the part of `held` that is offered beyond its demand; no limit counts it.
         slots: units that are offered to it and tasks that it runs.
         dealt_at: the number of the last deal to it; 0 if there was none.
-        own: its level from what it holds itself.
+        own: its level from its own holdings.
         level: its level, with the neediest child considered.
         entry: its place in its parent's order, the node itself last; None if it has none.
-        willing: how many leaves at or below it are to be dealt to.
-        pull: the weighted direction that it adds to its parent's; None if it is not alive.
+        willing: how many leaves at or below it are willing.
+        weighted_direction: its part of the parent's direction; None if it is not alive.
     """
 
     name: str
@@ -137,7 +137,7 @@ class Leaf(Node):
     Attributes:
         pending: the demand in this role; None is whole remainders.
         is_member: whether the framework still subscribes to the role.
-        is_connected: whether offers can reach it.
+        is_connected: whether its framework has a session.
         is_suppressed: whether it suppressed offers.
         is_listed: whether it is in the order of its role.
         parked_by: the role whose limit it waits for, when limits block all its demand.
@@ -177,7 +177,7 @@ class Leaf(Node):
 
     @property
     def is_needy(self) -> bool:
-        """Whether a role above it is below its guarantee."""
+        """Whether a role at or above it is below its guarantee."""
         return any(not node.own[0] for node in self.path)
 
     @property
@@ -187,7 +187,7 @@ class Leaf(Node):
 
     @property
     def is_willing(self) -> bool:
-        """Whether it is to be dealt to."""
+        """Whether it can receive offers, and has demand that no limit blocks."""
         return (
             self.is_connected
             and self.is_member

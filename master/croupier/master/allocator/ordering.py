@@ -1,7 +1,7 @@
-"""Siblings in the order of the policy, updated as what they hold changes.
+"""Siblings in the order of the policy, updated as their holdings change.
 
 The children of a role that have willing leaves are in a `SortedList` of entries `(key..., node)`.
-A node's key never changes while it is in the list: the node is removed, keyed anew and added.
+A node's key never changes while it is in the list: the node is removed, keyed again and added.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Entry = tuple[Any, ...]
 
 
 class Ordering:
-    """Updates levels, directions and orders by what nodes hold and want."""
+    """Updates levels, directions and orders when holdings or demand change."""
 
     def __init__(self, policy: Policy, totals: Totals) -> None:
         """Order by `policy`; directions are those of shares of `totals`."""
@@ -95,7 +95,7 @@ class Ordering:
         return (*self._policy.key(node, level), node)
 
     def rebuild(self, role: RoleNode) -> None:
-        """Key everything below `role` anew. O(n log n)."""
+        """Key everything below `role` again. O(n log n)."""
         role.direction_sum, role.alive = {}, 0
         entries = []
         for node in role.below():
@@ -116,10 +116,9 @@ class Ordering:
     ) -> tuple[Leaf, Node, Level, bool] | None:
         """Return the neediest eligible leaf below `role`, and how it was found.
 
-        That is the leaf, the child that leads to it, that child's level without the ineligible
-        leaves, and whether that is its level with them too. A level never falls when leaves are
-        left out, so the first child whose present key is not below the best found ends the
-        search.
+        The result is the leaf, the child above it, the level of that child without the ineligible
+        leaves, and whether that equals its present level. A level never falls when leaves are left
+        out, so the first child whose present key is not below the best found ends the search.
         """
         best: Entry | None = None
         found: tuple[Leaf, Node, Level, bool] | None = None

@@ -1,4 +1,4 @@
-"""Pending demand: one declared shape, and how much of it is offered already."""
+"""Pending demand: one declared shape, less the units in outstanding offers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from croupier.model.demand import Demand, counted_for
 from croupier.model.ids import AgentId
 from croupier.model.resources import Resources
 
-# Stands for a count without an end.
+# Number of units of a demand without a count.
 MANY = 10**9
 
 
@@ -17,7 +17,7 @@ class PendingDemand:
     """A demand, counted down.
 
     Attributes:
-        demand: its count is what remains after launches.
+        demand: the demand; launches reduce its count.
         outstanding: units of it in offers that were not answered yet.
         unmet: the first constraint that each checked agent does not pass; None if it passes all.
     """
@@ -39,7 +39,7 @@ class PendingDemand:
 
     @property
     def least(self) -> int:
-        """The fewest units worth offering: the minimum of an offer, or all that is left."""
+        """The minimum units of an offer, or all that are left if they are fewer."""
         return min(self.demand.min_per_offer, self.left)
 
     @property
@@ -49,7 +49,7 @@ class PendingDemand:
 
 
 def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[PendingDemand]:
-    """Return new pending demand, with the offers of the same shape, or else of the same unit."""
+    """Return new pending demand that counts old offers of the same shape, or else unit."""
     found = [PendingDemand(demand) for demand in demands]
     for known in before:
         same_unit = [each for each in found if each.demand.unit == known.demand.unit]
@@ -61,7 +61,7 @@ def carried(before: Sequence[PendingDemand], demands: Sequence[Demand]) -> list[
 
 
 def shapes(pending: Sequence[PendingDemand] | None) -> object:
-    """Return what decides which agents are of use, whatever the counts."""
+    """Return the part of the demand that decides which agents can serve it."""
     if pending is None:
         return None
     return [(each.demand.unit, each.demand.constraints, each.least) for each in pending]

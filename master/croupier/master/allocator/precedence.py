@@ -1,8 +1,8 @@
-"""Which of two frameworks comes first, also after deals that are only imagined.
+"""The order of two frameworks, now or after hypothetical deals.
 
 They are compared where their paths part. A framework below a guarantee comes before all that are
-not, until the guarantee is met. Of two below guarantees the less fulfilled comes first; of
-others the one with less share over weight.
+not, until the guarantee is met. Of two below guarantees, the less fulfilled comes first; of two
+others, the one with less share over weight.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from croupier.master.allocator.tree import Tree
 
 
 def is_ahead(tree: Tree, one: Leaf, other: Leaf, unit: Mapping[str, int], units: int = 1) -> bool:
-    """Return whether `other` is to have `units` more before `one` has any more.
+    """Return whether `other` is due `units` more before `one` gets any.
 
-    By share that is if `one` would hold no less than `other` even then; by guarantee if
-    `other` is below its own until the last of them.
+    By share, if `other` would hold no more than `one` even then. By guarantee, if `other` is below
+    its guarantee until the last of them.
     """
     left, right = diverging(one, other)
     if tree.has_guarantees:

@@ -1,20 +1,22 @@
-"""The plan of a preemption: what to take back for a starving framework, and from which others.
+"""The plan of a preemption: the victims that free resources for a starving framework.
 
-Victims are found by a tournament from the root. Each round takes the child of the largest share
-over entitlement, as long as that is more than 1, down to a framework; of its holdings the newest
-goes first, offers before tasks. A victim is legal if its framework and every role above it, up to
-where the paths part, keep their entitlements and guarantees, and if the starving side would end
-no higher there than the other side was. A guarantee is an entitlement too: to meet one, the
-others keep what it leaves them, in proportion to their entitlements without it. What it leaves
-depends on what the role's tasks use: a guarantee of half the cpus may take all of the memory.
+A tournament from the root finds the victims. Each round takes the child of the largest share over
+entitlement, as long as that is more than 1, down to a framework. Of its holdings the newest goes
+first, offers before tasks. A victim is legal on two conditions. Its framework and every role above
+it, up to where the paths part, keep their entitlements and guarantees. The starving side would end
+no higher there than the other side was.
 
-The first legal victim decides the agent. Room for one unit is made on one agent; victims that
-turn out not to be needed are dropped from the plan.
+A guarantee counts as an entitlement: to meet one, the others keep the rest, in proportion to their
+entitlements without it. The rest depends on the resources that the role's tasks use: a guarantee of
+half the cpus may take all of the memory.
 
-Each preemption lowers what is missing of guarantees; or leaves that as it is and lowers the sum
-of what frameworks lack, by at least a unit's share, as victims lack nothing before and after. So
-preemptions between external changes are finite, and no two frameworks take from each other in
-turns.
+The first legal victim decides the agent. A plan frees one unit on one agent; victims that turn out
+not to be needed are dropped from it.
+
+Each preemption lowers the sum of what is missing of guarantees; or it leaves that and lowers the
+sum of what is missing of entitlements by at least a unit's share, as victims never fall below
+theirs. So preemptions between external changes are finite, and two frameworks cannot take from
+each other in turns.
 """
 
 from __future__ import annotations
@@ -53,11 +55,11 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Room for one unit of a starving framework, on one agent.
+    """A way to free one unit for a starving framework, on one agent.
 
     Attributes:
-        room: what is to be kept for the framework there.
-        victims: what is to be taken back; all of it is needed.
+        room: the resources to earmark for the framework there.
+        victims: the holdings to take back; all of them are needed.
     """
 
     starving: Starving
@@ -68,12 +70,12 @@ class Plan:
 
 @dataclass(slots=True)
 class Search:
-    """What plans are made from, and how much searching is left.
+    """The inputs of plans, and the remaining budget of comparisons.
 
     Attributes:
-        ask: returns the holdings of a framework in any order, without those it gives up already.
-        room: returns what is or will be free on an agent and is kept for no other framework;
-            None if the agent is out of the question for this framework.
+        ask: returns the holdings of a framework in any order, without those being taken back.
+        room: returns the resources of an agent that are or will be free and are not earmarked;
+            None if the agent is earmarked for another framework.
         is_on: whether there is preemption where no role's setting decides.
         effort: how many comparisons of shares may still be made, so that a search ends in time.
     """
@@ -88,12 +90,12 @@ class Search:
     _holdings: dict[Leaf, dict[AgentId, list[Holding]]] = field(default_factory=dict)
 
     def spend(self) -> bool:
-        """Use up one comparison; return whether it may be made."""
+        """Count one comparison; return whether it may be made."""
         self.effort -= 1
         return self.effort >= 0
 
     def holdings(self, leaf: Leaf) -> dict[AgentId, list[Holding]]:
-        """Return what the framework could give up, by agent; it is asked once."""
+        """Return the holdings that the framework could give up, by agent. Cached."""
         known = self._holdings.get(leaf)
         if known is None:
             known = self._holdings[leaf] = {}
@@ -102,15 +104,15 @@ class Search:
         return known
 
     def forget(self, leaf: Leaf) -> None:
-        """Ask the framework's holdings again: it is to give some up."""
+        """Drop the cached holdings of a framework, which is to give some up."""
         self._holdings.pop(leaf, None)
 
 
 def plan(search: Search, starving: Starving) -> Plan | None:
-    """Return how to make room for one more unit of the framework's demand; None if there is no way.
+    """Return how to free one more unit of the framework's demand; None if no way was found.
 
     Only offers are taken back if that is enough. O(frameworks + their holdings), within the
-    effort of `search`; beyond it there is no way either, for now.
+    effort of `search`.
     """
     for pending in starving.leaf.pending or ():
         if not pending.left:
@@ -175,7 +177,7 @@ class _ShapeSearch:
                 free = rest
             else:
                 needed.append(victim)
-        # Ranges are not kept: which numbers come free is not known.
+        # Ranges are not earmarked: the numbers that will come free are unknown.
         total = self._search.agents[agent_id].total
         room = Resources({n: milli for n, milli in self._needed.items() if n in total.scalars})
         return Plan(self._starving, agent_id, room, tuple(needed))
@@ -193,7 +195,7 @@ class _ShapeSearch:
         return self._unit.units_within(free, self._least) >= self._least
 
     def _helps(self, victim: Holding, free: Resources) -> bool:
-        """Return whether the victim has a resource that is short."""
+        """Return whether the victim has a resource that is still short."""
         for name, milli in self._needed.items():
             ranges = name in victim.resources.ranges
             if (victim.resources[name] or ranges) and (ranges or free[name] < milli):
@@ -259,7 +261,7 @@ class _ShapeSearch:
                 yield from self._in_order(node, among)
 
     def _holdings(self, leaf: Leaf, agent_id: AgentId | None) -> list[Holding]:
-        """Return what the leaf could give up, on one agent or on all; the first to go last."""
+        """Return the holdings that the leaf could give up, the first victim last."""
         if not may_preempt(leaf, self._search.is_on):
             return []
         by_agent = self._search.holdings(leaf)

@@ -1,8 +1,7 @@
-"""Preemptions in progress: starving frameworks, tasks that were asked to end, room kept for them.
+"""Preemptions in progress: starving frameworks, victims, and the earmarks for them.
 
-What a victim gives up stays charged to it until its task or offer ends. Meanwhile its share is
-projected without that, and the starving framework's with the room that is made, so that nothing
-is taken twice.
+A victim's task or offer stays charged until it ends. Meanwhile the victim's share is projected
+without it, and the starving framework's share with its earmarks, so that nothing is taken twice.
 """
 
 from __future__ import annotations
@@ -21,22 +20,22 @@ from croupier.model.resources import NOTHING, Resources
 
 VictimKey = tuple[FrameworkId, str]
 Holdings = Callable[[Leaf], Iterable[Holding]]
-# Comparisons in one look, some 10 ms of them, and how long a framework is left out that they
-# did not help.
+# The most comparisons of shares in one look: about 10 ms.
 EFFORT = 2_000
+# A framework without a plan is skipped for so long.
 TRY_AGAIN_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class _Ending:
-    """A task that was asked to end, and the framework that is to have its room."""
+    """A task that was asked to end, and the framework that its resources are earmarked for."""
 
     victim: Holding
     owner: Leaf
 
 
 class Preemptor:
-    """Looks for starving frameworks, plans, and records what is in progress."""
+    """Finds starving frameworks, plans preemptions, and records those in progress."""
 
     def __init__(self, tree: Tree, agents: AgentPool, rules: PreemptionRules) -> None:
         """Start with nothing in progress."""
@@ -45,25 +44,25 @@ class Preemptor:
         self._starvation = Starvation(self._tree, rules)
         self._ending: dict[VictimKey, _Ending] = {}
         self._tried: dict[Leaf, float] = {}
-        # Offers that plans of the present look take back; they stand until it is over.
+        # Offers that plans of the present look take back; they are rescinded after it.
         self._taken_back: set[str] = set()
 
     @property
     def is_possible(self) -> bool:
-        """Whether any framework may preempt at all."""
+        """Whether any framework may preempt."""
         return self.rules.is_on or any(each.preemption for each in self._tree.settings.values())
 
     @property
     def is_to_look(self) -> bool:
-        """Whether a framework with declared demand waits for more: then time matters."""
+        """Whether a framework with declared demand waits for more, and so may starve later."""
         return self.is_possible and any(leaf.pending for leaf in self._tree.in_order())
 
     def look(self, holdings: Holdings, now: float) -> list[Plan]:
         """Begin the preemptions that are due; at most `rules.at_once`.
 
-        Room is earmarked at once. To notify the victims and kill them is for the caller. A
-        framework for which no way was found is left out for some seconds. O(willing frameworks +
-        holdings looked at), and at most `EFFORT` comparisons in the search.
+        The resources are earmarked at once; the caller notifies the victims and kills them. A
+        framework without a plan is skipped for `TRY_AGAIN_S`. O(willing frameworks + holdings
+        looked at), and at most `EFFORT` comparisons in the search.
         """
         self._tree.refresh()
         self._taken_back.clear()
@@ -94,7 +93,7 @@ class Preemptor:
         return plans
 
     def describe(self, framework_id: FrameworkId, role: Role, now: float) -> str | None:
-        """Return whether and when room is made for a waiting framework; None if never."""
+        """Return in words whether and when the master preempts for a framework; None if never."""
         leaf = self._tree.leaves.get((framework_id, role))
         if leaf is None or not self.is_possible or not leaf.is_willing:
             return None
@@ -106,18 +105,18 @@ class Preemptor:
         return self._starvation.describe(self._projection(), leaf, now)
 
     def declined(self, framework_id: FrameworkId, role: Role, now: float) -> None:
-        """Drop the framework's earmarks after a decline; it does not starve for a while."""
+        """Drop the framework's earmarks after a decline, and begin its cool-down."""
         leaf = self._tree.leaves.get((framework_id, role))
         if leaf is not None:
             self._starvation.excuse(leaf, now)
             self._agents.forget_earmarks(leaf)
 
     def is_ending(self, key: VictimKey) -> bool:
-        """Return whether the task was asked to end and has not."""
+        """Return whether the task was asked to end and still runs."""
         return key in self._ending
 
     def is_needed(self, key: VictimKey) -> bool:
-        """Return whether the framework that is to have the task's room still wants it."""
+        """Return whether the framework still wants the resources of the task."""
         ending = self._ending[key]
         owner = ending.owner
         agent = self._agents.agents.get(ending.victim.agent_id)
@@ -126,7 +125,7 @@ class Preemptor:
         return known and kept and owner.is_willing
 
     def ended(self, key: VictimKey) -> None:
-        """Forget a task that ended, or need not end."""
+        """Forget a task that ended, or need not end any more."""
         self._ending.pop(key, None)
 
     def check(self) -> None:
@@ -150,7 +149,7 @@ class Preemptor:
         self._agents.earmark(agent, Earmark(leaf, room, until))
 
     def _lacks_room(self, projection: ShareProjection, leaf: Leaf) -> bool:
-        """Return whether it lacks something beyond the room that is made for it."""
+        """Return whether it needs more than its earmarks."""
         left = sum(pending.left for pending in leaf.pending or ())
         if len(self._agents.earmarks_of(leaf)) >= left:
             return False
@@ -175,7 +174,7 @@ class Preemptor:
                 yield each
 
     def _room(self, leaf: Leaf, agent_id: AgentId) -> Resources | None:
-        """Return what is free there, or will be, and is kept for no other framework."""
+        """Return the resources that are or will be free and are not earmarked; see `Search`."""
         agent = self._agents.agents[agent_id]
         mark = agent.earmark
         if mark is not None and mark.leaf is not leaf:

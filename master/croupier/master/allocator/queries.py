@@ -22,10 +22,10 @@ from croupier.model.roles import RoleSettings
 
 @dataclass(frozen=True, slots=True)
 class RoleUsage:
-    """What a role holds, with everything below it.
+    """Holdings of a role, with everything below it.
 
     Attributes:
-        frameworks: how many frameworks subscribe to it, or still hold something in it.
+        frameworks: how many frameworks subscribe to it, or still hold resources in it.
     """
 
     used: Resources = NOTHING
@@ -34,7 +34,7 @@ class RoleUsage:
 
 
 class Queries:
-    """Answers questions about an allocator; changes nothing that decides."""
+    """Answers questions about an allocator; changes no decision."""
 
     def __init__(self, tree: Tree, agents: AgentPool, members: Memberships, rules: Rules) -> None:
         """Answer from these parts of an allocator."""
@@ -53,7 +53,7 @@ class Queries:
         return self._tree.totals.amounts
 
     def free(self, agent_id: AgentId) -> Resources:
-        """Return what is free on the agent."""
+        """Return the agent's free resources."""
         return self._agents.agents[agent_id].free
 
     def filter_count(self) -> int:
@@ -63,7 +63,7 @@ class Queries:
     # Roles.
 
     def roles(self) -> Mapping[Role, RoleSettings]:
-        """Return the settings that operators made."""
+        """Return the settings of all roles that have any."""
         return self._tree.settings
 
     def roles_in_use(self) -> KeysView[Role]:
@@ -71,7 +71,7 @@ class Queries:
         return self._tree.roles.keys()
 
     def role_usage(self, role: Role) -> RoleUsage:
-        """Return what the role holds. O(nodes below it)."""
+        """Return the role's holdings. O(nodes below it)."""
         node = self._tree.roles.get(role)
         if node is None:
             return RoleUsage()
@@ -106,11 +106,11 @@ class Queries:
     # Frameworks.
 
     def demands(self, framework_id: FrameworkId) -> tuple[Demand, ...]:
-        """Return what the framework still demands: declared, less what it launched."""
+        """Return the framework's declared demand less its launched tasks."""
         return self._members.demands(framework_id)
 
     def roles_of(self, framework_id: FrameworkId) -> list[Role]:
-        """Return the roles that it subscribes to, and those left in which it holds something."""
+        """Return the roles that it subscribes to, and roles that it left but holds resources in."""
         return [leaf.role for leaf in self._members.leaves(framework_id)]
 
     def suppressed_roles(self, framework_id: FrameworkId) -> tuple[Role, ...]:
@@ -136,10 +136,10 @@ class Queries:
         return sum((self._tree.entitlement(leaf) for leaf in leaves), Fraction(0))
 
     def excess(self, framework_id: FrameworkId, role: Role, amount: Resources) -> str:
-        """Return which limit a launch of `amount` would break, in words; empty if none.
+        """Return in words the limit that a launch of `amount` would exceed; empty if none.
 
-        An offer is within all limits. A launch from it may not be if a limit was lowered since,
-        or if the framework has since declared less demand.
+        An offer is within all limits. A launch from it may exceed one if the limit was lowered or
+        the framework declared less demand meanwhile.
         """
         leaf = self._members.leaf(framework_id, role)
         return limits.excess(leaf, amount.scalars) if leaf.limited else ""
@@ -149,7 +149,7 @@ class Queries:
     ) -> list[PassedOver]:
         """Return why the framework is not dealt more, the latest cause of each role first.
 
-        With `agent_id`, return what keeps it from that agent now.
+        With `agent_id`, return why it is not dealt that agent now.
         """
         self._tree.refresh()
         found: list[PassedOver] = []

@@ -1,9 +1,9 @@
 """Queues of agents that wait for a visit, each agent once.
 
 Orders: `arrival` is first come, first served, and the cheapest. `random` draws, so that no agent
-is always first. `pack` takes the agent with the least free first, so that large rooms stay whole
-for large tasks. `spread` takes the agent with the most free first, and deals a unit at a time.
-Agents with scarce resources come after all others, whatever the order.
+is always first. `pack` takes the agent with the least free first, so that large tasks still fit
+elsewhere. `spread` takes the agent with the most free first, and deals a unit at a time. Agents
+with scarce resources come after all others in every order.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class RankedQueue:
         self._order = order
         self._prng = SplitMix64(seed)
         self._scarce = scarce
-        # The most of each resource that any agent had free.
+        # The largest free amount of each resource on any agent so far.
         self._largest: dict[str, int] = {}
         self._is_stale = False
         self._heap: list[tuple[bool, float, int, AgentId]] = []

@@ -1,4 +1,4 @@
-"""Reasons why a framework was passed over, kept compactly for each framework and role."""
+"""Reasons why a framework was passed over, counted for each framework and role."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ class Cause(Enum):
 
 @dataclass(frozen=True, slots=True)
 class PassedOver:
-    """How many agents a framework was not dealt for one cause, in the latest pass that did so.
+    """Agents that a framework was not dealt for one cause, in the latest pass with that cause.
 
     Attributes:
-        agents: how many.
+        agents: the number of agents.
         detail: the last case, in words and numbers.
         role: the role of the framework.
         about: the agent of the last case, or the role whose limit or guarantee it was.
@@ -57,7 +57,7 @@ class PassedOver:
 def passed_over(
     cause: Cause, agents: int, text: str, role: Role, agent_id: AgentId, detail: object
 ) -> PassedOver:
-    """Return a reason that is about the role which `detail` names, or else about the agent."""
+    """Return a reason about the role that `detail` names, or else about the agent."""
     return PassedOver(cause, agents, text, role, getattr(detail, "role", "") or agent_id)
 
 
@@ -71,13 +71,13 @@ class Reasons:
         self._cases: dict[Cause, tuple[int, int, AgentId, object]] = {}
 
     def note(self, cause: Cause, pass_number: int, agent_id: AgentId, detail: object) -> None:
-        """Count one agent passed over; `detail` is put into words when an operator asks."""
+        """Count one agent that was passed over; `str(detail)` is called only by `report`."""
         case = self._cases.get(cause)
         count = case[1] + 1 if case is not None and case[0] == pass_number else 1
         self._cases[cause] = (pass_number, count, agent_id, detail)
 
     def clear(self) -> None:
-        """Drop all: the framework was dealt to, or changed its demand."""
+        """Drop all, after the framework was dealt to or changed its demand."""
         self._cases.clear()
 
     def report(self, role: Role) -> list[PassedOver]:

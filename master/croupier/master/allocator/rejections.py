@@ -1,6 +1,6 @@
-"""Details of rejections: why one framework cannot be dealt one agent.
+"""Details of rejections: reasons why one framework cannot be dealt one agent.
 
-A detail is cheap to make in a pass; `str` puts it into words only when an operator asks.
+A detail is cheap to make in a pass. `str` puts it into words when an operator asks.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ class Text:
     """A template and its values.
 
     Attributes:
-        role: the role that it is about; empty if it is about none.
+        role: the role that it is about, if any.
     """
 
     __slots__ = ("_template", "_values", "role")
 
     def __init__(self, template: str, *values: object, role: str = "") -> None:
-        """Format `template` with `values` when asked to."""
+        """Format `template` with `values` in `str`."""
         self._template, self._values, self.role = template, values, role
 
     def __str__(self) -> str:
@@ -33,7 +33,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """So many units do not fit in what is left."""
+    """Too few free resources for the units of an offer."""
 
     unit: Resources
     least: int
@@ -51,10 +51,10 @@ class Shortage:
         return f"needs {units}, but only {', '.join(free)} is free"
 
     def _short(self, room: Resources) -> list[str]:
-        """Return the amounts in `room` of the resources that it has too little of."""
+        """Return the amounts of the resources that are short in `room`."""
         names = (*self.unit.scalars, *self.unit.ranges, *self.unit.sets)
         return [
-            # A resource that `room` has nothing of is named all the same.
+            # A resource that `room` lacks altogether is named, too.
             str(_only(name, room)) or f"{name}:0"
             for name in names
             if _only(name, self.unit).units_within(room, self.least) < self.least
@@ -76,7 +76,7 @@ def free_text(left: Resources) -> Text:
 
 
 def filtered(seconds: float) -> Text:
-    """Return that the framework refused it for so much longer, or for this round only."""
+    """Return that a filter excludes it for so many seconds, or for this round only."""
     if seconds <= 0:
         return Text("the framework refused it; others are offered it first")
     return Text("the framework refused it for another {:.1f} s", seconds)
@@ -87,14 +87,14 @@ def reserved(leaf: Leaf) -> Text:
     for node in leaf.path:
         if isinstance(node, RoleNode) and needy(node):
             promised = format_amounts(node.settings.guarantee)
-            text = "kept for {}, below the guarantee of {} ({})"
+            text = "reserved for {}, below the guarantee of {} ({})"
             return Text(text, leaf.framework_id, node.role, promised, role=leaf.role)
-    return Text("kept for {}, which holds less", leaf.framework_id, role=leaf.role)
+    return Text("reserved for {}, which holds less", leaf.framework_id, role=leaf.role)
 
 
 @dataclass(frozen=True, slots=True)
 class AtLimit:
-    """A role's limit leaves no room, with the amounts at that moment: the limit may change."""
+    """A role's limit that leaves no headroom, with the amounts at that moment."""
 
     role: str
     resource: str

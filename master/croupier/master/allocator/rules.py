@@ -14,9 +14,9 @@ class Rules:
     """How agents are dealt.
 
     Attributes:
-        useful: the least remainder that is offered.
-        hold_s: how long an agent may be reserved for a framework, and how long it then cannot be
-            reserved for it again; 0 reserves none.
+        useful: the minimum offer without declared demand.
+        hold_s: seconds for which an agent may be reserved for a framework, and for which it then
+            cannot be reserved for it again; 0 reserves none.
         order: the order in which agents are visited; one of `queue.ORDERS`.
         seed: for the random order.
         scarce: resources that are withheld from frameworks that do not demand them.

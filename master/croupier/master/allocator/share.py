@@ -20,14 +20,14 @@ class Totals:
     the order of shares does not change, and the old scale is kept.
 
     Attributes:
-        factors: by resource, what makes a held amount a share, times a number that is the
-            same for all resources. As of the last `refresh`.
+        factors: by resource, the factor that makes a held amount a share in the present scale. As
+            of the last `refresh`.
     """
 
     __slots__ = ("_amounts", "_scaled", "_touched", "factors")
 
     def __init__(self) -> None:
-        """Start with a cluster of nothing."""
+        """Start with an empty cluster."""
         self._amounts: dict[str, int] = {}
         self._scaled: dict[str, int] = {}
         self._touched = False
@@ -61,14 +61,14 @@ class Totals:
 
     @property
     def whole(self) -> int:
-        """A share of 1 in the present scale; 1 for a cluster of nothing."""
+        """A share of 1 in the present scale; 1 for an empty cluster."""
         for name, factor in self.factors.items():
             if name in self._amounts:
                 return self._amounts[name] * factor
         return 1
 
     def refresh(self) -> None:
-        """Rescale by the changed totals; every key must be computed again after this."""
+        """Rescale to the changed totals; every key must be computed again after this."""
         scale = lcm(*self._amounts.values()) if self._amounts else 1
         self._scaled = dict(self._amounts)
         self.factors = {name: scale // total for name, total in self._amounts.items()}

@@ -1,7 +1,7 @@
-"""Shares, entitlements and needs of nodes, also after changes that are only projected.
+"""Shares, entitlements and needs of nodes, now or after projected changes.
 
-Shares and entitlements are pairs of integers that are compared crosswise: exact, and many times
-faster than reduced fractions.
+Shares and entitlements are pairs of integers, compared by cross-multiplication: exact, and many
+times faster than reduced fractions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from croupier.master.allocator.tree import Tree
 
 
 class ShareProjection:
-    """The tree as it is, and as it would be if frameworks held more or less."""
+    """The share tree, as it would be if frameworks held more or less."""
 
     def __init__(self, tree: Tree) -> None:
         """Start with the tree as it is. It must not change while this is used."""
@@ -72,9 +72,9 @@ class ShareProjection:
         return all(held.get(name, 0) < milli for name, milli in promised.items())
 
     def left_by_guarantees(self, role: RoleNode) -> Ratio:
-        """Return what part of their entitlements the children keep if guarantees are met.
+        """Return the fraction of their entitlements that the children keep if guarantees are met.
 
-        1 unless a guarantee is more than its role's entitlement without it.
+        It is 1 unless a guarantee exceeds its role's entitlement without it.
         """
         known = self._left.get(role)
         if known is None:
@@ -96,9 +96,9 @@ class ShareProjection:
         return left.numerator, left.denominator
 
     def _promised(self, node: RoleNode) -> Fraction:
-        """Return the dominant share that the node has once it has its guarantee.
+        """Return the dominant share of the node once its guarantee is met.
 
-        That is more than the guarantee itself if its tasks use more of another resource.
+        It exceeds the share of the guarantee if its tasks use more of another resource.
         """
         guarantee = node.settings.guarantee
         direction = direction_of(node, self._totals)

@@ -1,7 +1,7 @@
 """Agents that are reserved for a framework whose unit does not fit yet; see `agent_allocation`.
 
-An agent is reserved for a bounded time, and then not again for as long: room that does not come
-is not waited for. One framework reserves at most one agent in eight, or one if there are fewer.
+An agent is reserved for a bounded time, and then not again for as long. One framework reserves at
+most 1 agent, plus 1 in 8 of all agents.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class SoftReservations:
 
     def __init__(self) -> None:
         """Start with none."""
-        # Both in the order of their times, as all reservations last equally long.
+        # Both are ordered by time, as all reservations last equally long.
         self._until: dict[AgentId, float] = {}
         self._resting: dict[AgentId, float] = {}
 
@@ -29,7 +29,7 @@ class SoftReservations:
         return len(self._until)
 
     def may_add(self, agent_id: AgentId, agents: int, now: float, hold_s: float) -> bool:
-        """Return whether the agent is reserved, or may be; `agents` is how many there are."""
+        """Return whether the agent is or may be reserved; `agents` is the number of all agents."""
         for reserved, until in list(self._until.items()):
             if until > now:
                 break

@@ -1,9 +1,9 @@
 """Starvation: frameworks below their entitlement, with unmet demand, for too long.
 
-A framework is below when its dominant share is less than the tolerance times its entitlement, or
-while a role that it is in is below its guarantee. It must have declared demand, as otherwise
-what it lacks is unknown, and must not have declined an offer lately. One look at which it is not
-below resets its clock.
+A framework is below if its dominant share is less than the tolerance times its entitlement, or if a
+role that it is in is below its guarantee. It must have declared demand, as its need is unknown
+otherwise, and must not have declined an offer within the cool-down. A check that finds it not below
+resets its clock.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class PreemptionRules:
             it wants more.
         grace_s: how long a framework has to end tasks that it was asked to end.
         min_age_s: tasks that have run for less are not preempted.
-        earmark_s: how long freed room is kept for the starving framework, after the grace.
+        earmark_s: how long freed resources are earmarked for it, after the grace.
         cooldown_s: how long a framework that declined does not count as starving.
-        at_once: how many preemptions one look may begin; if so many, the next look follows soon.
+        at_once: how many preemptions one look may begin; after so many the next look is sooner.
     """
 
     is_on: bool = False
@@ -66,7 +66,7 @@ class Starving:
     """A framework that starves.
 
     Attributes:
-        since: when it was first seen to be below.
+        since: when a look first found it below.
         satisfaction: its share over its entitlement.
         by_guarantee: whether a role that it is in is below its guarantee.
     """
@@ -78,7 +78,7 @@ class Starving:
 
 
 class Starvation:
-    """Since when each framework is below."""
+    """The times since when frameworks are below."""
 
     def __init__(self, tree: Tree, rules: PreemptionRules) -> None:
         """Start with no framework below."""
@@ -111,7 +111,7 @@ class Starvation:
         return starving
 
     def describe(self, projection: ShareProjection, leaf: Leaf, now: float) -> str:
-        """Return whether and when room is made for the leaf, in words."""
+        """Return in words whether and when the master preempts for the leaf."""
         if not leaf.pending:
             return "it declares no demand, so no room is made for it"
         excused = self._excused.get(leaf, now) - now
@@ -134,7 +134,7 @@ class Starvation:
         )
 
     def is_below(self, projection: ShareProjection, leaf: Leaf) -> bool:
-        """Return whether the leaf is below its entitlement or a guarantee, demand aside."""
+        """Return whether the leaf is below its entitlement or a guarantee, whatever its demand."""
         return _needs(projection, leaf) or is_below(
             projection.satisfaction(leaf), _ratio(self._rules.tolerance)
         )

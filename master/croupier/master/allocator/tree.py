@@ -1,7 +1,7 @@
-"""The share tree: roles and frameworks, what each of them holds, and which is neediest.
+"""The share tree: roles and frameworks, their holdings, and their order.
 
 A change to a leaf updates the order of each node on its path: O(depth x (log n + resources)). A
-change of the cluster's totals marks the tree stale, and everything is keyed anew before the next
+change of the cluster's totals marks the tree stale, and every node is keyed again before the next
 decision: O(n log n).
 """
 
@@ -32,7 +32,7 @@ _NOTHING: Mapping[str, int] = {}
 
 
 class Tree:
-    """Roles and frameworks in the order in which they are to be dealt to.
+    """Roles and frameworks in the order in which they are dealt to.
 
     Attributes:
         root: the node above all roles; it is in no order.
@@ -118,7 +118,7 @@ class Tree:
         self._ordering.update_from(role_node)
 
     def unpark(self, leaf: Leaf) -> bool:
-        """End the leaf's waiting for limits; return whether it was newly listed."""
+        """End the leaf's wait at limits; return whether it was newly listed."""
         leaf.wait_at((), ())
         leaf.parked_by = None
         return self.relist(leaf)
@@ -143,10 +143,10 @@ class Tree:
         # The direction of an idle leaf is that of its demand.
         self._ordering.update_from(leaf)
 
-    # What is held.
+    # Holdings.
 
     def deal(self, leaf: Leaf, scalars: Mapping[str, int], units: int = 1) -> int:
-        """Charge an offer; return the number of the deal. O(log n)."""
+        """Charge a deal of `units` units, and return its number among all deals. O(log n)."""
         self.deals += 1
         number = self.deals
         self.policy.dealt(leaf)
@@ -171,7 +171,7 @@ class Tree:
         self._ordering.update_from(leaf)
 
     def charge(self, leaf: Leaf, scalars: Mapping[str, int], sign: int = 1, tasks: int = 1) -> None:
-        """Charge what tasks use together, or release it with `sign` -1."""
+        """Charge resources that tasks use together, or release them with `sign` -1."""
         for node in leaf.path:
             add_amounts(node.held, scalars, sign)
             add_amounts(node.used, scalars, sign)
@@ -179,7 +179,7 @@ class Tree:
         self._ordering.rekey(leaf)
 
     def withdraw(self, leaf: Leaf, scalars: Mapping[str, int]) -> None:
-        """Release what was offered."""
+        """Release offered resources."""
         for node in leaf.path:
             add_amounts(node.held, scalars, -1)
         self._ordering.rekey(leaf)
@@ -192,7 +192,7 @@ class Tree:
             self._ordering.rekey(leaf)
 
     def set_surplus(self, leaf: Leaf, surplus: Amounts) -> bool:
-        """Set what is offered to the leaf beyond its demand; return whether that grew."""
+        """Set the leaf's surplus; return whether any amount of it grew."""
         if surplus == leaf.surplus:
             return False
         before = leaf.surplus
@@ -207,11 +207,11 @@ class Tree:
 
     @property
     def has_willing(self) -> bool:
-        """Whether any framework is to be dealt to."""
+        """Whether any leaf is willing."""
         return self.root.willing > 0
 
     def refresh(self) -> None:
-        """Key every node anew if the order of shares may have changed. O(n log n)."""
+        """Key every node again if the order of shares may have changed. O(n log n)."""
         if not self._is_stale and not self.totals.is_stale:
             return
         self.totals.refresh()
@@ -220,7 +220,7 @@ class Tree:
         self._ordering.rebuild(self.root)
 
     def neediest(self, is_eligible: Callable[[Leaf], bool]) -> Leaf | None:
-        """Return the eligible leaf that the policy puts first, as if there were no others.
+        """Return the eligible leaf that the policy puts first, ignoring all other leaves.
 
         O(depth + leaves passed over).
         """
@@ -230,7 +230,7 @@ class Tree:
     def in_order(self) -> Iterator[Leaf]:
         """Yield the willing leaves in order, role by role.
 
-        Must not be continued after a change to the tree.
+        The iterator is invalid after a change to the tree.
         """
         waiting: list[Iterator[Entry]] = [iter(self.root.order)]
         while waiting:
@@ -258,7 +258,7 @@ class Tree:
         alive = (node for node in self.root.nodes() if node.weighted_direction is not None)
         return {node: entitlements.of(node) for node in (self.root, *alive)}
 
-    # Inside.
+    # Internals.
 
     def _role_node(self, role: Role) -> RoleNode:
         role_node, path = self.root, ""

@@ -1,7 +1,7 @@
-"""Entitlements of roles as they would be with other settings, without setting them.
+"""Entitlements of roles as they would be with other settings, without changing the tree.
 
-Only the paths from changed roles to the root are worked out anew, on copies of their nodes.
-Nothing below a role whose entitlement stays is visited.
+Only the paths from changed roles to the root are recomputed, on copies of their nodes. Nothing
+below a role whose entitlement stays is visited.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from croupier.model.roles import RoleSettings, ancestors
 
 
 class WhatIf:
-    """The tree as it is, and as it would be with `changes`. It must not change meanwhile."""
+    """The tree as it would be with `changes`; the tree itself must not change meanwhile."""
 
     def __init__(self, tree: Tree, changes: Mapping[Role, RoleSettings]) -> None:
-        """Imagine `changes`. O(children of the changed roles and of those above them)."""
+        """Apply `changes` to copies. O(children of the changed roles and of those above them)."""
         tree.refresh()
         self._tree = tree
         self._imagined = _imagine(tree, changes)
@@ -28,12 +28,12 @@ class WhatIf:
         self._after = Entitlements(tree.root, self._imagined)
 
     def entitlement(self, role: Role) -> Fraction:
-        """Return what the role would be entitled to; 0 if it holds and wants nothing. O(depth)."""
+        """Return the role's would-be entitlement; 0 if it holds and wants nothing. O(depth)."""
         node = self._tree.roles.get(role)
         return Fraction(0) if node is None else self._after.of(node)
 
     def moved(self) -> Iterator[Role]:
-        """Yield the roles whose entitlement would be another, in no order. O(those)."""
+        """Yield the roles whose entitlement would change, in no order. O(those)."""
         waiting = [self._tree.root]
         while waiting:
             for node in waiting.pop().children.values():
@@ -48,7 +48,7 @@ class WhatIf:
 
 
 def _imagine(tree: Tree, changes: Mapping[Role, RoleSettings]) -> dict[Node, RoleNode]:
-    """Return how each changed role, and each role above one, would be."""
+    """Return a copy of each changed role, and of each role above one."""
     touched = {tree.root: None} if changes else {}
     for role in changes:
         for each in (role, *ancestors(role)):

@@ -223,7 +223,7 @@ def test_the_agent_is_kept_for_a_needier_framework() -> None:
     fixture.finish(grant, "cpus:1")
     assert fixture.deal() == []
     assert told(fixture).cause is told(fixture, "m").cause is Cause.KEPT
-    assert told(fixture, "m").detail == "kept for g, which holds less"
+    assert told(fixture, "m").detail == "reserved for g, which holds less"
     fixture.now += 31.0
     assert told(fixture, "m").cause is Cause.ELIGIBLE
 

@@ -151,7 +151,7 @@ class TestLargeUnits:
             self.end(fixture, "a", self.SMALL)
             assert fixture.deal() == []
             assert fixture.causes("a") == fixture.causes("a", "m") == [Cause.KEPT]
-            assert fixture.why("a") == "agent m: kept for b, below the guarantee of b (cpus:4)"
+            assert fixture.why("a") == "agent m: reserved for b, below the guarantee of b (cpus:4)"
         self.end(fixture, "a", self.SMALL)
         assert fixture.dealt() == [f"b m {self.LARGE}"]
 

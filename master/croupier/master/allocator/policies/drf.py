@@ -8,11 +8,11 @@ entitlement of a child is then
 
     E(root) = 1,    E(child) = E(parent) * weight(child) * Q / S(parent)
 
-and the leaf of least share over entitlement in the whole tree is dealt to. To judge a role by its
-own share alone starves siblings with complementary demand. To multiply weights down the path
-breaks the promise to a role whose siblings have many members (the counterexamples are among
-`tests/vectors`). With leaves that are not blocked this is
-H-DRF (Bhattacharya et al., SoCC 2013); flat, it is weighted DRF (Ghodsi et al., NSDI 2011).
+and the leaf of least share over entitlement in the whole tree is dealt to. Ordering roles by their
+own share alone would starve siblings with complementary demand. Multiplying weights down the path
+would take from a role whose siblings have many members (`tests/vectors` has counterexamples).
+If no leaf is blocked, this is H-DRF (Bhattacharya et al., SoCC 2013); in a flat tree it is weighted
+DRF (Ghodsi et al., NSDI 2011).
 
 Keys are exact: a level is a fraction of integers, and its key is the floor of it times
 2 ** shift. Unequal fractions of denominators up to D differ by at least 1 / D ** 2, so

@@ -1,6 +1,6 @@
-"""Policies with one line of frameworks for the whole cluster, whatever their roles hold.
+"""Policies with one queue of frameworks for the whole cluster, whatever their roles hold.
 
-Guarantees still go first. The turn of a role is the earliest turn below it.
+Guarantees still come first. The turn of a role is the earliest turn below it.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ def needy(node: Node, held: Mapping[str, int] | None = None) -> Level | None:
 
     A guarantee is met when any guaranteed resource is: the next unit would go beyond it.
     Guarantees that are too large together scale down by themselves, as the least fulfilled goes
-    first. A node that holds something, but no guaranteed resource, has no use for the guarantee:
-    else a guarantee of gpus would give all cpus to a role whose tasks take cpus alone.
+    first. A node with holdings, but none of a guaranteed resource, does not use its guarantee:
+    else a guarantee of gpus would give all cpus to a role whose tasks take only cpus.
     """
     guarantee = node.settings.guarantee
     if not guarantee:

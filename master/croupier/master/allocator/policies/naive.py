@@ -1,7 +1,7 @@
-"""Policies that order every node by one measure of what it holds itself, over its weight.
+"""Policies that order every node by one measure of its own holdings, over its weight.
 
-A role's place depends on its own measure, whatever is below it, as in the schedulers before
-hierarchical DRF. They serve for comparison, and for clusters that migrate from such schedulers.
+A role's place does not depend on the nodes below it, as in schedulers before hierarchical DRF.
+These policies are for comparison, and for clusters that migrate from such schedulers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Naive(Still, ABC):
 
     @abstractmethod
     def measure(self, node: Node) -> int:
-        """Return what is to be equal between siblings, before weights."""
+        """Return the measure that the policy equalises between siblings, before weights."""
 
     def scale(self, totals: Totals, _depth: int, weight_bits: int, /) -> None:
         """See `Policy`."""

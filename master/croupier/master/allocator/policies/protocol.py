@@ -13,9 +13,8 @@ Key = tuple[Any, ...]
 class Policy(Protocol):
     """Orders siblings by a key made of their levels; the least is dealt to first.
 
-    Every key ends in the node's arrival, so that no two are equal, and a role's key never
-    falls when leaves below it are left out: that is what makes a search for the neediest
-    eligible leaf stop early (research: Ghodsi et al., SoCC 2013, and this tree's docstring).
+    Every key ends in the node's arrival, so no two keys are equal. A role's key never falls when
+    leaves below it are left out, so a search for the neediest eligible leaf can stop early.
 
     Attributes:
         name: as `--policy` takes it.
@@ -26,11 +25,11 @@ class Policy(Protocol):
     def scale(self, totals: Totals, depth: int, weight_bits: int, /) -> None:
         """Compute levels by these totals from now on, for a tree of this depth and weights.
 
-        Every node is keyed anew after this.
+        Every node is keyed again after this.
         """
 
     def own(self, node: Node) -> Level:
-        """Return the node's level by what it holds itself."""
+        """Return the node's level from its own holdings."""
 
     def join(self, role: RoleNode, child: Node, level: Level, /) -> Level:
         """Return the role's level, with `level` that of its neediest child."""
