@@ -53,13 +53,24 @@ class Master:
             CroupierError: if it refuses.
         """
         try:
-            return await call_master(question, request, self.address, timeout_s)
+            return await _call(question, request, self.address, timeout_s)
         except NoSuchCall:
             # It has answered GetMaster, so it is a master.
             older = f"the master at {self.address} is of an older release, which cannot do this"
             raise Unavailable(f"{older}; upgrade it first") from None
-        except InvalidRequest as error:
-            raise Refused(str(error)) from None
+
+
+async def _call(
+    method: grpc.aio.UnaryUnaryMultiCallable[RequestT, ResponseT],
+    request: RequestT,
+    address: Address,
+    timeout_s: float,
+) -> ResponseT:
+    """Call a master; an InvalidRequest of its own is no error of the command line."""
+    try:
+        return await call_master(method, request, address, timeout_s)
+    except InvalidRequest as error:
+        raise Refused(str(error)) from None
 
 
 @asynccontextmanager
@@ -78,7 +89,7 @@ async def connected(target: Target) -> AsyncIterator[Master]:
             channel = await stack.enter_async_context(make_channel(address))
             masters[address] = Master(address, channel)
         question = masters[address].service.GetMaster
-        answer = await call_master(question, pb.GetMasterRequest(), address, timeout_s)
+        answer = await _call(question, pb.GetMasterRequest(), address, timeout_s)
         return LeaderAnswer(answer.leader, leader_address(answer.leader_address))
 
     async with AsyncExitStack() as stack:

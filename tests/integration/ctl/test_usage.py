@@ -55,6 +55,8 @@ async def test_a_refusal_by_the_master_is_exit_code_1(error: Exception) -> None:
         assert await croupier("kill", "t1", *master) == Ended(1, "", "croupier: no\n")
         done = await croupier("quota", "set", "a", "--limit", "cpus:1", *master)
         assert done == Ended(1, "", "croupier: no\n")
+        operator.answers[pb.GetMasterRequest] = error
+        assert await croupier("agents", *master) == Ended(1, "", "croupier: no\n")
 
 
 async def test_an_unknown_host_is_one_line() -> None:
