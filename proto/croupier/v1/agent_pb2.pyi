@@ -4,7 +4,7 @@ isort:skip_file
 The agent protocol: one bidirectional stream from each agent to the master.
 
 The first report must be REGISTER, or pages of it. It is a full sync: resources,
-every task with its state, every update that was not acknowledged.
+every task with its state, and every unacknowledged update.
 """
 
 from collections import abc as _abc
@@ -55,11 +55,11 @@ class AgentServiceConnectResponse(_message.Message):
     POSITION_FIELD_NUMBER: _builtins.int
     FIRST_COMMIT_FIELD_NUMBER: _builtins.int
     master_epoch: _builtins.int
-    """The number of the master among all that ever led the cluster, from 1. An agent drops messages
-    with an epoch below the highest seen.
+    """The number of the master's term, from 1. An agent drops messages with an epoch below the
+    highest seen.
     """
     cluster: _builtins.str
-    """The cluster of the master; epochs of different clusters do not compare."""
+    """The cluster of the master; epochs of different clusters cannot be compared."""
     first_commit: _builtins.int
     """The number of commits of the store when this master's term began. An agent obeys no master
     whose term began with fewer commits than it has seen.
@@ -68,8 +68,8 @@ class AgentServiceConnectResponse(_message.Message):
     def orders(self) -> _containers.RepeatedCompositeFieldContainer[Global___Order]: ...
     @_builtins.property
     def position(self) -> Global___StorePosition:
-        """The position of the master's store. The agent stores the newest that it has seen, before a
-        task starts, and sends it in REGISTER.
+        """The position of the master's store. The agent records the newest one before a task starts,
+        and sends it in REGISTER.
         """
 
     def __init__(
@@ -91,7 +91,7 @@ Global___AgentServiceConnectResponse: _TypeAlias = AgentServiceConnectResponse  
 
 @_typing.final
 class StorePosition(_message.Message):
-    """A position in the history of a cluster's store, stated by the master that made it."""
+    """A position in the history of a cluster's store."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,7 +226,7 @@ class Register(_message.Message):
     down.
     """
     incomplete: _builtins.bool
-    """Records of tasks were lost: tasks that are not listed may have run."""
+    """Records were lost: tasks that are not listed may have run."""
     cluster: _builtins.str
     """The cluster of that master."""
     pages: _builtins.int
@@ -239,13 +239,11 @@ class Register(_message.Message):
     def tasks(self) -> _containers.RepeatedCompositeFieldContainer[Global___AgentTask]: ...
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
-        """Problems that keep the agent from launching tasks."""
+        """Problems that prevent the agent from launching tasks."""
 
     @_builtins.property
     def position(self) -> Global___StorePosition:
-        """The newest position of the store that the agent has seen. A master whose store does not know
-        it has an old copy of the store, and launches no task.
-        """
+        """The newest position that the agent has seen. A master whose store is older launches no task."""
 
     def __init__(
         self,
@@ -332,8 +330,8 @@ Global___StatusUpdates: _TypeAlias = StatusUpdates  # noqa: Y015
 
 @_typing.final
 class AgentHealth(_message.Message):
-    """The problems of an agent: sent when they change and, while there is any, in place of heartbeats.
-    Only for masters that set `takes_health` in REGISTERED.
+    """The problems of an agent, sent when they change and, while there are any, in place of
+    heartbeats. Only for masters that set `takes_health` in REGISTERED.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -342,7 +340,7 @@ class AgentHealth(_message.Message):
     REFUSED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[Global___HealthProblem]:
-        """All present problems; empty: the agent is healthy and launches tasks again."""
+        """All current problems; empty: the agent is healthy and launches tasks again."""
 
     @_builtins.property
     def refused(self) -> _containers.RepeatedCompositeFieldContainer[Global___RefusedLaunch]:
@@ -369,7 +367,7 @@ class HealthProblem(_message.Message):
     PART_FIELD_NUMBER: _builtins.int
     MESSAGE_FIELD_NUMBER: _builtins.int
     part: _builtins.str
-    """The part of the agent that fails: one of a fixed list of words, such as "disk"."""
+    """The part of the agent that fails, such as "disk"."""
     message: _builtins.str
     """For people."""
     def __init__(
@@ -416,7 +414,7 @@ Global___RefusedLaunch: _TypeAlias = RefusedLaunch  # noqa: Y015
 
 @_typing.final
 class Goodbye(_message.Message):
-    """The agent stops and has ended all its tasks."""
+    """The agent is stopping and has ended all its tasks."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -522,8 +520,8 @@ class LaunchTask(_message.Message):
     role: _builtins.str
     """The role that the task is charged to; the agent keeps it for the next master."""
     framework_epoch: _builtins.int
-    """Counts the runs of the framework's program. An agent refuses orders of an older run than the
-    newest it has seen.
+    """Counts the runs of the framework's program. An agent refuses orders of a run older than the
+    newest one seen.
     """
     @_builtins.property
     def task(self) -> _task_pb2.TaskInfo: ...
@@ -556,7 +554,7 @@ class KillTask(_message.Message):
     task_id: _builtins.str
     reason: _task_pb2.Reason.ValueType
     framework_epoch: _builtins.int
-    """As in LaunchTask; 0 in orders that the framework did not give."""
+    """As in LaunchTask; 0 if the order does not come from the framework."""
     @_builtins.property
     def kill_policy(self) -> _task_pb2.KillPolicy: ...
     def __init__(

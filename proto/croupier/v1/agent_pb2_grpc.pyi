@@ -4,7 +4,7 @@ isort:skip_file
 The agent protocol: one bidirectional stream from each agent to the master.
 
 The first report must be REGISTER, or pages of it. It is a full sync: resources,
-every task with its state, every update that was not acknowledged.
+every task with its state, and every unacknowledged update.
 """
 
 from collections import abc as _abc

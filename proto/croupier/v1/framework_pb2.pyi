@@ -36,9 +36,9 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     DESCRIPTOR: _descriptor.EnumDescriptor
     ERROR_CODE_UNSPECIFIED: _ErrorCode.ValueType  # 0
     ERROR_CODE_INVALID: _ErrorCode.ValueType  # 1
-    """The caller's fault: the same call will fail again."""
+    """The caller's fault: the same call fails again."""
     ERROR_CODE_NOT_FOUND: _ErrorCode.ValueType  # 2
-    """No such offer, task, framework or agent, or not the caller's."""
+    """The offer, task, framework or agent does not exist, or is not the caller's."""
     ERROR_CODE_CONFLICT: _ErrorCode.ValueType  # 3
     """The state has changed meanwhile, as with a stale offer."""
     ERROR_CODE_UNAVAILABLE: _ErrorCode.ValueType  # 4
@@ -58,9 +58,9 @@ class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper): ...
 
 ERROR_CODE_UNSPECIFIED: ErrorCode.ValueType  # 0
 ERROR_CODE_INVALID: ErrorCode.ValueType  # 1
-"""The caller's fault: the same call will fail again."""
+"""The caller's fault: the same call fails again."""
 ERROR_CODE_NOT_FOUND: ErrorCode.ValueType  # 2
-"""No such offer, task, framework or agent, or not the caller's."""
+"""The offer, task, framework or agent does not exist, or is not the caller's."""
 ERROR_CODE_CONFLICT: ErrorCode.ValueType  # 3
 """The state has changed meanwhile, as with a stale offer."""
 ERROR_CODE_UNAVAILABLE: ErrorCode.ValueType  # 4
@@ -79,7 +79,7 @@ Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final
 class FrameworkServiceConnectRequest(_message.Message):
-    """All calls that are queued at one moment: a message costs far more than its
+    """All calls that were queued together: a message costs far more than its
     contents.
     """
 
@@ -107,7 +107,7 @@ Global___FrameworkServiceConnectRequest: _TypeAlias = FrameworkServiceConnectReq
 
 @_typing.final
 class FrameworkServiceConnectResponse(_message.Message):
-    """All events that are queued at one moment."""
+    """All events that were queued together."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -219,19 +219,19 @@ class FrameworkInfo(_message.Message):
     WEBUI_URL_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
     framework_id: _builtins.str
-    """Empty in the first SUBSCRIBE of a framework: the master gives ids, and
-    refuses that of a removed framework for ever. It accepts an unknown id, as
-    of a framework whose master lost its store.
+    """Empty in the first SUBSCRIBE of a framework: the master assigns ids. It
+    refuses the id of a removed framework for ever, and accepts an unknown one,
+    in case the store was lost.
     """
     name: _builtins.str
     failover_timeout_ms: _builtins.int
-    """How long tasks keep running without their framework before they are killed."""
+    """Time after which the master kills tasks whose framework is disconnected."""
     hostname: _builtins.str
     """The framework's machine and web page; for people."""
     webui_url: _builtins.str
     @_builtins.property
     def roles(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """1 to 32, none twice. Each offer is in one of them. Tasks stay in the role of
+        """1 to 32, without duplicates. Each offer is in one of them. Tasks stay in the role of
         their offer, also when a later SUBSCRIBE leaves that role out.
         """
 
@@ -270,14 +270,14 @@ class Subscribe(_message.Message):
     client_id: _builtins.str
     """New for each run of the framework's program: call numbers start again."""
     offer_lease_ms: _builtins.int
-    """How long an offer may be held. 0: the master's default (10 s). The master
+    """Requested lease of offers. 0: the master's default (10 s). The master
     bounds it (15 s); each offer states its lease.
     """
     suppressed: _builtins.bool
     """No offers in any role."""
     takes_reconciled: _builtins.bool
-    """The client reads TaskStatus.reconciled. Without it RECONCILE is answered by updates without a
-    number, which need no acknowledgement, as clients of older releases expect.
+    """The client reads TaskStatus.reconciled. Otherwise the master answers RECONCILE by updates
+    without a number, which need no acknowledgement, as older clients expect.
     """
     @_builtins.property
     def framework(self) -> Global___FrameworkInfo: ...
@@ -323,9 +323,9 @@ class Demand(_message.Message):
     count: _builtins.int
     """Absent: unlimited. Each launched task counts it down."""
     min_per_offer: _builtins.int
-    """Least units of one agent in an offer of this shape. Absent: 1."""
+    """Minimum units of one agent in an offer of this shape. Absent: 1."""
     max_per_offer: _builtins.int
-    """Most units in an offer. Absent: no bound."""
+    """Maximum units in an offer. Absent: no bound."""
     role: _builtins.str
     """One of the framework's roles. Empty: its first."""
     @_builtins.property
@@ -393,7 +393,7 @@ class Filters(_message.Message):
 
     REFUSE_MS_FIELD_NUMBER: _builtins.int
     refuse_ms: _builtins.int
-    """How long the refused resources of that agent are not offered again. Absent:
+    """Time for which the refused resources of that agent are not offered again. Absent:
     5 s. 0: no filter. At most 365 days.
     """
     def __init__(
@@ -629,9 +629,8 @@ Global___Acknowledge: _TypeAlias = Acknowledge  # noqa: Y015
 
 @_typing.final
 class Reconcile(_message.Message):
-    """Asks for the latest status of these tasks, or of all if none is named. The answer may be later
-    than updates on their way. After a terminal answer, this stream carries no earlier update of the
-    task.
+    """Asks for the latest status of these tasks, or of all if none is named. The answer may overtake
+    earlier updates. After a terminal answer, this stream carries no earlier update of the task.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -795,7 +794,7 @@ class Offer(_message.Message):
     agent_id: _builtins.str
     role: _builtins.str
     lease_ms: _builtins.int
-    """How long the offer is valid from now."""
+    """The lease of the offer, from now."""
     @_builtins.property
     def resources(self) -> _resources_pb2.Resources: ...
     def __init__(
@@ -843,7 +842,7 @@ Global___Offers: _TypeAlias = Offers  # noqa: Y015
 
 @_typing.final
 class Rescind(_message.Message):
-    """Takes an offer back. A hint: an ACCEPT may be on its way already."""
+    """Rescinds an offer. A hint: an ACCEPT may be on its way already."""
 
     DESCRIPTOR: _descriptor.Descriptor
 

@@ -30,7 +30,7 @@ class _Preemption:
 class _PreemptionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Preemption.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
     PREEMPTION_UNSPECIFIED: _Preemption.ValueType  # 0
-    """As the parent role; at the top as the cluster."""
+    """Inherit from the parent role; at the top from the cluster."""
     PREEMPTION_ON: _Preemption.ValueType  # 1
     PREEMPTION_OFF: _Preemption.ValueType  # 2
     """The role neither preempts nor is preempted."""
@@ -38,7 +38,7 @@ class _PreemptionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Preemption
 class Preemption(_Preemption, metaclass=_PreemptionEnumTypeWrapper): ...
 
 PREEMPTION_UNSPECIFIED: Preemption.ValueType  # 0
-"""As the parent role; at the top as the cluster."""
+"""Inherit from the parent role; at the top from the cluster."""
 PREEMPTION_ON: Preemption.ValueType  # 1
 PREEMPTION_OFF: Preemption.ValueType  # 2
 """The role neither preempts nor is preempted."""
@@ -85,7 +85,7 @@ class GetMasterResponse(_message.Message):
     agents_missing: _builtins.int
     """Known agents that have not registered since the master began to lead."""
     decided_in_ms: _builtins.int
-    """Until the master gives up the last of them."""
+    """Time until the master gives up the last of them."""
     @_builtins.property
     def total(self) -> _resources_pb2.Resources: ...
     @_builtins.property
@@ -182,7 +182,7 @@ class AgentView(_message.Message):
     deactivated: _builtins.bool
     """Withheld from offers by an operator."""
     decided_in_ms: _builtins.int
-    """For an agent that is not connected: until the master gives it up."""
+    """Time until the master gives up an agent that is not connected."""
     @_builtins.property
     def agent(self) -> _framework_pb2.AgentDescription: ...
     @_builtins.property
@@ -197,7 +197,7 @@ class AgentView(_message.Message):
 
     @_builtins.property
     def problems(self) -> _containers.RepeatedCompositeFieldContainer[_agent_pb2.HealthProblem]:
-        """Problems that keep a connected agent from launching tasks: it is not offered meanwhile."""
+        """Problems that prevent a connected agent from launching tasks: it is not offered meanwhile."""
 
     def __init__(
         self,
@@ -241,7 +241,7 @@ class Drain(_message.Message):
     tasks_left: _builtins.int
     """Tasks that have not ended."""
     estimate_ms: _builtins.int
-    """Until the last of these is killed, if nothing blocks the drain."""
+    """Time until the last of these is killed, if nothing blocks the drain."""
     @_builtins.property
     def blockers(self) -> _containers.RepeatedCompositeFieldContainer[Global___DrainBlocker]:
         """Tasks that block the drain, at most 100."""
@@ -535,7 +535,7 @@ class FrameworkView(_message.Message):
     entitlement_ppm: _builtins.int
     """Its entitlement under unlimited demand, as a dominant share in millionths."""
     removed_in_ms: _builtins.int
-    """For a framework that is not connected: until it is removed, unless it returns."""
+    """Time until a disconnected framework is removed, unless it returns."""
     @_builtins.property
     def framework(self) -> _framework_pb2.FrameworkInfo: ...
     @_builtins.property
@@ -726,9 +726,9 @@ class UpdateRolesRequest(_message.Message):
     DRY_RUN_FIELD_NUMBER: _builtins.int
     FORCE_FIELD_NUMBER: _builtins.int
     dry_run: _builtins.bool
-    """Change nothing; answer the effect of the changes."""
+    """Change nothing; return the effect of the changes."""
     force: _builtins.bool
-    """Accept changes that the present cluster contradicts: a limit below the use of running tasks
+    """Accept changes that contradict the cluster's state: a limit below the use of running tasks
     (they keep running), a guarantee above the cluster's total, a resource that no agent has.
     """
     @_builtins.property

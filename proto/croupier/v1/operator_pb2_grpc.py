@@ -161,29 +161,29 @@ class OperatorServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def UpdateRoles(self, request, context):
-        """Sets weights, guarantees, limits and preemption of roles. If one change is refused, none is
-        made. An answered change has taken effect and is durable.
+        """Sets weights, guarantees, limits and preemption of roles, all or none. An answered change has
+        taken effect and is durable.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DrainAgent(self, request, context):
-        """Ends an agent's tasks, and makes no offers of it until it is reactivated.
+        """Ends an agent's tasks, and withholds it from offers until it is reactivated.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeactivateAgent(self, request, context):
-        """Makes no more offers of an agent; its tasks keep running.
+        """Withholds an agent from offers; its tasks keep running.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ReactivateAgent(self, request, context):
-        """Makes offers again of an agent that was deactivated or drained.
+        """Offers an agent again that was deactivated or drained.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

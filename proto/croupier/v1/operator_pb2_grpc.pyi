@@ -28,15 +28,15 @@ class OperatorServiceStub:
     KillTask: _aio.UnaryUnaryMultiCallable[_operator_pb2.KillTaskRequest, _operator_pb2.KillTaskResponse]
     """Kills a task on behalf of the operator."""
     UpdateRoles: _aio.UnaryUnaryMultiCallable[_operator_pb2.UpdateRolesRequest, _operator_pb2.UpdateRolesResponse]
-    """Sets weights, guarantees, limits and preemption of roles. If one change is refused, none is
-    made. An answered change has taken effect and is durable.
+    """Sets weights, guarantees, limits and preemption of roles, all or none. An answered change has
+    taken effect and is durable.
     """
     DrainAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.DrainAgentRequest, _operator_pb2.DrainAgentResponse]
-    """Ends an agent's tasks, and makes no offers of it until it is reactivated."""
+    """Ends an agent's tasks, and withholds it from offers until it is reactivated."""
     DeactivateAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.DeactivateAgentRequest, _operator_pb2.DeactivateAgentResponse]
-    """Makes no more offers of an agent; its tasks keep running."""
+    """Withholds an agent from offers; its tasks keep running."""
     ReactivateAgent: _aio.UnaryUnaryMultiCallable[_operator_pb2.ReactivateAgentRequest, _operator_pb2.ReactivateAgentResponse]
-    """Makes offers again of an agent that was deactivated or drained."""
+    """Offers an agent again that was deactivated or drained."""
     MarkAgentGone: _aio.UnaryUnaryMultiCallable[_operator_pb2.MarkAgentGoneRequest, _operator_pb2.MarkAgentGoneResponse]
     """Declares an agent and all its tasks gone: it can never return under its id."""
     TeardownFramework: _aio.UnaryUnaryMultiCallable[_operator_pb2.TeardownFrameworkRequest, _operator_pb2.TeardownFrameworkResponse]
@@ -101,8 +101,8 @@ class OperatorServiceServicer:
         request: _operator_pb2.UpdateRolesRequest,
         context: _aio.ServicerContext[_operator_pb2.UpdateRolesRequest, _abc.Awaitable[_operator_pb2.UpdateRolesResponse]],
     ) -> _abc.Awaitable[_operator_pb2.UpdateRolesResponse]:
-        """Sets weights, guarantees, limits and preemption of roles. If one change is refused, none is
-        made. An answered change has taken effect and is durable.
+        """Sets weights, guarantees, limits and preemption of roles, all or none. An answered change has
+        taken effect and is durable.
         """
 
     def DrainAgent(
@@ -110,21 +110,21 @@ class OperatorServiceServicer:
         request: _operator_pb2.DrainAgentRequest,
         context: _aio.ServicerContext[_operator_pb2.DrainAgentRequest, _abc.Awaitable[_operator_pb2.DrainAgentResponse]],
     ) -> _abc.Awaitable[_operator_pb2.DrainAgentResponse]:
-        """Ends an agent's tasks, and makes no offers of it until it is reactivated."""
+        """Ends an agent's tasks, and withholds it from offers until it is reactivated."""
 
     def DeactivateAgent(
         self,
         request: _operator_pb2.DeactivateAgentRequest,
         context: _aio.ServicerContext[_operator_pb2.DeactivateAgentRequest, _abc.Awaitable[_operator_pb2.DeactivateAgentResponse]],
     ) -> _abc.Awaitable[_operator_pb2.DeactivateAgentResponse]:
-        """Makes no more offers of an agent; its tasks keep running."""
+        """Withholds an agent from offers; its tasks keep running."""
 
     def ReactivateAgent(
         self,
         request: _operator_pb2.ReactivateAgentRequest,
         context: _aio.ServicerContext[_operator_pb2.ReactivateAgentRequest, _abc.Awaitable[_operator_pb2.ReactivateAgentResponse]],
     ) -> _abc.Awaitable[_operator_pb2.ReactivateAgentResponse]:
-        """Makes offers again of an agent that was deactivated or drained."""
+        """Offers an agent again that was deactivated or drained."""
 
     def MarkAgentGone(
         self,

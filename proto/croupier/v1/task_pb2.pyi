@@ -110,7 +110,7 @@ class _ReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_Reason.ValueTy
     """Killed for a starving role; its framework was asked first."""
     REASON_AGENT_DRAINING: _Reason.ValueType  # 19
     REASON_EXECUTOR_TERMINATED: _Reason.ValueType  # 20
-    """The supervisor of the task's process was killed; how the task ended is unknown."""
+    """The task's shim was killed; how the task ended is unknown."""
     REASON_AGENT_REBOOTED: _Reason.ValueType  # 21
     """The agent's machine has restarted."""
     REASON_GONE_BY_OPERATOR: _Reason.ValueType  # 22
@@ -140,7 +140,7 @@ REASON_PREEMPTED: Reason.ValueType  # 18
 """Killed for a starving role; its framework was asked first."""
 REASON_AGENT_DRAINING: Reason.ValueType  # 19
 REASON_EXECUTOR_TERMINATED: Reason.ValueType  # 20
-"""The supervisor of the task's process was killed; how the task ended is unknown."""
+"""The task's shim was killed; how the task ended is unknown."""
 REASON_AGENT_REBOOTED: Reason.ValueType  # 21
 """The agent's machine has restarted."""
 REASON_GONE_BY_OPERATOR: Reason.ValueType  # 22

@@ -105,7 +105,7 @@ class RangeRequest(_message.Message):
     """The exclusive end of the range; empty: `key` alone."""
     limit: _builtins.int
     revision: _builtins.int
-    """Revision to read; 0: the present one."""
+    """Revision to read; 0: the current one."""
     keys_only: _builtins.bool
     count_only: _builtins.bool
     def __init__(
@@ -654,7 +654,7 @@ class WatchCreateRequest(_message.Message):
     start_revision: _builtins.int
     """The first revision to report; 0: from now on."""
     progress_notify: _builtins.bool
-    """Report the progress of the watch now and then, also without changes."""
+    """Report the progress of the watch from time to time, even without changes."""
     def __init__(
         self,
         *,
