@@ -1,4 +1,4 @@
-"""Two demonstrations on a real cluster on this machine.
+"""Two demonstrations on a cluster of real daemons on this machine.
 
 The first is the example of the DRF paper: one agent of 9 cpus and 18 GB; framework A's tasks take
 <1 cpu, 4 GB>, B's <3 cpus, 1 GB>. A starts first and takes all it can. As its tasks end and B's
@@ -53,7 +53,7 @@ class Processes:
     def start(self, name: str, *command: str) -> None:
         """Start a process; its output goes to a file."""
         with (self._work_dir / f"{name}.log").open("wb") as log:
-            # A session of its own, so that Ctrl-C reaches the demo alone, which ends all in order.
+            # A session of its own: Ctrl-C reaches only the demo, which ends all in order.
             process = subprocess.Popen(
                 [sys.executable, *command],
                 stdout=log,
@@ -150,7 +150,7 @@ async def watch(processes: Processes, operator: OperatorServiceStub, names: set[
                 if time.monotonic() - steady_since >= STEADY_S:
                     return
             elif sum(tasks for tasks, _ in shares.values()) >= 5:
-                # The agent is full, but not as in the paper. Fewer tasks are a moment between two.
+                # The agent is full, but not as in the paper. Fewer tasks are a transition.
                 steady_since = None
             await asyncio.sleep(0.02)
     raise SystemExit(f"demo: the shares are {shown}, not {WANTED}")
@@ -199,7 +199,7 @@ async def word_count(work_dir: Path) -> None:
 
 
 def is_made(path: Path) -> bool:
-    """Whether a file is generated."""
+    """Return whether a file is generated."""
     parts = path.relative_to(ROOT).parts
     return any(part.startswith(".") or part == "__pycache__" for part in parts)
 
@@ -219,7 +219,7 @@ def main() -> int:
         return 130
     finally:
         shutil.rmtree(work_dir, ignore_errors=True)
-    console.print(f"\nBoth came out right, in {time.monotonic() - started:.0f} s.")
+    console.print(f"\nBoth results are right, after {time.monotonic() - started:.0f} s.")
     return 0
 
 

@@ -89,4 +89,4 @@ def test_the_demo_prints_the_right_results() -> None:
     output = succeed([sys.executable, str(REPO / "deploy/demo.py")], REPO)
     assert "A: 3 tasks, share 0.667, B: 2 tasks, share 0.667" in output
     assert "equal to the count of one process" in output
-    assert "Both came out right" in output
+    assert "Both results are right" in output

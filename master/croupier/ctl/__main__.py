@@ -14,7 +14,7 @@ BROKEN_PIPE = 141
 
 
 def master_after_command(argv: Sequence[str]) -> list[str]:
-    """Move a `--master M` that stands before the command behind it."""
+    """Return `argv` with a `--master M` before the command moved behind it."""
     words = list(argv)
     if words[:1] == ["--master"]:
         flag, rest = words[:2], words[2:]
@@ -35,7 +35,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output has closed it. Python would complain again at its exit.
+        # The reader of our output has closed it. Python would report that again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return BROKEN_PIPE
     return code

@@ -19,8 +19,8 @@ from croupier.net.unary import NoSuchCall, call_master
 from croupier.v1 import operator_pb2 as pb
 from croupier.v1.operator_pb2_grpc import OperatorServiceStub
 
-# A command that finds no master fails within 5 s, its own start included. A large answer may take
-# longer.
+# A command that finds no master fails within 5 s, including its own start. A large answer may
+# take longer.
 FIND_S = 3.5
 ANSWER_S = 30.0
 

@@ -1,11 +1,11 @@
 """Draining an agent, and following the progress of a drain.
 
-Rule: the master keeps the drain. It stays on when this command ends, by Ctrl-C or because the
-master is lost, and the command says so.
+Rule: the master keeps the drain. If this command ends early, by Ctrl-C or because it loses the
+master, it reports that the drain is still on.
 
 Exit codes: 0 the drain is on, with `--wait` done; 1 the master refused or cannot be reached;
 2 wrong argument; 3 `--timeout` passed with tasks left; 4 another operator ended the drain, or the
-agent left; 128 + N if signal N ended the command, as 130 for Ctrl-C.
+agent left; 128 + N if signal N ended the command, such as 130 for Ctrl-C.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from functools import partial
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.flags import Target
 from croupier.ctl.lists import AGENTS, all_of
-from croupier.ctl.operation import ask, look_ahead, print_result
+from croupier.ctl.operation import ask, print_preview, print_result
 from croupier.ctl.previews import drain_preview
 from croupier.ctl.run.progress import SIGNAL_BASE
 from croupier.ctl.signals import EndSignals
@@ -40,8 +40,8 @@ class DrainOptions:
     """The flags of `croupier drain`.
 
     Attributes:
-        grace_ms: the longest grace period of a task; None leaves each its own.
-        timeout_s: the limit of `wait`; None is none.
+        grace_ms: the longest grace period of a task; None means each task's own.
+        timeout_s: the limit of `wait`; None means no limit.
     """
 
     grace_ms: int | None = None
@@ -62,7 +62,7 @@ def drain_agent(target: Target, agent: str, options: DrainOptions) -> int:
         raise InvalidRequest("--timeout is for --wait")
     if options.dry_run:
         preview = partial(drain_preview, named=agent, grace_ms=options.grace_ms)
-        look_ahead(target, preview, as_json=options.as_json)
+        print_preview(target, preview, as_json=options.as_json)
         return DONE
     request = pb.DrainAgentRequest(agent=agent, grace_ms=options.grace_ms)
     view = agent_view(ask(target, "DrainAgent", request).agent)
@@ -108,7 +108,7 @@ class Follower:
             try:
                 async with connected(self._target) as master:
                     while True:
-                        code = await self._look(master)
+                        code = await self._poll(master)
                         if code is not None:
                             return code
                         await asyncio.sleep(POLL_S)
@@ -118,8 +118,8 @@ class Follower:
                 self._is_cut_off = True
                 await asyncio.sleep(POLL_S)
 
-    async def _look(self, master: Master) -> int | None:
-        """Print what changed; return the exit code if the drain is over."""
+    async def _poll(self, master: Master) -> int | None:
+        """Print changes; return the exit code if the drain is over."""
         listed = await all_of(master, AGENTS)
         self._is_cut_off = False
         found = [each for each in listed if each["agent_id"] == self._agent["agent_id"]]

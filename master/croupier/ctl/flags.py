@@ -1,4 +1,4 @@
-"""Flags that several commands have."""
+"""Flags that several commands share."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Target:
         """Read `HOST:PORT[,...]`.
 
         Raises:
-            InvalidRequest: if it is not that.
+            InvalidRequest: if it has another form.
         """
         return cls(parse_addresses(text, MASTER_PORT))
 
@@ -38,7 +38,7 @@ def parse_grace_ms(text: str) -> int:
     """Read a grace period, in milliseconds.
 
     Raises:
-        InvalidRequest: if it is no time, or too long.
+        InvalidRequest: if it is not a duration, or too long.
     """
     grace_ms = parse_duration(text) * 1000
     if math.isnan(grace_ms) or not 0 <= grace_ms <= MAX_GRACE_MS:

@@ -112,7 +112,7 @@ def print_list(
     as_json: bool,
     keep: Callable[[View], bool] = lambda _: True,
 ) -> None:
-    """Print the objects of a kind that pass `keep`, as `table` or its own, or as a JSON list."""
+    """Print the objects of a kind that pass `keep`, in `table` (default: the kind's) or as JSON."""
 
     async def printed(master: Master) -> None:
         await _print_pages(pages(master, kind), table or kind.table, as_json, keep)
@@ -142,7 +142,7 @@ def list_tasks(target: Target, named: str, *, with_commands: bool, as_json: bool
     """Print the tasks of the framework of this id or name, or of all if it is empty.
 
     Raises:
-        NotFound: if there is no such framework, nor a remembered task of it.
+        NotFound: if the master knows neither such a framework nor a task of it.
         Conflict: if several frameworks have that name.
     """
 

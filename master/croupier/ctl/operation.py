@@ -1,6 +1,6 @@
-"""One shape for commands that change the cluster: preview, confirm, call, print.
+"""Steps of commands that change the cluster: preview, confirm, call, print.
 
-Rule: a change that cannot be undone shows its consequences and asks first.
+Rule: before a change that cannot be undone, the command shows the consequences and asks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def print_result(view: View, *lines: str, as_json: bool) -> None:
         print_lines(*lines)
 
 
-def look_ahead(target: Target, preview: MakePreview, *, as_json: bool) -> Preview:
+def print_preview(target: Target, preview: MakePreview, *, as_json: bool) -> Preview:
     """Print the consequences of an operation, and return them.
 
     Raises:
@@ -65,18 +65,18 @@ def confirm(
 
     Raises:
         Conflict: if the answer is no.
-        InvalidRequest: if standard input is no terminal.
+        InvalidRequest: if standard input is not a terminal.
         CroupierError: if the object is not found, or no master can be reached.
     """
     if dry_run:
-        look_ahead(target, preview, as_json=as_json)
+        print_preview(target, preview, as_json=as_json)
         return None
     if yes:
         return named
-    found = look_ahead(target, preview, as_json=False)
+    found = print_preview(target, preview, as_json=False)
     if not sys.stdin.isatty():
-        raise InvalidRequest("cannot ask for confirmation here, as stdin is no terminal: say --yes")
-    print("type yes to go on: ", end="", flush=True)
+        raise InvalidRequest("cannot ask for confirmation: stdin is not a terminal; give --yes")
+    print("type yes to continue: ", end="", flush=True)
     if sys.stdin.readline().strip().lower() != "yes":
         raise Conflict("nothing was changed")
     # The user has confirmed this object, not the one that has its name by now.

@@ -1,4 +1,4 @@
-"""The consequences of draining or losing an agent, and of tearing a framework down."""
+"""Consequences of draining an agent, declaring it gone, and tearing a framework down."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class AgentUse:
     frameworks: Sequence[View]
 
     def preview(self, lines: Iterator[str]) -> Preview:
-        """Return what an operation on the agent means, in `lines` for people."""
+        """Return the consequences of an operation on the agent, with `lines` for people."""
         view = {
             "agent": self.agent,
             "tasks": _short(self.tasks, "task_id", "framework_id", "state"),

@@ -1,7 +1,7 @@
 """Changes of a role's settings, and the lines that report them.
 
-Rule: a command changes only the settings that it names, so that two operators who change different
-settings of one role do not undo each other's work.
+Rule: a command changes only the settings that it names, so that operators who change different
+settings of one role do not overwrite each other.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def show_role(target: Target, role: str, table: Table, *, as_json: bool) -> None
 
 
 def weight_change(role: str, weight: str, resources: Sequence[str]) -> pb.RoleChange:
-    """Return the change of `weights set`; `resources` are such as `cpus=2`.
+    """Return the change of `weights set`; `resources` have the form `cpus=2`.
 
     Raises:
         InvalidRequest: if an argument is malformed.

@@ -36,7 +36,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """The columns of one kind of object; `empty` is printed if there are none."""
+    """The columns of one kind of object; `empty` is printed for an empty list."""
 
     columns: tuple[Column, ...]
     empty: str
@@ -60,7 +60,7 @@ def amount(title: str, key: str, rank: int = 0) -> Column:
 def print_table(
     table: Table, views: Sequence[View], out: TextIO, *, with_titles: bool = True
 ) -> None:
-    """Write `views` to `out`, drawn if it is a terminal; without titles to go on with a table."""
+    """Write `views` to `out`, drawn if it is a terminal; without titles to continue a table."""
     if not views:
         print(table.empty, file=out)
     elif out.isatty():

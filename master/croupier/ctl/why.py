@@ -1,6 +1,6 @@
 """Explaining why a framework gets no more offers.
 
-Rule: every cause is printed in words and numbers, with what a person can do about it.
+Rule: every cause is printed in words and numbers, with advice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from croupier.v1 import operator_pb2 as pb
 
 # Policies that compare shares; only drf has entitlements.
 _OF_SHARES = frozenset({"drf", "yarn-drf", "asset"})
-# What to do, by the master's name of the cause. `{role}` has the limit or guarantee.
+# Advice by the master's name of the cause. `{role}` has the limit or guarantee.
 _ADVICE = {
     "filtered": "it declined these agents: it can revive, or decline for a shorter time",
     "does not fit": "demand smaller units, or add larger agents",
@@ -44,7 +44,7 @@ _ADVICE = {
 def explain(target: Target, framework: str, agent: str, *, as_json: bool) -> None:
     """Print why the framework gets no more offers, or none of `agent`.
 
-    Each may be an id, or a name or hostname that only one has.
+    Each is an id, or a unique name or hostname.
 
     Raises:
         NotFound: if there is no such framework or agent.
@@ -84,7 +84,7 @@ def reason_view(reason: pb.PassedOver) -> View:
 
 
 def why_lines(found: View, agent: str) -> Iterator[str]:
-    """Yield the explanation; `agent` is the agent in question, or empty."""
+    """Yield the explanation; `agent` is empty unless it is about one agent."""
     policy = found["policy"]
     yield from _framework_lines(found["framework"], policy)
     for role in found["roles"]:
@@ -147,13 +147,13 @@ def _reason_lines(found: View, agent: str) -> Iterator[str]:
 
 
 def _advice(reason: View, policy: str) -> str:
-    """Return what a person can do about the cause; empty if nothing is known."""
+    """Return advice about the cause; empty if there is none."""
     own, about = reason["role"], reason["about_role"] or reason["role"]
     if reason["cause"] != "outranked":
         return _ADVICE.get(reason["cause"], "").format(role=about)
     if policy == "fifo":
         return "first come, first served (--policy fifo): it gets what earlier frameworks leave"
-    mine = _parting(own, about)
+    mine = _competing_role(own, about)
     if not mine:
         return "frameworks of one role share alike: a role of its own may have more weight"
     more = f"more weight: croupier weights set {mine} ..."
@@ -162,7 +162,7 @@ def _advice(reason: View, policy: str) -> str:
     return f"the others hold less of their entitlement; {more}"
 
 
-def _parting(own: str, other: str) -> str:
+def _competing_role(own: str, other: str) -> str:
     """Return the role at or above `own` whose weight competes with `other`; empty if none does."""
     mine, theirs = own.split("/"), other.split("/")
     common = 0

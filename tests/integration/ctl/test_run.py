@@ -372,7 +372,7 @@ async def test_the_loss_of_the_master_is_reported(agent: TaskOutputs) -> None:
         assert run.stderr is not None
         line = (await asyncio.wait_for(run.stderr.readline(), 20)).decode()
         assert "cannot reach a master" in line
-        assert "running tasks go on" in line
+        assert "running tasks continue" in line
         run.send_signal(signal.SIGINT)
         assert (await ended(run)).code == 130
 

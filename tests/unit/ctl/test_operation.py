@@ -39,7 +39,7 @@ def test_a_yes_confirms_the_object_that_was_shown(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert confirmed(monkeypatch, Terminal("YES \n")) == "m-A1"
-    assert "agent m-A1 (h1) has 2 tasks\ntype yes to go on: " in capsys.readouterr().out
+    assert "agent m-A1 (h1) has 2 tasks\ntype yes to continue: " in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("_offline")

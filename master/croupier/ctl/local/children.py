@@ -21,7 +21,7 @@ _LOG_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 class Child:
-    """A daemon, which logs to `log`. `ended` is set once it is reaped and `status` is known."""
+    """A daemon that logs to `log`. `ended` is set once it is reaped and `status` is known."""
 
     def __init__(self, name: str, pid: int, log: Path) -> None:
         self.name, self.pid, self.log = name, pid, log
@@ -30,7 +30,7 @@ class Child:
 
     @property
     def exit_text(self) -> str:
-        """Its end in words."""
+        """The end of the process, as text."""
         if self.status < 0:
             return f"was killed by {signal.Signals(-self.status).name}"
         return f"ended with exit code {self.status}"
@@ -109,7 +109,7 @@ class Children:
 
 
 def descendants(root: int) -> list[int]:
-    """Return the pids of all processes below `root`, with zombies."""
+    """Return the pids of all processes below `root`, including zombies."""
     children: dict[int, list[int]] = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -1,7 +1,8 @@
 """Starting, restarting and stopping the daemons of a local cluster.
 
 Rule: agents stop before the master, so that they can unregister. A daemon that has not ended 10 s
-after SIGTERM is killed. A daemon that dies is restarted as it was, and its tasks run on.
+after SIGTERM is killed. A daemon that dies is restarted with the same flags; its tasks keep
+running.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from croupier.process.daemon import PARENT_VARIABLE
 
 READY_S = 30.0
 STOP_S = 10.0
-# First and longest wait before a daemon is restarted.
+# The first and the longest wait before a daemon is restarted.
 RESTART_S = 0.2
 MAX_RESTART_S = 30.0
 _POLL_S = 0.05
@@ -137,7 +138,7 @@ class Cluster:
             self._started[number] = self._launch(daemon)
 
     def _launch(self, daemon: Daemon) -> Child:
-        # The user's settings for commands are not for the daemons.
+        # The user's settings for commands must not reach the daemons.
         environment = {n: v for n, v in os.environ.items() if not n.startswith("CROUPIER_")}
         environment[PARENT_VARIABLE] = str(os.getpid())
         log = self._work_dir / f"{daemon.name}.log"

@@ -23,7 +23,7 @@ from croupier.net.address import MASTER_PORT
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Ports, where 0 is any free one, and directory, where None is a temporary one."""
+    """Ports (0: any free one) and a directory (None: a temporary one)."""
 
     master_port: int
     http_port: int
@@ -138,7 +138,7 @@ def _work_dir(wanted: Path | None) -> Iterator[WorkDir]:
 
 
 def _clear(made: WorkDir) -> None:
-    """Remove a temporary directory, or all of it but the logs."""
+    """Remove a temporary directory, or everything in it but the logs."""
     if not made.keeps_logs:
         shutil.rmtree(made.path, ignore_errors=True)
         return

@@ -14,7 +14,7 @@ from croupier.net.address import Address
 
 HOST: Final = "127.0.0.1"
 MAX_AGENTS: Final = 500
-# From Mesos' first port to the last below Linux' ephemeral ports.
+# From Mesos' first port to the last one below Linux' ephemeral ports.
 PORTS: Final = (31000, 32767)
 MAX_PORTS_EACH: Final = 500
 

@@ -1,6 +1,6 @@
 """Addresses of the agents that serve output: from their offers, and later from the master.
 
-Rule: an agent that restarts may listen elsewhere. All readers together ask the master at most
+Rule: an agent may listen elsewhere after a restart. All readers together ask the master at most
 once a second.
 """
 
@@ -29,7 +29,7 @@ class Addresses:
         self._asked_at = float("-inf")
 
     def learn(self, agent_id: str, address: str) -> None:
-        """Remember the address in an offer of the agent."""
+        """Record the address in an offer of the agent."""
         self._known[agent_id] = address
 
     def of(self, agent_id: str) -> str:

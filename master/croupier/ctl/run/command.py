@@ -40,7 +40,7 @@ def run_job(job: Job, target: Target, limits: Limits) -> int:
         CroupierError: if the master refuses the job, or ends its session.
     """
     raise_file_limit()
-    # `_print` tells the user about the session.
+    # `_print` reports on the session.
     logging.getLogger("croupier.sdk").disabled = True
     try:
         return asyncio.run(_run(job, target, limits))
@@ -125,7 +125,7 @@ class Run:
                 await self._launcher.stop(teardown=self._launcher.framework_id is not None)
         except CroupierError as error:
             if not self._launcher.progress.is_over:
-                _print(f"tasks may run on for a minute: {error}")
+                _print(f"tasks may keep running for a minute: {error}")
         finally:
             for task in (*self._tasks, self._launcher.over):
                 task.cancel()

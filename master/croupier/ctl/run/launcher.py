@@ -26,7 +26,7 @@ from croupier.sdk import (
     Unavailable,
 )
 
-# No other program takes over this framework's id: the timeout covers a restart of the master.
+# Covers a restart of the master; no other program takes over this framework's id.
 FAILOVER_S: Final = 60.0
 _HAS_RUN = frozenset(
     {TaskState.RUNNING, TaskState.FINISHED, TaskState.FAILED, TaskState.KILLED, TaskState.KILLING}
@@ -57,7 +57,7 @@ class Launcher(Framework):
         self._agents: dict[str, str] = {}
         self.progress = Progress(job.count)
         self.over: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # Times of the loop's clock: of the last launch, and since when copies are pending again.
+        # On the loop's clock: the last launch, and the time since which copies are pending.
         self.launched_at = self.pending_since = 0.0
 
     def give_up(self) -> None:
@@ -158,7 +158,7 @@ class Launcher(Framework):
 
     @contextmanager
     def _timing_wait(self) -> Iterator[None]:
-        """Set `pending_since` if copies are pending after this and none was before."""
+        """Set `pending_since` if copies become pending in this context."""
         was_pending = self.progress.pending
         yield
         if self.progress.pending and not was_pending:

@@ -10,17 +10,17 @@ from typing import Final
 from croupier.ctl.run.launcher import Launcher
 from croupier.model.errors import InvalidRequest
 
-# As timeout(1) exits.
+# The exit code of timeout(1).
 TIMED_OUT: Final = 124
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Limits in seconds; None is none.
+    """Limits in seconds; None means no limit.
 
     Attributes:
-        whole_s: of the whole run.
-        waiting_s: of a time in which tasks wait to be started and none is.
+        whole_s: the limit of the whole run.
+        waiting_s: the limit of a time in which tasks wait and none starts.
     """
 
     whole_s: float | None = None

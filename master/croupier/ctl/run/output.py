@@ -30,9 +30,9 @@ SILENCE_S: Final = 30.0
 LAG_S: Final = 2.0
 # Reading is retried this long after the task has ended, since agents restart.
 LAST_S: Final = 20.0
-# The same while the agent has too many readers.
+# The same limit while the agent has too many readers.
 BUSY_S: Final = 600.0
-# Answers "no such output" after the task has ended, before the output counts as lost.
+# Number of "no such output" answers after the task's end before its output counts as lost.
 LAST_LOOKS: Final = 2
 CHUNK_BYTES: Final = 64 * 1024
 
@@ -43,7 +43,7 @@ class FollowedTask:
 
     Attributes:
         has_run: False if the task cannot have written anything.
-        until: when reading is given up, once the task has ended.
+        until: end of the attempts to read, once the task has ended.
         busy_until: the latest `until`, while the agent has too many readers.
     """
 
@@ -80,7 +80,7 @@ class Outputs:
     """Readers of the output of all tasks; `async with` stops them."""
 
     def __init__(self, printer: Printer, addresses: Addresses, warn: Callable[[str], None]) -> None:
-        """Write output to `printer`; `warn` of output that cannot be read."""
+        """Write output to `printer`; call `warn` for output that cannot be read."""
         self._printer, self._addresses, self._warn = printer, addresses, warn
         self._opening = asyncio.Semaphore(OPENING)
         self._http: aiohttp.ClientSession | None = None
@@ -215,5 +215,5 @@ class Outputs:
 
 
 def _reason(error: Exception) -> str:
-    """Return the error's text; its kind if it has none, as a timeout."""
+    """Return the error's text; its kind if it has none, such as a timeout."""
     return str(error) or type(error).__name__

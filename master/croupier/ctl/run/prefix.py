@@ -1,4 +1,4 @@
-"""Prefixes that tell the lines of several copies apart. Pure."""
+"""Prefixes that distinguish the lines of several copies. Pure."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Copy:
     Attributes:
         tries: the number of launches, which makes each task id unique.
         drops: the number of launches that an agent dropped.
-        code: the exit code as of a shell, once it has ended.
+        code: the exit code as in a shell, once it has ended.
     """
 
     index: int
@@ -139,7 +139,7 @@ class Progress:
 
 
 def exit_code_of(status: TaskStatus) -> int:
-    """Return the exit code of an ended task as of a shell: 128 + N if signal N ended it."""
+    """Return the exit code of an ended task as in a shell: 128 + N if signal N ended it."""
     if status.signal is not None:
         return SIGNAL_BASE + status.signal
     if status.exit_code is not None and (status.exit_code or status.state is not TaskState.FAILED):

@@ -1,4 +1,4 @@
-"""Messages about what a run waits for, one for each reason."""
+"""Messages about why a run waits, one for each reason."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Watch:
         except CroupierError as error:
             if self._reported != _ABSENT:
                 self._reported = _ABSENT
-                self._tell(f"{error}; waiting for a master; running tasks go on")
+                self._tell(f"{error}; waiting for a master; running tasks continue")
 
 
 async def find_wait_reason(target: Target, framework_id: str | None) -> WaitReason:

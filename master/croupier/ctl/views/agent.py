@@ -121,7 +121,7 @@ def task_count_lines(tasks: Sequence[View], frameworks: Sequence[View]) -> Itera
 
 
 def agent_lines(agent: View, tasks: Sequence[View], frameworks: Sequence[View]) -> Iterator[str]:
-    """Yield all that is known of an agent; `tasks` are its live ones."""
+    """Yield all that is known about an agent; `tasks` are its live ones."""
     yield f"{name_of(agent)}: {state_text(agent)}"
     for key in ("total", "used", "offered"):
         yield f"  {key}: {agent[key]['text'] or 'nothing'}"

@@ -1,6 +1,6 @@
-"""Parts that several views have: amounts, shares, labels, demands.
+"""Parts that several views share: amounts, shares, labels, demands.
 
-An amount is there as text, and in whole thousandths (of a MiB for mem and disk).
+An amount is given as text and in whole thousandths (of a MiB for mem and disk).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def amount_view(wire: resources_pb2.Resources) -> View:
 
 
 def scalars_view(amounts: Mapping[str, int]) -> View:
-    """Return scalar amounts, such as limits, in which 0 counts."""
+    """Return scalar amounts, such as limits, of which zeros are kept."""
     return {"text": format_amounts(amounts), "milli": dict(amounts)}
 
 
@@ -50,7 +50,7 @@ def labels_view(labels: Iterable[task_pb2.Label]) -> list[View]:
 
 
 def demand_view(demand: framework_pb2.Demand) -> View:
-    """Return a demand. `count` None has no end; `role` None is the framework's first."""
+    """Return a demand. `count` None is unlimited; `role` None is the framework's first."""
     return {
         "unit": amount_view(demand.unit),
         "count": demand.count if demand.HasField("count") else None,
@@ -72,7 +72,7 @@ def demand_text(demand: View) -> str:
 
 
 def many(number: int, noun: str) -> str:
-    """Return such as `1 task` or `2 tasks`."""
+    """Return a number with its noun, such as `1 task` or `2 tasks`."""
     return f"1 {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -12,7 +12,7 @@ from croupier.wire.roles import settings_from_wire
 
 
 def role_view(role: pb.RoleView) -> View:
-    """Return one role with all below it; `preemption` None is inherited."""
+    """Return one role with its subtree; `preemption` None is inherited."""
     settings = settings_from_wire(role.settings)
     return {
         "role": role.role,
@@ -40,7 +40,7 @@ def role_moved_view(moved: pb.RoleMoved) -> View:
 
 
 def resource_weights_text(weights: Mapping[str, float]) -> str:
-    """Return such as `cpus=2,gpus=0.5`."""
+    """Return weights by resource as text, such as `cpus=2,gpus=0.5`."""
     return ",".join(f"{name}={weight:g}" for name, weight in weights.items())
 
 

@@ -8,12 +8,12 @@ from croupier.model.task import TERMINAL, Reason, Source, TaskState
 from croupier.v1 import operator_pb2 as pb
 
 _ENDED = {state.name for state in TERMINAL}
-# Reasons that the state or the exit code tells as well.
+# Reasons that the state or the exit code implies.
 _PLAIN = (Reason.NONE.name, Reason.COMMAND_EXECUTOR_FAILED.name)
 
 
 def task_view(task: pb.TaskView) -> View:
-    """Return one task; `command`, `shell` and `labels` are None if they were not asked for."""
+    """Return one task; `command`, `shell` and `labels` are None if they were not requested."""
     status, command = task.status, task.task.command
     return {
         "task_id": task.task.task_id,
