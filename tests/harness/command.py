@@ -34,7 +34,7 @@ async def started(*argv: str, **env: str) -> AsyncIterator[asyncio.subprocess.Pr
         "-m",
         "croupier.ctl",
         *argv,
-        # Prints its stack when it is aborted.
+        # The process prints its stack when it is aborted.
         env=environment(PYTHONFAULTHANDLER="1", **env),
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,

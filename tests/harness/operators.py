@@ -24,10 +24,13 @@ Context = grpc.aio.ServicerContext[Any, Any]
 
 
 class ScriptedOperator(OperatorServiceServicer):
-    """Returns the answers in `answers`, by request type, and records the requests in `asked`.
+    """An operator service with fixed answers.
 
-    An answer that is an error is raised; a missing one is an empty message. A list is given
-    a page at a time. While `hangs` nothing is answered.
+    Attributes:
+        answers: the answer to each type of request. An error is raised, a list is returned in
+            pages, and a missing answer is an empty message.
+        asked: the requests.
+        hangs: if set, no request is answered.
     """
 
     def __init__(self) -> None:

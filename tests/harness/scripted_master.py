@@ -70,7 +70,7 @@ class ScriptedMaster(AgentServiceServicer):
         self.address = Address("127.0.0.1", 0)
 
     async def start(self) -> None:
-        """Listen, on the same port as before if there was one."""
+        """Listen; after `stop`, on the same port as before."""
         self._server = make_server()
         add_AgentServiceServicer_to_server(self, self._server)
         self.address = Address("127.0.0.1", bind(self._server, self.address))

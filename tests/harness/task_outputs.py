@@ -13,7 +13,7 @@ from tests.harness.eventually import eventually
 
 
 class TaskOutputs:
-    """Serves `texts[task_id, stream]`; other output is empty if `knows_all`, else 404.
+    """Serves `texts[task_id, stream]`. Other output is empty if `knows_all`, else 404.
 
     Attributes:
         breaks: how often to cut the connection, halfway, for a task and stream.

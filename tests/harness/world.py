@@ -61,7 +61,7 @@ class World:
         rules: Rules | None = None,
         state: State | None = None,
     ) -> None:
-        """`weights` are in thousandths."""
+        """Create an empty cluster; `weights` are in thousandths."""
         roles = {Role(role): RoleSettings(weight) for role, weight in (weights or {}).items()}
         allocator = Allocator(rules=rules, roles=roles)
         self.state = state or State("m", settings or Settings(), allocator)
@@ -136,7 +136,7 @@ class World:
         assert len(self.ledger) == known + done
 
     def registry(self) -> Registry:
-        """The saved records."""
+        """Return the saved records."""
         registry = Registry()
         for record in (MasterRecord(CLUSTER, self.state.epoch), *self.saved):
             registry.apply(record)

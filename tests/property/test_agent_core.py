@@ -257,7 +257,7 @@ class AnAgent(RuleBasedStateMachine):
     @rule(framework=FRAMEWORKS, task=TASKS)
     @precondition(lambda self: not self.looks and not self.state.voided)
     def die_before_it_is_durable(self, framework: FrameworkId, task: TaskId) -> None:
-        """A decision that was neither made durable nor performed leaves no trace."""
+        """Kill the agent after a decision that was neither made durable nor performed."""
         before = set(self.state.tasks)
         info = TaskInfo(task, Command(("x",)), Resources.parse("cpus:1"))
         step(self.state, LaunchTask(framework, info, DEFAULT_ROLE), Now(self.now, 0))

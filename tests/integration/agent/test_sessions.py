@@ -146,7 +146,7 @@ async def test_the_agent_stays_with_a_busy_master_that_sends_heartbeats_before_i
     for _ in range(15):
         master.order(beat())
         await asyncio.sleep(0.1)
-    assert len(master.sessions) == 1, "the agent need not register again with the same master"
+    assert len(master.sessions) == 1, "the agent does not reconnect to a busy master"
 
 
 @pytest.mark.parametrize("error", [Conflict("no"), InvalidRequest("no"), ProtocolViolation("no")])
@@ -189,7 +189,7 @@ async def test_the_agent_ends_when_its_id_is_taken_over(
     with pytest.raises(FailedOver, match="has taken over"):
         async with asyncio.timeout(10):
             await serving.task
-    assert is_running(running.pid), "its tasks are another's to end"
+    assert is_running(running.pid), "the tasks belong to the other agent now"
 
 
 async def test_a_removed_agent_kills_its_tasks_and_registers_with_a_new_id(

@@ -173,7 +173,7 @@ async def test_tasks_of_an_earlier_boot_are_gone_unless_their_end_is_recorded(
     (tmp_path / "gate").touch()
     await eventually(lambda: not is_running(pids[0]))
     os.kill(shims[1], signal.SIGKILL)
-    await eventually(lambda: not is_running(pids[1]), what="it dies with its shim")
+    await eventually(lambda: not is_running(pids[1]), what="the task dies with its shim")
     await start(boot_id=lambda: "boot-2")
     assert (await master.state("t1", FAILED)).exit_code == 3
     gone = await master.state("t2", GONE)
@@ -201,7 +201,7 @@ class TestDamagedRecords:
         assert set(reported) == {"t2"}
         assert master.session.register is not None
         assert master.session.register.incomplete
-        assert not is_running(pid), "no agent knows it any more"
+        assert not is_running(pid), "the agent ends a task without a record"
         await eventually(lambda: not serving.agent.state.incomplete)
         await serving.end()
         await start()
@@ -223,7 +223,7 @@ class TestDamagedRecords:
 
 
 class TestALostTail:
-    """The last lines of the checkpoint are missing, and the others are whole."""
+    """The last lines of the checkpoint are missing; the other lines are undamaged."""
 
     async def test_is_detected_by_the_mark_and_tasks_keep_running(
         self, start: Start, master: ScriptedMaster, tmp_path: Path

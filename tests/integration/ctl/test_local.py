@@ -104,7 +104,7 @@ async def test_an_agent_that_dies_is_reported_and_restarted(tmp_path: Path) -> N
         assert f"agent-1 (pid {pid}) was killed by SIGKILL" in line
         assert line.endswith("; restarting it\n")
         assert child(process, "good")
-        await eventually(lambda: orphan in descendants(process.pid), what="orphan adopted")
+        await eventually(lambda: orphan in descendants(process.pid), what="the orphan is adopted")
         up = (tmp_path / "agent-1.log").read_text
         await eventually(lambda: up().count("agent up") == 2, what="another agent")
         again = child(process, "father")

@@ -23,7 +23,7 @@ from tests.integration.etcd.conftest import Masters
 
 
 async def snapshot(masters: Masters) -> list[pb.KeyValue]:
-    """Return all keys of the cluster but the leader's."""
+    """Return all keys of the cluster except the leader's."""
     first = f"/{masters.prefix}/".encode()
     question = pb.RangeRequest(key=first, range_end=end_of(first))
     answer = await masters.client().call(RANGE, question, 5.0)

@@ -58,7 +58,7 @@ async def test_a_leader_that_stops_renewing_is_followed_by_another(
     await asyncio.wait_for(first.lost(), 5)
     stepped_down = time.monotonic() - began
     assert not first.is_won
-    assert not waiting.done(), "the old one stops before a new one starts"
+    assert not waiting.done(), "the old leader stops before a new one begins"
     await asyncio.wait_for(waiting, 5)
     assert 1.0 < stepped_down < 2.0
     assert time.monotonic() - began < 2 + 1.5

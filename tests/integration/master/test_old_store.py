@@ -130,7 +130,7 @@ async def test_old_copy_is_accepted_with_recover_old_store(tmp_path: Path) -> No
             assert agent.heard.master_epoch > scene.claim["master_epoch"]
             await framework.subscribe(framework_id=scene.framework_id)
             updates = (await framework.next("update")).update.statuses
-            # The agent knows that it has run and the store does not; it is not launched again.
+            # The agent has run the task and the store lacks it; it is not launched again.
             assert [(s.task_id, s.state) for s in updates] == [("t1", task_pb2.TASK_GONE)]
             assert not [o for o in agent._orders if o.WhichOneof("order") == "launch"]
             claim = agent.claim

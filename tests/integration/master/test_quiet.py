@@ -15,7 +15,7 @@ FRAMEWORKS, AGENTS = 100, 3
 
 
 class Decliner(Framework):
-    """Declines every offer for an hour."""
+    """A framework that declines every offer for an hour."""
 
     async def on_offers(self, offers: list[Offer]) -> None:
         await self.decline(offers, refuse_s=3600, reason="no work")
@@ -59,7 +59,7 @@ async def test_declined_offers_cause_no_allocation_passes() -> None:
 
 
 async def beat(agents: list[RawAgent]) -> None:
-    """Send heartbeats: a suspected agent would be a change."""
+    """Send heartbeats, because an agent that becomes suspect would be a change."""
     while True:
         for agent in agents:
             await agent.send(agent_pb2.Report(heartbeat=framework_pb2.Heartbeat()))

@@ -81,7 +81,7 @@ class Recorder(Framework):
             return await self.offers.get()
 
     async def launch(self, master: FakeMaster, *tasks: Task) -> list[TaskVerdict]:
-        """Have the master offer room for `tasks`, and launch them."""
+        """Have the master offer resources for `tasks`, and launch them."""
         master.offer("cpus:64;mem:64GB")
         return await self.accept(await self.next_offer(), tasks)
 

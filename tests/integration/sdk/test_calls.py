@@ -218,7 +218,9 @@ async def test_reconcile_is_always_answered() -> None:
             await eventually(lambda: len(framework.statuses) == 3)
             await framework.reconcile([])
             kinds = [call.kind for call in master.calls]
-            assert kinds == ["accept", "reconcile", "reconcile"], "nothing to ask, nor acknowledge"
+            assert kinds == ["accept", "reconcile", "reconcile"], (
+                "no call is made for an empty list"
+            )
 
 
 async def test_the_sdk_refuses_a_call_larger_than_the_master_accepts() -> None:

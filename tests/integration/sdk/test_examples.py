@@ -1,4 +1,4 @@
-"""The examples, run as a user runs them; the test plays the cluster."""
+"""The examples as programs; the test acts as the cluster."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ async def example(name: str, *arguments: str) -> AsyncIterator[Process]:
 
 
 async def finished(process: Process) -> tuple[int | None, str, str]:
-    """Its exit code and output."""
+    """Wait for the example's end; return its exit code and output."""
     async with asyncio.timeout(30):
         out, err = await process.communicate()
     return process.returncode, out.decode(), err.decode()

@@ -40,7 +40,7 @@ async def runner(tmp_path: Path, shim: Shim) -> AsyncIterator[TaskRunner]:
 
 @pytest.fixture
 def killed_supervisor(tmp_path: Path, shim: Shim) -> Iterator[KilledSupervisor]:
-    """Starts tasks from a process that is killed once they run."""
+    """Return a function that starts tasks from a process, which is killed once they run."""
     processes: list[subprocess.Popen[bytes]] = []
 
     def start_and_kill(count: int, line: str) -> None:

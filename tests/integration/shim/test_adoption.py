@@ -213,7 +213,7 @@ async def test_a_live_task_with_a_damaged_file_is_ended(
 
 
 async def test_a_shim_stopped_as_it_began_is_killed(runner: TaskRunner, impatient: None) -> None:
-    """If the shim went on later, the task would start a second time."""
+    """If the shim continued later, the task would start a second time."""
     script = 'kill -STOP $$; exec "$@"'
     slow = Shim(runner.shim.kind, ("/bin/sh", "-c", script, "sh", *runner.shim.argv))
     first, second = TaskRunner(runner.work, slow), runner

@@ -146,7 +146,7 @@ async def test_variables_have_no_effect_on_the_shim(runner: TaskRunner) -> None:
     words = Path(f"/proc/{runner.shim_of('t1')}/environ").read_bytes().rstrip(b"\0").split(b"\0")
     names = {word.partition(b"=")[0] for word in words}
     assert all(name.startswith(b"T.") or name == b"LC_CTYPE" for name in names)
-    # Only the loader of the task prints an error.
+    # Only the dynamic loader of the task prints an error.
     assert (runner.home("t1") / "stderr").read_text().count("ld.so") == 1
 
 
