@@ -37,10 +37,11 @@ class Writer:
 
     def __init__(self, store: EtcdStore) -> None:
         self._store = store
+        self._is_stopped = False
         self.kept = 0
 
     async def run(self) -> None:
-        while True:
+        while not self._is_stopped:
             await self._store.commit([AgentRecord(AgentId(f"A{self.kept}"), "h")])
             self.kept += 1
             await asyncio.sleep(0.01)
@@ -48,6 +49,13 @@ class Writer:
     async def goes_on(self) -> None:
         kept = self.kept
         await eventually(lambda: self.kept > kept + 5, 30)
+
+    def stop(self) -> None:
+        """End after the present commit.
+
+        A commit that is cancelled may still reach etcd. Only another leadership may load then.
+        """
+        self._is_stopped = True
 
 
 @asynccontextmanager
@@ -58,6 +66,8 @@ async def writing(store: EtcdStore) -> AsyncIterator[Writer]:
         await writer.goes_on()
         yield writer
         assert not task.done(), "a commit failed"
+        writer.stop()
+        await task
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
