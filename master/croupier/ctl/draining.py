@@ -18,7 +18,7 @@ from functools import partial
 
 from croupier.ctl.connection import Master, connected
 from croupier.ctl.flags import Target
-from croupier.ctl.lists import AGENTS, all_of
+from croupier.ctl.lists import AGENTS, messages
 from croupier.ctl.operation import ask, print_preview, print_result
 from croupier.ctl.previews import drain_preview
 from croupier.ctl.run.progress import SIGNAL_BASE
@@ -120,13 +120,14 @@ class Follower:
 
     async def _poll(self, master: Master) -> int | None:
         """Print changes; return the exit code if the drain is over."""
-        listed = await all_of(master, AGENTS)
+        wanted = self._agent["agent_id"]
+        listed = messages(master, AGENTS)
+        found = [each async for page in listed for each in page if each.agent.agent_id == wanted]
         self._is_cut_off = False
-        found = [each for each in listed if each["agent_id"] == self._agent["agent_id"]]
         if not found:
             self._print(f"{name_of(self._agent)} has left the cluster for good")
             return ENDED
-        self._agent = found[0]
+        self._agent = agent_view(found[0])
         drain = self._agent["drain"]
         if drain is None:
             self._print(f"another operator has ended the drain of {name_of(self._agent)}")

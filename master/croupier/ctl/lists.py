@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from textwrap import indent
 from typing import Any
@@ -45,8 +45,8 @@ TASKS = Kind("tasks", task.task_view, task.TASKS)
 KINDS = {kind.name: kind for kind in (AGENTS, FRAMEWORKS, OFFERS, ROLES, TASKS)}
 
 
-async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
-    """Yield every page of a list; `fields` are those of the request.
+async def messages(master: Master, kind: Kind, **fields: Any) -> AsyncIterator[Sequence[Any]]:
+    """Yield every page of a list, in protobuf; `fields` are those of the request.
 
     Raises:
         Unavailable: if the master cannot be reached, or repeats a page.
@@ -55,12 +55,18 @@ async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
     request: Any = getattr(pb, f"{kind.method}Request")(**fields)
     while True:
         page: Any = await master.ask(getattr(master.service, kind.method), request)
-        yield [kind.view(each) for each in getattr(page, kind.name)]
+        yield getattr(page, kind.name)
         if not page.next_page_token:
             return
         if page.next_page_token == request.page_token:
             raise Unavailable(f"the master at {master.address} repeats a page of its list")
         request.page_token = page.next_page_token
+
+
+async def pages(master: Master, kind: Kind, **fields: Any) -> Pages:
+    """Yield every page of a list; raises as `messages`."""
+    async for page in messages(master, kind, **fields):
+        yield [kind.view(each) for each in page]
 
 
 async def all_of(master: Master, kind: Kind, **fields: Any) -> list[View]:
@@ -79,8 +85,13 @@ async def find_framework(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that name.
     """
-    known = await all_of(master, FRAMEWORKS)
-    return _only(known, named, "framework", "framework_id", "name")
+    found = _called(await all_of(master, FRAMEWORKS), named, "framework_id", "name")
+    if not found:
+        raise NotFound(f"no framework {named!r}")
+    if len(found) > 1:
+        ids = ", ".join(each["framework_id"] for each in found)
+        raise Conflict(f"several frameworks are called {named!r}: {ids}")
+    return found[0]
 
 
 async def find_agent(master: Master, named: str) -> View:
@@ -90,18 +101,19 @@ async def find_agent(master: Master, named: str) -> View:
         NotFound: if there is none.
         Conflict: if several have that hostname.
     """
-    return _only(await all_of(master, AGENTS), named, "agent", "agent_id", "hostname")
-
-
-def _only(known: list[View], named: str, noun: str, id_key: str, name_key: str) -> View:
-    found = [each for each in known if each[id_key] == named]
-    found = found or [each for each in known if each[name_key] == named]
+    found = _called(await all_of(master, AGENTS), named, "agent_id", "hostname")
     if not found:
-        raise NotFound(f"no {noun} {named!r}")
+        raise NotFound(f"no agent has the id or hostname {named!r}")
     if len(found) > 1:
-        ids = ", ".join(each[id_key] for each in found)
-        raise Conflict(f"several {noun}s are called {named!r}: {ids}")
+        # The state tells a lost machine from the one that replaced it.
+        ids = ", ".join(f"{each['agent_id']} ({each['state']})" for each in found)
+        raise Conflict(f"several agents have this hostname: {ids}")
     return found[0]
+
+
+def _called(known: list[View], named: str, id_key: str, name_key: str) -> list[View]:
+    found = [each for each in known if each[id_key] == named]
+    return found or [each for each in known if each[name_key] == named]
 
 
 def print_list(

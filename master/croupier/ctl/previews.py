@@ -7,12 +7,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from croupier.ctl.connection import Master
-from croupier.ctl.lists import AGENTS, FRAMEWORKS, TASKS, all_of, find_agent, find_framework
+from croupier.ctl.lists import (
+    AGENTS,
+    FRAMEWORKS,
+    TASKS,
+    all_of,
+    find_agent,
+    find_framework,
+    messages,
+)
 from croupier.ctl.operation import Preview
 from croupier.ctl.views import agent as agents
 from croupier.ctl.views import framework as frameworks
 from croupier.ctl.views.amounts import View, many
-from croupier.ctl.views.task import is_live
+from croupier.ctl.views.task import is_live, task_view
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,9 +48,15 @@ async def agent_use(master: Master, named: str) -> AgentUse:
         Conflict: if several have that hostname.
     """
     agent = await find_agent(master, named)
-    tasks = await all_of(master, TASKS)
-    mine = [each for each in tasks if each["agent_id"] == agent["agent_id"] and is_live(each)]
-    return AgentUse(agent, mine, await all_of(master, FRAMEWORKS))
+    # Tasks of other agents may be many: they are dropped page by page.
+    tasks = [
+        task_view(each)
+        async for page in messages(master, TASKS)
+        for each in page
+        if each.agent_id == agent["agent_id"]
+    ]
+    live = [each for each in tasks if is_live(each)]
+    return AgentUse(agent, live, await all_of(master, FRAMEWORKS))
 
 
 async def drain_preview(master: Master, named: str, grace_ms: int | None) -> Preview:

@@ -204,4 +204,4 @@ async def test_why_takes_an_id_or_a_name_that_only_one_has(operator: ScriptedOpe
     done = await croupier("why", "absent", CROUPIER_MASTER=operator.address)
     assert done == Ended(1, "", "croupier: no framework 'absent'\n")
     done = await croupier("why", "f1", "--agent", "x", CROUPIER_MASTER=operator.address)
-    assert done == Ended(1, "", "croupier: no agent 'x'\n")
+    assert done == Ended(1, "", "croupier: no agent has the id or hostname 'x'\n")

@@ -1,0 +1,84 @@
+"""What commands ask the master about an agent before they change it."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections.abc import Callable, Coroutine
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from croupier.ctl.connection import Master
+from croupier.ctl.lists import find_agent
+from croupier.ctl.previews import agent_use
+from croupier.model.errors import Conflict, NotFound
+from croupier.v1 import operator_pb2 as pb
+from croupier.v1.framework_pb2 import AgentDescription
+
+PAGES, ON_PAGE = 10, 1_000
+MAX_BYTES = 2_000_000
+
+
+def agent(agent_id: str, hostname: str, state: str) -> pb.AgentView:
+    return pb.AgentView(agent=AgentDescription(agent_id=agent_id, hostname=hostname), state=state)
+
+
+class Lists:
+    """The lists of a master with 10,000 tasks, of which one is on agent A1."""
+
+    address = "a:1"
+
+    def __init__(self) -> None:
+        self.service = SimpleNamespace(
+            ListAgents=self._agents, ListFrameworks=self._frameworks, ListTasks=self._tasks
+        )
+
+    async def ask(
+        self, question: Callable[[Any], Coroutine[Any, Any, Any]], request: object
+    ) -> object:
+        return await question(request)
+
+    async def _agents(self, _: pb.ListAgentsRequest) -> pb.ListAgentsResponse:
+        agents = [
+            agent("A1", "h1", "connected"),
+            agent("A2", "h2", "unreachable"),
+            agent("A3", "h2", "connected"),
+        ]
+        return pb.ListAgentsResponse(agents=agents)
+
+    async def _frameworks(self, _: pb.ListFrameworksRequest) -> pb.ListFrameworksResponse:
+        return pb.ListFrameworksResponse()
+
+    async def _tasks(self, request: pb.ListTasksRequest) -> pb.ListTasksResponse:
+        number = int(request.page_token or 0)
+        tasks = [pb.TaskView(agent_id="A2") for _ in range(ON_PAGE)]
+        if not number:
+            tasks[0].agent_id = "A1"
+        more = str(number + 1) if number + 1 < PAGES else ""
+        return pb.ListTasksResponse(tasks=tasks, next_page_token=more)
+
+
+def master() -> Master:
+    return cast("Master", Lists())
+
+
+async def test_tasks_of_other_agents_are_not_kept() -> None:
+    tracemalloc.start()
+    try:
+        use = await agent_use(master(), "A1")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert len(use.tasks) == 1
+    assert peak < MAX_BYTES
+
+
+async def test_agents_of_one_hostname_are_named_with_their_states() -> None:
+    with pytest.raises(Conflict, match=r"A2 \(unreachable\), A3 \(connected\)"):
+        await find_agent(master(), "h2")
+
+
+async def test_an_unknown_agent_is_looked_for_by_id_and_hostname() -> None:
+    with pytest.raises(NotFound, match="no agent has the id or hostname 'h9'"):
+        await find_agent(master(), "h9")
