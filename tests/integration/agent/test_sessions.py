@@ -169,7 +169,7 @@ async def test_a_status_without_an_error_message_is_a_lost_master(
     master: ScriptedMaster,
     status: StatusCode,
 ) -> None:
-    """Only an ERROR in the stream says what the master means; a status may be of a proxy."""
+    """Only an ERROR in the stream is certainly the master's; a status may come from a proxy."""
     await master.agent()
     await eventually(lambda: serving.agent.link.is_registered)
     master.status = status
