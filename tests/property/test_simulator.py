@@ -53,7 +53,7 @@ def make_framework(
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_all_work_is_done_in_spite_of_faults(seed: int) -> None:
+def test_all_work_is_done_despite_faults(seed: int) -> None:
     rng = Random(seed)
     cluster = make_cluster(rng, seed)
     ended: list[Work] = []

@@ -127,7 +127,7 @@ async def test_an_unknown_task_is_exit_code_1(operator: ScriptedOperator) -> Non
     assert done == Ended(1, "", "croupier: no task 't9'\n")
 
 
-async def test_ids_in_a_tasks_environment_are_no_flags(operator: ScriptedOperator) -> None:
+async def test_ids_in_a_tasks_environment_are_not_flags(operator: ScriptedOperator) -> None:
     """A task's environment has its ids; a bare `croupier kill` must not kill the task."""
     done = await croupier("kill", CROUPIER_TASK_ID="t1", CROUPIER_MASTER=operator.address)
     assert done.code == 2
@@ -150,7 +150,7 @@ async def test_a_silent_master_is_one_line_within_five_seconds() -> None:
     assert done == Ended(1, "", line)
 
 
-async def test_a_server_that_is_no_master_is_reported() -> None:
+async def test_a_server_that_is_not_a_master_is_reported() -> None:
     server = make_server()
     address = f"127.0.0.1:{bind(server, Address('127.0.0.1', 0))}"
     await server.start()
@@ -173,7 +173,7 @@ async def test_the_leader_of_several_masters_is_asked(operator: ScriptedOperator
     assert len(json.loads(done.out)) == 2
 
 
-async def test_a_closed_pipe_is_no_error(operator: ScriptedOperator) -> None:
+async def test_a_closed_pipe_is_not_an_error(operator: ScriptedOperator) -> None:
     views = operator.answers[pb.ListAgentsRequest].agents
     many = pb.ListAgentsResponse(agents=list(views) * 20_000)
     operator.answers[pb.ListAgentsRequest] = many

@@ -65,7 +65,7 @@ async def test_an_unknown_host_is_one_line() -> None:
     assert done == Ended(1, "", line)
 
 
-async def test_a_server_of_another_protocol_is_no_master() -> None:
+async def test_a_server_of_another_protocol_is_not_a_master() -> None:
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.read(1)
         writer.write(b"HTTP/1.0 200 OK\r\n\r\n")

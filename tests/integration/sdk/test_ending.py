@@ -145,7 +145,7 @@ async def test_a_handler_may_tear_down() -> None:
         assert framework.errors == []
 
 
-async def test_removal_during_teardown_is_no_error() -> None:
+async def test_removal_during_teardown_is_not_an_error() -> None:
     async with FakeMaster() as master:
         framework = Recorder(master.address)
         async with running(framework, master) as run:

@@ -49,7 +49,7 @@ def test_a_broken_line_is_named(tmp_path: Path, log: Path) -> None:
             look(copy)
 
 
-def test_a_file_that_is_no_log_is_refused(tmp_path: Path) -> None:
+def test_a_file_that_is_not_a_log_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "log"
     with pytest.raises(BadLog, match="No such file"):
         look(path)

@@ -70,7 +70,7 @@ def test_filling_is_max_min(policy: str) -> None:
             ), (number, tasks)
 
 
-def test_one_resource_is_shared_evenly_whatever_it_costs_in_others() -> None:
+def test_one_resource_is_shared_evenly_regardless_of_other_resources() -> None:
     users = [user(1, 3), user(2, 1)]
     tasks = continuous.single((Fraction(100), Fraction(8)), users, 1)
     assert tasks == [Fraction(4, 3), 4]
