@@ -1,1 +1,1 @@
-"""The master: tracks what every agent has free and deals it to frameworks, fairly."""
+"""The master: it tracks the free resources of every agent and deals them to frameworks, fairly."""

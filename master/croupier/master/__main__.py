@@ -25,7 +25,7 @@ def main() -> None:
     @app.default
     def serve(*, config: MasterConfig = MasterConfig()) -> int:  # noqa: B008 - frozen
         """Run a master until SIGTERM or SIGINT."""
-        # Imported here, so that --help and errors of the command line come fast.
+        # Imported here, so that --help and errors in the command line are fast.
         from croupier.master.app import run_master
         from croupier.process.daemon import run_daemon
 

@@ -1,6 +1,6 @@
 """One batch of the master without I/O: decide events, name the records, list the effects.
 
-Production and virtual time drive it alike; only the waiting differs:
+The driver uses it as follows, and so do tests in virtual time:
 
     batch = Batch(state, on_decided)
     for _ in batch.decide(events, now):     # each turn of the loop is a moment to give way
@@ -28,7 +28,7 @@ from croupier.model.errors import FailedOver
 
 OnDecided = Callable[[Event, float, Sequence[Effect]], None]
 
-# Frameworks that one slice of an allocation pass looks at, about.
+# About how many frameworks one slice of an allocation pass checks.
 PASS_BUDGET = 1000
 
 
@@ -47,7 +47,7 @@ class Batch:
     def decide(
         self, events: Iterable[Event], now: float, *, may_expire: bool = True
     ) -> Iterator[None]:
-        """Decide `events`; before them the deadlines that have passed, if `may_expire`.
+        """Decide `events`, and before them the passed deadlines if `may_expire`.
 
         Yields:
             None, at each moment at which the caller may let other work run.
@@ -59,11 +59,11 @@ class Batch:
             yield from self._step(event, now)
 
     def allocate(self, now: float) -> Iterator[None]:
-        """Allocate a slice of the dirty agents; yields as `decide` does."""
+        """Run a slice of an allocation pass; yields as `decide` does."""
         return self._step(AllocationDue(PASS_BUDGET), now)
 
     def records(self) -> list[Record]:
-        """Return what must be durable before any effect is performed.
+        """Return the records that must be durable before any effect is performed.
 
         Raises:
             FailedOver: if the core has learned that another master leads.

@@ -1,7 +1,7 @@
 """The one task that owns the state: decide a batch, make it durable, then perform it.
 
-The master allocates at once when no event waits, and else after at most `COALESCE_S`. So a
-burst of changes costs one pass, and a single change is not delayed.
+When no event waits, the master allocates at once, else after at most `COALESCE_S`. So a burst of
+changes costs one pass, and a single change is not delayed.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Driver:
         recorder: Recorder | None = None,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
-        """Own `state` from now on; ask `leads` before effects are performed."""
+        """Own `state` from now on; check `leads` before effects are performed."""
         self.state = state
         self.inbox: Inbox[Event] = Inbox(event_cost)
         self._slice = TimeSlice(SLICE_S)
@@ -115,7 +115,7 @@ class Driver:
         return cast("T", result)
 
     async def read(self, query: Callable[[State], T]) -> T:
-        """Return what `query` makes of the state; it must keep no reference into it."""
+        """Return the result of `query`, which must keep no reference into the state."""
         return cast("T", await self.ask(lambda request: Read(request, query)))
 
     def close(self, error: CroupierError) -> None:

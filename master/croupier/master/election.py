@@ -1,6 +1,6 @@
 """Leader election. A single master always leads; several elect one of them.
 
-Rule: leadership is a *term*, with a beginning and an end. A former leader leads again only after
+Rule: leadership is a *term*, with a beginning and an end. A deposed leader leads again only after
 a new election, and starts from the store.
 """
 
@@ -37,7 +37,7 @@ class Election(Protocol):
 
 
 class SoleElection:
-    """The election of a master without others, which has always won."""
+    """The election of a single master, which has always won."""
 
     def __init__(self, address: Address) -> None:
         self._address = address

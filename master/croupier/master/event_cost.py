@@ -1,4 +1,4 @@
-"""Estimated cost of an event to the core, so that batches take about the same time."""
+"""Estimated cost of an event in the core, so that batches take about the same time."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ from croupier.model.roles import RoleSettings
 from croupier.model.task import TaskState
 from croupier.process.metric_families import Family, FamilyCollector, exported_amount
 
-# Frameworks make up roles: more than these are left out of the metrics.
+# Frameworks choose the names of roles, so the metrics leave out roles beyond this number.
 MAX_ROLES = 1000
 
 

@@ -26,8 +26,7 @@ class HaBackend:
         election: decides when this master leads.
         open_store: makes the store of one term, which opens nothing before `load`.
         close: closes the election and the client.
-        is_shared: other masters may lead instead of this one. A single master that cannot lead
-            ends.
+        is_shared: whether other masters may lead. A single master that cannot lead ends.
         collectors: metrics of the client.
     """
 
@@ -42,7 +41,7 @@ OpenHaBackend = Callable[["MasterConfig", Address], HaBackend]
 
 
 def open_ha_backend(config: MasterConfig, address: Address) -> HaBackend:
-    """Open what `config` asks for; other machines find this master at `address`."""
+    """Open the store and the election of `config`; peers find this master at `address`."""
     if config.store.etcd is not None:
         return _shared(config, config.store.etcd, address)
     path = config.store.path

@@ -1,4 +1,4 @@
-"""Where services find the current term, or the address of the leader.
+"""Leadership: the current term of this master, or the address of the leader.
 
 Rule: every question goes to the term that is current at that moment, and to no other.
 """
@@ -44,7 +44,7 @@ class Leadership:
         if self.is_leader:
             return str(self.address)
         known = self._election.leader or ""
-        # This master is elected, but still reads the registry.
+        # While this master is elected but still recovers, no master serves.
         return "" if known == str(self.address) else known
 
     def begin(self, term: Term) -> None:

@@ -25,7 +25,7 @@ PROOF_BYTES: Final = 16
 
 
 class Judgement(NamedTuple):
-    """The verdict on an agent's claim, and the reason if it is refused."""
+    """The kind of an agent's claim, and the reason if the agent is refused."""
 
     claim: Claim
     objection: str = ""
@@ -48,8 +48,8 @@ def next_record(
     Args:
         before: the record of the last term; None begins a new cluster.
         commits: the number of commits in the store.
-        names: those of the cluster are used only if it has none yet.
-        given_up: a position beyond this store, which an operator gives up.
+        names: random names; those of the cluster are used only if it has none yet.
+        given_up: a position beyond this store, whose commits an operator gives up.
     """
     last = before or MasterRecord(names.cluster, 0)
     epoch, generation = last.epoch, last.generation
@@ -97,7 +97,7 @@ class Lineage:
         return self._position
 
     def judge(self, cluster: str, epoch: int, position: StorePosition | None) -> Judgement:
-        """Judge what an agent has heard; `cluster` is empty if it has heard no master."""
+        """Judge the masters that an agent has seen; `cluster` is empty if it has seen none."""
         own = self._record
         if cluster and cluster != own.cluster:
             return Judgement(
@@ -112,7 +112,7 @@ class Lineage:
             return self._unproven(f"a master of epoch {epoch}")
         if not self._is_proven(position):
             return self._unproven(str(position))
-        # An agent that lost records may have lost those of the epoch or the position.
+        # An agent that lost records may state an older epoch or position than it has seen.
         if epoch > max(own.epoch, position.epoch):
             return self._unproven(f"a master of epoch {epoch}")
         claim = self.place(position)
@@ -123,19 +123,19 @@ class Lineage:
         return Judgement(claim, f"an agent has heard of {position}; this store {self}")
 
     def place(self, position: StorePosition) -> Claim:
-        """Return how a position, if proven, relates to this history."""
+        """Return the relation of a proven position to this history."""
         own = self._record
         known = self._terms.get(position.term)
         if known is not None:
             end = self._commits() if known[1] is None else known[1]
             is_ours = position.epoch == known[0].epoch and position.commit <= end
         else:
-            # Only the last commit is known of terms before the oldest in the record.
+            # Of terms before the oldest in the record, only the last commit is known.
             oldest = own.terms[0] if own.terms else PastTerm(own.epoch + 1, "", self._commits())
             is_ours = position.epoch < oldest.epoch and position.commit <= oldest.commits
         if is_ours and position.generation <= own.generation:
             return Claim.KNOWN
-        # The agent obeys no epoch below the highest it has heard, so a later term is not given up.
+        # An agent obeys no epoch below the highest it has seen, so a later term is not given up.
         is_given_up = position.generation < own.generation and position.epoch <= own.epoch
         return Claim.GIVEN_UP if is_given_up else Claim.NEWER
 

@@ -18,9 +18,9 @@ from croupier.master.core import facts
 from croupier.master.log import log_fact
 from croupier.model.log_throttle import LogThrottle
 
-# At most 16 refusals of agents are logged in a minute.
+# At most 16 refusals of agents are logged per minute.
 REFUSALS_AT_ONCE, REFUSED_AGAIN_S = 16, 60.0
-# Of one agent's health one change each way is logged in so many seconds.
+# One change each way of an agent's health is logged per so many seconds.
 HEALTH_AGAIN_S = 1.0
 _SECONDS = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0)
 _HOLD_SECONDS = (0.001, 0.005, 0.025, 0.1, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)
@@ -35,7 +35,7 @@ class FactCounter:
         text: its HELP.
         fact: what it counts.
         labels: names of its labels.
-        fields: of the fact, one for each label; None: they are named as the labels.
+        fields: fields of the fact, one for each label; None if they are named as the labels.
     """
 
     name: str
@@ -154,7 +154,7 @@ class Metrics:
         self._writes.observe(seconds)
 
     def term_ended(self, why: str) -> None:
-        """Count a term of this process; `why` is one of few words."""
+        """Count a term of this process that ended; `why` has few values."""
         self._term_ends.labels(why).inc()
 
     def happened(self, fact: facts.Fact) -> None:
@@ -176,10 +176,10 @@ class Metrics:
                 victims.labels("rescinded").inc(len(fact.offers))
 
     def _is_due(self, fact: facts.Fact) -> bool:
-        """Return whether to log a fact; facts that a peer can cause in masses are throttled."""
+        """Return whether to log a fact; facts that one peer can cause in masses are throttled."""
         match fact:
             case facts.AgentRefused():
-                # Agents retry, and anyone can make up hostnames.
+                # Agents retry, and a peer can invent hostnames.
                 group = crc32(fact.hostname.encode(errors="replace")) % REFUSALS_AT_ONCE
                 return self._refusals.is_due(group, time.monotonic())
             case facts.AgentUnhealthy() | facts.AgentHealthy():

@@ -1,7 +1,7 @@
 """Recovery of a new term: which agents of the registry have not re-registered.
 
-The registry holds the agents and the tasks they were sent; only the agents know the state of
-those tasks. Recovery is complete once each agent has re-registered or become unreachable.
+The registry holds the agents and their tasks; only the agents know the states of those tasks.
+Recovery is complete once each agent has re-registered or become unreachable.
 """
 
 from __future__ import annotations

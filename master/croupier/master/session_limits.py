@@ -1,4 +1,4 @@
-"""Limits of the number of sessions and of their silence."""
+"""Limits of sessions."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ class SessionLimits:
     Attributes:
         most: sessions in all.
         most_per_host: sessions from one address, so that one machine cannot lock out others.
-        outbox_bytes: of messages on all sessions; beyond it the largest outbox is cut off.
-        register_bytes: of tasks of agents that have not sent REGISTER yet.
+        outbox_bytes: messages in all outboxes; beyond it the largest outbox's session is cut off.
+        register_bytes: tasks of agents that have not sent REGISTER yet.
         first_call_s: time from the start of a stream to SUBSCRIBE or REGISTER.
     """
 

@@ -26,7 +26,7 @@ from croupier.process.inbox import Inbox
 from croupier.process.logging import get_logger
 from croupier.v1 import agent_pb2, framework_pb2
 
-# Room for the messages of one step to a framework: in it 100 agents may become unreachable.
+# Messages; a step in which 100 agents become unreachable sends a framework fewer.
 OUTBOX_LIMIT: Final = 100_000
 BEAT_SLICES: Final = 10
 
@@ -103,7 +103,7 @@ class Sessions:
     """All open sessions; the `Peers` of the driver.
 
     Attributes:
-        limits: of the number of sessions and of their silence.
+        limits: the limits of sessions.
         registering: bytes of tasks of agents that have not sent REGISTER yet.
         dropped: messages for sessions that had ended or had no room.
     """
@@ -200,7 +200,7 @@ class Sessions:
         return sum(len(session.outbox) for session in self._sessions.values())
 
     async def beat(self, heartbeat_s: float) -> None:
-        """Send heartbeats for ever, spread over time, on sessions with nothing queued."""
+        """Send heartbeats without end, spread over time, on sessions with an empty outbox."""
         for turn in count():
             await asyncio.sleep(heartbeat_s / BEAT_SLICES)
             for session in list(self._sessions.values()):

@@ -18,7 +18,7 @@ class StallGuard:
     """Decides whether deadlines may expire. All times are seconds on one monotonic clock.
 
     Attributes:
-        grace_until: end of the grace period; None: the master has not stalled.
+        grace_until: end of the grace period; None if the master has not stalled.
     """
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class StallGuard:
         self._stalls = 0
 
     def add_gap(self, seconds: float, now: float) -> None:
-        """Note that the master read nothing for so long, up to `now`; a long gap is a stall."""
+        """Note that the master read nothing for `seconds` up to `now`; a long gap is a stall."""
         if seconds > MIN_STALL_S and self._stalls < MAX_STALLS:
             self._stalls += 1
             self.grace_until, self._backlog = now + GRACE_S, None

@@ -57,7 +57,7 @@ class Term:
         sessions: the streams of this term.
         lineage: the history of the store.
         recorder: keeps the event log, if there is one.
-        recovery: how many agents the term still misses.
+        recovery: the agents that have not re-registered yet.
         began_s: how long it took to begin, in seconds.
     """
 
@@ -103,7 +103,7 @@ class Term:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _watch_store(self) -> NoReturn:
-        """Check now and then that the store is still in its place.
+        """Check every `CHECK_STORE_S` that the store is still in its place.
 
         Raises:
             Unavailable: if it is not.
@@ -190,7 +190,7 @@ async def _given_up(
     before: MasterRecord | None,
     overtaken_by: StorePosition | None,
 ) -> StorePosition | None:
-    """Return the furthest position that the operator gives up; None if the store knows all.
+    """Return the furthest position that the operator gives up; None if the store has all.
 
     Raises:
         InvalidRequest: if the store is an old copy and the operator has not accepted it.
@@ -236,7 +236,7 @@ def _open_log(
 
 
 def _without_secret(registry: Registry) -> Registry:
-    """Return `registry` for a log: the secret proves what the cluster's masters have stated."""
+    """Return `registry` without the secret that signs positions of the store."""
     if registry.master is None:
         return registry
     return replace(registry, master=replace(registry.master, secret=""))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # cyclopts
 
 # A resignation must not delay the next leader; the lease ends by itself.
 RESIGN_S = 2.0
-# After a failed term, so that a store that fails each time is not asked all the time.
+# Pause after a failed term, since a store may fail each time.
 RETRY_S = 0.2
 RETRY_CAP_S = 5.0
 
@@ -46,7 +46,7 @@ class Terms:
         clock: Clock,
         limits: SessionLimits | None,
     ) -> None:
-        """Announce each term to `leadership`; `limits` are of its sessions."""
+        """Announce each term to `leadership`; `limits` apply to its sessions."""
         self.first_began = asyncio.Event()
         self._config, self._ha_backend, self._leadership = config, ha_backend, leadership
         self._metrics, self._clock, self._limits = metrics, clock, limits
@@ -107,7 +107,7 @@ class Terms:
             try:
                 await asyncio.gather(*tasks, return_exceptions=True)
             finally:
-                # Also if the master is stopped at this moment.
+                # Runs also if the master is stopped at this moment.
                 await self._end()
         return _end_reason(serving, lost)
 
@@ -135,7 +135,7 @@ class Terms:
         await term.serve()
 
     def _depose(self, ended: asyncio.Task[None]) -> None:
-        """Depose the term in the turn of the loop in which it was lost."""
+        """Depose the term in the same turn of the event loop in which it was lost."""
         if ended.cancelled():
             return
         if self._ha_backend.is_shared or isinstance(ended.exception(), Overtaken):

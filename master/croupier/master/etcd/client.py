@@ -1,7 +1,7 @@
 """A client of etcd that asks one member, and the next if the first fails.
 
-Rule: every call has a deadline. A call is retried when its outcome is unknown, so callers send
-only requests that do no harm when they are carried out twice or late.
+Rule: every call has a deadline. The client retries a call whose outcome is unknown, so callers send
+only requests that are harmless when they are carried out twice or late.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class EtcdClient:
         await asyncio.sleep(self._rng.uniform(0.01, 0.1))
 
     def _doubt(self, endpoint: Endpoint, fault: CroupierError) -> None:
-        """After a broken stream, use the next member; log in again if the login was stale."""
+        """Use the next member after a broken stream; log in again if the login was stale."""
         if isinstance(fault, StaleLogin):
             self._token = ""
         elif isinstance(fault, InvalidRequest):

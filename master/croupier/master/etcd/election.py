@@ -75,7 +75,7 @@ class EtcdElection:
         clock: Clock | None = None,
         rng: random.Random | None = None,
     ) -> None:
-        """Stand as `address` with leases of `lease_s` seconds, rounded up to whole seconds."""
+        """Become a candidate with leases of `lease_s` seconds, rounded up to whole seconds."""
         self.leader: str | None = None
         self._client = client
         self._keys = Keys(prefix)
@@ -285,7 +285,7 @@ class EtcdElection:
         return "lease_not_proven_alive"
 
     async def _displaced(self, term: _Term) -> str:
-        """Return when the leader's key is no longer ours, as when an operator deletes it."""
+        """Return when this master lost the leader's key, as when an operator deletes it."""
         after = term.revision
         while True:
             try:

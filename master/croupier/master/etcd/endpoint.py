@@ -22,7 +22,7 @@ _OPTIONS: list[tuple[str, int]] = [
     ("grpc.max_send_message_length", MAX_ANSWER_BYTES),
     ("grpc.use_local_subchannel_pool", 1),
     ("grpc.enable_http_proxy", 0),
-    # Also the time limit of connecting.
+    # It is also the time limit of a connection attempt.
     ("grpc.min_reconnect_backoff_ms", 500),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),

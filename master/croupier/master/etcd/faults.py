@@ -43,7 +43,7 @@ class Untrusted(Unavailable):
 
 
 def fault_of(error: grpc.aio.AioRpcError, endpoint: object, user: str) -> CroupierError:
-    """Return the meaning of `error`, which a call to the member at `endpoint` raised.
+    """Convert `error`, which a call to the member at `endpoint` raised.
 
     Returns:
         `Unavailable` if another member, or the same one later, may answer; `Conflict` if the

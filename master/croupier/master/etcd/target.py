@@ -55,9 +55,10 @@ class EtcdAccess:
     """Credentials for etcd; by default none, over plain text.
 
     Attributes:
-        ca: certificates that etcd's certificate must be signed by; None with no `cert`: plain text.
-        cert: the master's certificate, with its `key`; None: no client certificate.
-        user: a user of etcd's own authentication; empty: none.
+        ca: the certificates that etcd's certificate must be signed by. Without `ca` and `cert`,
+            connections are plain text.
+        cert: the master's client certificate, with its `key`; None for none.
+        user: a user of etcd's own authentication; empty for none.
     """
 
     ca: bytes | None = field(default=None, repr=False)
@@ -75,7 +76,7 @@ class EtcdAccess:
         user: str = "",
         password_file: Path | None = None,
     ) -> EtcdAccess:
-        """Read the files: PEM, but the password's, whose first line counts.
+        """Read the credentials from PEM files, and the password from the first line of its file.
 
         Raises:
             InvalidRequest: if a file cannot be read, or one of a pair is missing.

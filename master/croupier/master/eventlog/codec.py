@@ -4,7 +4,7 @@ Each line ends with the CRC32 of its preceding bytes: `..., "crc": "XXXXXXXX"}`.
 of a file the CRC is inside the head, so that older releases find the number of the format.
 Lines of format 1 have no CRC.
 
-Only the size of a legal command is written: decisions depend on nothing else of it, and commands
+Of a legal command only the size is written: decisions depend on nothing else of it, and commands
 and environments may hold secrets. It is read as a legal command of that size.
 """
 
@@ -38,7 +38,7 @@ def _size_of_command(command: Command) -> Any:
 
 
 def _without_command(command: Command) -> Any:
-    """Write nothing of a legal command, and an illegal command in full."""
+    """Leave out a legal command, and write an illegal command in full."""
     try:
         command.check()
     except InvalidRequest:
@@ -93,13 +93,13 @@ def _decoders() -> dict[str, Decode]:
 
 
 def write_line(line: Head | Known) -> bytes:
-    """Return a line that is not an event, with its end."""
+    """Return a line that is not an event, with its line feed."""
     body = as_json({_NAMES[type(line)]: CODEC.encoder(type(line))(line)})
     return _sealed(body, b"}}" if isinstance(line, Head) else b"}")
 
 
 def write_event(entry: dict[str, Any]) -> bytes:
-    """Return the line of an event, with its end, from the encoded members of `_ENTRY`."""
+    """Return the line of an event, with its line feed, from the encoded members of `_ENTRY`."""
     return _sealed(as_json(entry), b"}")
 
 

@@ -1,8 +1,8 @@
 """A digest of all decisions of a run: equal decisions give an equal digest.
 
-It covers every effect of every event in order: messages with their receivers, records, closed
-sessions and facts, but only the kind of an operator's answer. Legal commands of tasks are left
-out; an illegal command, such as the empty one of a slimmed task, is not.
+It covers every effect of every event in order: messages with their sessions, records, closed
+sessions and facts, but only the kind of an operator's answer. It leaves out legal commands of
+tasks, but not illegal ones, such as the empty command of a slimmed task.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What the lines of an event log hold.
+"""The lines of an event log, as values.
 
     {"head": {...}}                                  the first of each file
-    {"role"|"agent"|"framework"|"offer"|"task": {}}  the state then; not in the first file of a run
+    {"role"|"agent"|"framework"|"offer"|"task": {}}  the state; not in the first file of a run
     {"at": S, "event": {...}, "did": [...], "decided": "..."}
 
 `codec` writes and reads them; `tags` names their fields.
@@ -110,7 +110,7 @@ class KnownOffer:
 
 @dataclass(frozen=True, slots=True)
 class KnownTask:
-    """A task that holds resources since it was launched or reported by its agent."""
+    """A task that has held resources since its launch, or since its agent reported it."""
 
     framework_id: FrameworkId
     task_id: TaskId

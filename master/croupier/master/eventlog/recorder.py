@@ -1,7 +1,7 @@
 """Recorder of the event log while the master runs.
 
-Rule: `decided` only remembers an event, and `flush` is called after all effects are carried out, so
-the log delays no decision. The last events may be lost with the process; that does no harm.
+Rule: `decided` only remembers an event, and `flush` runs after all effects are performed, so the
+log delays no decision. If the process dies, the log may lack the last events.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from croupier.model.clock import Clock
 
 
 class Recorder(Protocol):
-    """What the driver reports each event to."""
+    """The receiver of each event that the driver decides."""
 
     def decided(self, event: Event, now: float, effects: Sequence[Effect]) -> None:
-        """Take in an event that the core decided on at `now`, and its effects."""
+        """Remember an event that the core decided at `now`, and its effects."""
 
     def flush(self, state: State) -> None:
-        """Write the events of a batch whose effects are carried out."""
+        """Write the events of a batch whose effects are performed."""
 
 
 class NoRecorder:

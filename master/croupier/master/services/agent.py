@@ -27,7 +27,7 @@ class AgentService(AgentServiceServicer):
     def __init__(self, leadership: Leadership) -> None:
         self._leadership = leadership
 
-    # grpc.aio also accepts a coroutine that writes; the generated type does not know it.
+    # grpc.aio also accepts a coroutine that writes; the generated type does not say so.
     async def Connect(  # type: ignore[override]
         self,
         request_iterator: AsyncIterator[pb.AgentServiceConnectRequest],

@@ -1,8 +1,8 @@
 """Long lists, a page at a time.
 
 Rule: a listing takes the keys of all items at one moment and sorts them once. Its pages look up
-each key in turn. So an item that exists throughout is listed exactly once, and a page costs as
-much as it shows.
+each key in turn. So an item that exists throughout is listed exactly once, and the cost of a page
+is that of its items.
 
 A token names its listing and the last key shown. If this master does not have the listing, it
 makes a new one and continues after that key.
@@ -28,12 +28,12 @@ from croupier.net.outbox import Sized
 # Below the 4 MiB that gRPC lets a client receive by default.
 PAGE_BYTES: Final = 2 * 1024 * 1024
 PAGE_ITEMS: Final = 5_000
-# Limits of one slice of work on a page; the driver gets a turn in between.
+# Limits of one slice of work on a page; the driver runs between slices.
 SLICE_S: Final = 0.005
 SLICE_ITEMS: Final = 250
 # About 1 ms of sorting.
 SORTED_AT_ONCE: Final = 5_000
-# Listings that are kept: each holds a key for every item.
+# Most listings in memory: each holds a key for every item.
 MOST_LISTINGS: Final = 4
 IDLE_S: Final = 60.0
 MAX_TOKEN_BYTES: Final = 4_096
@@ -129,7 +129,7 @@ class Pages:
     async def _fill(
         self, listed: Listed[ViewT], keys: Sequence[str], at: int, size: int
     ) -> tuple[list[ViewT], int]:
-        """Return items from `at` on until the page is full, and where the rest begins."""
+        """Return items from `at` on until the page is full, and the index of the next."""
         page = _Page[ViewT](size)
         while at < len(keys) and not page.is_full:
             at = await self._read(partial(self._add_some, listed, keys, at, page))

@@ -17,9 +17,9 @@ from croupier.net.outbox import Budget
 from croupier.v1 import agent_pb2 as pb
 from croupier.wire.limits import check_count
 
-# All pages of one agent, encoded.
+# Limit of all pages of one agent, encoded.
 MAX_BYTES = 32 * 1024 * 1024
-# From the first page to REGISTER.
+# Limit of the time from the first page to REGISTER.
 COMPLETE_S = 60.0
 
 

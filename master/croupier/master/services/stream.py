@@ -72,8 +72,8 @@ async def refuse(context: Context, response: object, refusal: CroupierError) -> 
 async def _end_unintroduced(session: Session[Any], first_call_s: float) -> None:
     """End a session whose first call does not come in time.
 
-    After a failover the master may be so busy that it reads a call late. It therefore waits in
-    steps; each step also runs every ready task once.
+    A master that is busy after a failover may read calls late. So it waits in steps: each of them
+    also runs every ready task once.
     """
     for _ in range(FIRST_CALL_STEPS):
         await asyncio.sleep(first_call_s / FIRST_CALL_STEPS)

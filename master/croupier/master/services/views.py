@@ -145,7 +145,7 @@ def _reasons(
 def _preemption(
     state: State, reasons: Iterable[PassedOver], framework: Framework, now: float
 ) -> Iterable[PassedOver]:
-    """Yield when the master preempts for the framework, for each of its waiting roles."""
+    """Yield, for each waiting role of the framework, when the master preempts for it."""
     waiting = {passed.role for passed in reasons if passed.cause is not Cause.ELIGIBLE}
     for role in framework.roles:
         text = state.preemptor.describe(framework.framework_id, role, now)

@@ -13,7 +13,7 @@ _DIGITS = 8
 
 
 class Damaged(CroupierError):
-    """A record that is not what was written. The text never quotes it."""
+    """A record that differs from what was written. The text never quotes it."""
 
 
 def checksum(*parts: bytes) -> int:

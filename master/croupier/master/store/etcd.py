@@ -5,8 +5,8 @@ Rules:
   election. Writes of a deposed master are refused, however late they arrive.
 - **Once.** Every transaction also requires that `head` has the revision of the previous
   transaction, and writes a mark of its own to `head`. So a transaction that is retried because
-  its answer was lost is not carried out twice. A transaction that a member delays and carries out
-  after newer ones does nothing: the fence alone would let it overwrite newer records.
+  its answer was lost is not executed twice. A transaction that a member delays and executes after
+  newer ones does nothing: the fence alone would let it overwrite newer records.
 - **Atomic.** A commit is one transaction if it fits in one (126 records, 1 MB). A larger commit is
   first *staged* as parts. The transaction that writes the last part notes their number in `head`;
   with that the commit is durable. Only then the records are written, one transaction at a time.
@@ -78,7 +78,7 @@ class EtcdStore:
 
     Attributes:
         commits: the number of the last durable commit.
-        marked: None: etcd has no place that a snapshot would leave out.
+        marked: always None, since a snapshot of etcd contains all that etcd stores.
     """
 
     def __init__(self, client: EtcdClient, prefix: str, fence: Fence) -> None:
@@ -147,7 +147,7 @@ class EtcdStore:
             await self._write_staged(batches, parts)
 
     async def mark(self, position: StorePosition) -> None:
-        """Do nothing: etcd has no place apart from the records."""
+        """Do nothing: etcd stores nothing apart from the records."""
 
     async def check(self) -> None:
         """Do nothing: the election detects that etcd is unreachable."""
@@ -304,7 +304,7 @@ class EtcdStore:
     async def _transact(
         self, operations: Sequence[pb.RequestOp], parts: int = 0, *, is_commit: bool = False
     ) -> None:
-        """Carry out all `operations` once, while this master leads.
+        """Execute all `operations` once, while this master leads.
 
         From then on `parts` parts are staged. With `is_commit`, a commit is complete.
         """

@@ -3,8 +3,8 @@
 `_STORED` is the table of kinds; the tags of fields stand beside the records in `core.records`.
 Deleting the row of an id is how a `Forget` is stored.
 
-Fields that have their default are left out of a body, so a body written before a field was added
-reads as it did.
+A body leaves out fields that have their default, so a body that was written before a field was
+added has its old meaning.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Stored(NamedTuple):
     Attributes:
         tag: the name of the kind.
         record: the class of its records.
-        id: the attributes that make the id of a row; none if there is one row, named as its kind.
+        id: the attributes that make the id of a row; empty for the only row of its kind.
         forget: the class that deletes a row; it has the same attributes.
     """
 

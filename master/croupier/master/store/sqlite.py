@@ -47,7 +47,7 @@ class SqliteStore:
     def __init__(self, path: Path, *, may_begin_anew: bool = False) -> None:
         """Open nothing before `load`.
 
-        With `may_begin_anew`, a new cluster may begin where the marker names an old one.
+        With `may_begin_anew`, an empty store may begin a new cluster although a marker names one.
         """
         self._path, self._may_begin_anew = path, may_begin_anew
         self._log_path = path.with_name(path.name + "-wal")
@@ -95,7 +95,7 @@ class SqliteStore:
                 # The cause may quote records.
                 case sqlite3.Error():
                     raise self._refusal(error) from None
-                # SQLite's error quotes the schema, which is not text.
+                # Python cannot decode SQLite's error, which quotes a schema that is not UTF-8.
                 case UnicodeDecodeError():
                     raise self._damaged("is corrupt (its schema is no text)") from None
                 case OSError():

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sqlite3
 from typing import Final
 
-# By the beginning of the name of the code.
+# Meanings by the prefix of the code's name.
 _WORDS: Final = {
     "SQLITE_READONLY": "the file, or its file system, is read-only",
     "SQLITE_FULL": "the disk is full",
@@ -31,7 +31,7 @@ def code_of(error: sqlite3.Error) -> str:
 
 
 def is_damage(error: sqlite3.Error) -> bool:
-    """Return whether the file was altered, rather than out of reach."""
+    """Return whether the file is damaged, rather than unavailable."""
     code = code_of(error)
     return not code or code.startswith(_OF_THE_FILE)
 

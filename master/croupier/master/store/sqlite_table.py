@@ -19,7 +19,7 @@ from croupier.master.store.records_json import SCHEMA_VERSION, Row
 APPLICATION_ID: Final = 0x63726F75
 # Rows have a checksum, and commits a number, from this version on.
 SEALED_VERSION: Final = 3
-# What a burst of commits leaves of the log beside the file.
+# Size to which SQLite truncates the write-ahead log after a burst of commits.
 MAX_LOG_BYTES: Final = 64 * 1024 * 1024
 # The kind of the row with the number of commits; no kind of record has this name.
 HEAD: Final = "head"
@@ -76,7 +76,7 @@ def read_header(connection: sqlite3.Connection) -> tuple[int, int, bool]:
 
 
 def prepare(connection: sqlite3.Connection) -> str:
-    """Have each commit synced to a write-ahead log; return the first corrupt page, if any."""
+    """Sync each commit to a write-ahead log; return the first corruption, or an empty text."""
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute(f"PRAGMA journal_size_limit = {MAX_LOG_BYTES}")
@@ -92,7 +92,7 @@ def stamp(connection: sqlite3.Connection) -> None:
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Commit and sync what is done within, or roll all of it back."""
+    """Commit and sync the statements of the block, or roll them back."""
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield

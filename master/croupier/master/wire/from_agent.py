@@ -34,7 +34,7 @@ from croupier.wire.task import status_from_wire, task_from_wire
 
 # Croupier's own agent sends at most 200 updates in one report.
 MAX_UPDATES = 1_000
-# Of one agent; and updates of one task that wait for an acknowledgement.
+# Limits of the tasks of one agent, and of the unacknowledged updates of one task.
 MAX_AGENT_TASKS = 100_000
 MAX_WAITING = 100
 
@@ -64,7 +64,7 @@ async def report_from_wire(session: SessionId, wire: pb.Report) -> Event:
 
 
 def with_claim(event: Register, wire: pb.Register, lineage: Lineage) -> Register:
-    """Return REGISTER with a judgement of the masters that the agent has heard."""
+    """Return REGISTER with a judgement of the masters that the agent has seen."""
     has_position = wire.HasField("position")
     try:
         position = position_from_wire(wire.position) if has_position else None

@@ -30,7 +30,7 @@ from croupier.v1 import task_pb2
 from croupier.wire.limits import check_count
 from croupier.wire.task import demands_from_wire, task_from_wire
 
-# Tasks of one call that the core decides at once: about 10 ms of work.
+# Tasks of one call that the core decides in one event: about 10 ms of work.
 PART = 500
 
 T = TypeVar("T")

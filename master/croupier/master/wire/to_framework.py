@@ -23,7 +23,7 @@ from croupier.v1 import framework_pb2 as pb
 from croupier.wire.resources import attributes_to_wire, resources_to_wire
 from croupier.wire.task import status_to_wire
 
-# The agents whose descriptions a session has carried.
+# The latest description of each agent that a session has carried.
 KnownAgents = dict[AgentId, AgentDescription]
 
 
