@@ -1,7 +1,7 @@
 """An agent process: the production reactor, in virtual time.
 
-Rule: records are appended in order. A crash keeps the first few of those that are being synced;
-deferred records are lost with the process.
+Rule: records are appended in order. Of the records that are being synced, a crash keeps the first
+few; deferred records are lost with the process.
 """
 
 from __future__ import annotations
@@ -38,16 +38,16 @@ class Observer(Protocol):
     def on_agent_step(
         self, agent: AgentProcess, epoch: int | None, event: Event, effects: list[Effect]
     ) -> None:
-        """Take note that the core was stepped; `epoch` is that of the master's order, if any."""
+        """Note that the core was stepped; `epoch` is the epoch of the master's order, if any."""
 
     def on_agent_start(self, agent: AgentProcess) -> None:
-        """Take note that the agent has read its records, before it touches a process."""
+        """Note that the agent has read its records, and not acted on a process yet."""
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
-        """Take note that the agent refuses to start because records are lost."""
+        """Note that the agent refuses to start because records are lost."""
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """Take note that all orders of masters up to that epoch were performed."""
+        """Note that all orders of masters up to that epoch were performed."""
 
 
 class AgentProcess(Process):
@@ -113,7 +113,7 @@ class AgentProcess(Process):
             return
         if self._has_lost() and not self.is_lenient:
             self.clock.trace(f"{self.name} refuses to start: records are lost")
-            # The mark persists; the processes that prove the loss may end.
+            # The processes that prove the loss may end, so a mark on the disk records it.
             self.machine.is_cut = True
             self.observer.on_agent_refused(self)
             self.clock.after(MENDED_S, self._start_leniently)
@@ -121,7 +121,7 @@ class AgentProcess(Process):
         super().start()
 
     def _start_leniently(self) -> None:
-        """Start in spite of lost records, as an operator would."""
+        """Start despite lost records, as by an operator."""
         self.is_lenient = True
         self.start()
 
@@ -160,11 +160,11 @@ class AgentProcess(Process):
         self.session.connect(self.random.choice(self.masters))
 
     def known_runs(self) -> set[str]:
-        """Return the runs that may have a process, according to the agent's state."""
+        """Return the runs that may have a process according to the agent's state."""
         return self.state.known_runs()
 
     def on_crash(self) -> None:
-        """Stop watching processes; keep a random part of the records that were being synced."""
+        """Stop watching processes; keep some of the records that were being synced."""
         if self._syncing is not None:
             records, _ = self._syncing
             self.machine.disk += records[: self.random.randint(0, len(records))]
@@ -242,7 +242,7 @@ class AgentProcess(Process):
             self._leave()
         self.wake(self.reactor.wake_at())
 
-    # What the reactor reports.
+    # The reactor's reports.
 
     def decided(self, event: Event, effects: Sequence[Effect], /) -> None:
         """See `Observer`."""
@@ -253,7 +253,7 @@ class AgentProcess(Process):
     def performed(self, effect: Effect) -> None:
         """See `Observer`."""
 
-    # What the reactor does on the machine.
+    # The reactor's actions on the machine.
 
     def has_sandbox(self, order: LaunchTask) -> bool:
         """See `reactor.Machine`."""
@@ -309,7 +309,7 @@ class AgentProcess(Process):
 
 
 def compacted(records: list[Record]) -> list[Record]:
-    """Return the records without those that later ones replace."""
+    """Return the records that no later record replaces."""
     kept: dict[Place, Record] = {}
     for record in records:
         place = place_of(record)

@@ -42,7 +42,7 @@ class AgentSession:
 
     Attributes:
         end: the stream to the master; None while there is none.
-        next_master: the master to connect to next; empty: a random one.
+        next_master: the master to connect to next; empty for a random one.
         heeds_epochs: for a mutant: False obeys any master.
         is_orderly: for a mutant: False sends the newest updates first.
     """
@@ -128,8 +128,8 @@ class AgentSession:
         if self.heeds_epochs:
             newest = self._newest
             try:
-                told = self._is_registered or isinstance(message.message, to.Registered)
-                is_new = newest.admit(message.heading, is_registered=told)
+                registered = self._is_registered or isinstance(message.message, to.Registered)
+                is_new = newest.admit(message.heading, is_registered=registered)
             except CroupierError:
                 self._lost("")
                 return []
@@ -189,9 +189,9 @@ class AgentSession:
 
     def send_refusals(self, session: int, refused: Sequence[tuple[Key, str]]) -> None:
         """See `Session`."""
-        told = tuple(RefusedLaunch(*key, message) for key, message in refused)
+        launches = tuple(RefusedLaunch(*key, message) for key, message in refused)
         problems = self._process.state.health.problems
-        self._send(session, partial(AgentHealth, problems=problems, refused=told))
+        self._send(session, partial(AgentHealth, problems=problems, refused=launches))
 
     def send_health(self, session: int | None, problems: tuple[Problem, ...]) -> None:
         """See `Session`."""

@@ -19,7 +19,7 @@ class TracedClock(VirtualClock):
     """
 
     def __init__(self, traced: bool = False) -> None:
-        """Begin at 0; with `traced`, keep each line that `trace` gets."""
+        """Begin at 0; with `traced`, keep the lines of `trace`."""
         super().__init__(EPOCH_MS)
         self.ran = 0
         self.lines: list[str] | None = [] if traced else None

@@ -1,6 +1,6 @@
-"""The faults of a world: drawn from the seed; any of them can be left out.
+"""The faults of a world, drawn from the seed.
 
-Rule: a fault holds its target and its duration, so that leaving one out does not change the others.
+Rule: a fault holds its target and its duration, so leaving one out does not change the others.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ class Fault:
     """One fault.
 
     Attributes:
-        at: virtual seconds.
-        who, other: the numbers of the targets, modulo how many there are.
-        lasts: seconds.
-        salt: for all other choices.
+        at: time of the fault in virtual seconds.
+        who, other: the numbers of the targets, modulo the number of processes.
+        lasts: duration in seconds.
+        salt: seed of all other choices.
     """
 
     at: float
@@ -88,7 +88,7 @@ def drawn(random: Random, until: float, only: tuple[str, ...] = ()) -> list[Faul
     faults = []
     at = 0.0
     for kind in kinds:
-        # Some follow each other at once, while the first is still in effect.
+        # Some faults begin while the one before is still in effect.
         at = random.uniform(0.5, until) if random.random() < 0.5 else at + random.uniform(0, 0.5)
         faults.append(
             Fault(

@@ -1,7 +1,8 @@
 """A framework: a correct program on the SDK's ledger of calls and book of updates.
 
-It accepts offers with tasks, declines, kills, reconciles, and handles updates at once or later.
-Over its own crashes it remembers only its id and the number of tasks that it has named.
+It accepts offers with tasks, declines, kills, reconciles, and handles updates at once or later. A
+crash loses everything but its id, the number of tasks that it has named, and its endless and killed
+tasks.
 """
 
 from __future__ import annotations
@@ -37,28 +38,28 @@ class Observer(Protocol):
     """Receives the steps of frameworks."""
 
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """Take note of a new call."""
+        """Note a new call."""
 
     def on_handled(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Take note that the update handler has returned."""
+        """Note that the update handler has returned."""
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Take note that the update handler has raised."""
+        """Note that the update handler has raised."""
 
     def on_new_identity(self, framework: FrameworkProcess) -> None:
-        """Take note that the framework was removed, and begins again without an id."""
+        """Note that the framework was removed, and begins again without an id."""
 
 
 class FrameworkProcess(Process):
     """A framework's program.
 
     Attributes:
-        framework_id: kept over crashes; empty before the first SUBSCRIBED.
-        named: the number of tasks named so far; kept over crashes.
+        framework_id: survives crashes; empty before the first SUBSCRIBED.
+        named: the number of tasks named so far; survives crashes.
         is_launching: whether it still accepts offers.
         deaf_until: the time until which it handles no updates.
-        endless: tasks that run until they are killed; kept over crashes.
-        killed: tasks that a master has promised to kill; kept over crashes.
+        endless: tasks that run until they are killed; survives crashes.
+        killed: tasks that a master has promised to kill; survives crashes.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class FrameworkProcess(Process):
     # The life of the process.
 
     def take_over(self, older: FrameworkProcess) -> None:
-        """Be a newer run of the same program; share what it keeps over crashes."""
+        """Become a newer run of the same program; share the state that survives crashes."""
         self.framework_id = older.framework_id
         self.endless, self.killed = older.endless, older.killed
         self.is_launching = older.is_launching
@@ -153,7 +154,7 @@ class FrameworkProcess(Process):
         self.later(SUBSCRIBE_TIMEOUT_S, lambda: self._watch(stream))
 
     def _watch(self, stream: int) -> None:
-        """Give up a silent master."""
+        """Disconnect from a silent master."""
         if stream != self._stream or self._end is None:
             return
         silence_s = 5 * self.settings.heartbeat_s if self.is_subscribed else SUBSCRIBE_TIMEOUT_S
@@ -291,7 +292,7 @@ class FrameworkProcess(Process):
     # Calls.
 
     def _send(self, message: object) -> None:
-        """Send a message with the verdicts that have arrived, as each request on the wire does."""
+        """Send a message that marks verdicts as seen, like each request on the wire."""
         if self._end is not None:
             self._beat()
             self._end.send(message)

@@ -1,7 +1,7 @@
-"""The judge observes everything, and raises when an invariant is violated.
+"""The judge observes a whole world, and raises when an invariant is violated.
 
-It knows all calls and verdicts, the processes and how they really ended, the durable records at the
-time of each message, and the updates that each framework's handler received.
+It knows all calls and verdicts, all processes and their exits, the durable records at the time of
+each message, and the updates that each framework's handler received.
 """
 
 from __future__ import annotations
@@ -49,10 +49,10 @@ Moment = Callable[[str, End | None], None]
 
 
 class Judge:
-    """Everything that happened so far, as far as invariants need it."""
+    """The observer of a world, with the history that its checks need."""
 
     def __init__(self, clock: TracedClock) -> None:
-        """Begin before anything has happened."""
+        """Begin with an empty history."""
         self.clock = clock
         self.histories: dict[TaskId, TaskHistory] = {}
         self.seen: Counter[str] = Counter()
@@ -69,7 +69,7 @@ class Judge:
         self.is_store_old = False
         self.refused: Callable[[], None] = lambda: None
         self._calls: dict[tuple[str, int], calls.Call] = {}
-        self._told: dict[tuple[str, int], Verdict] = {}
+        self._verdicts: dict[tuple[str, int], Verdict] = {}
 
     def await_moment(self, kind: str, action: Moment) -> None:
         """Run an action once, at the next event of that kind."""
@@ -82,15 +82,15 @@ class Judge:
     # Masters.
 
     def on_term(self, master: str, epoch: int) -> None:
-        """Take note that a master begins to lead."""
+        """Note that a master begins to lead."""
         self.seen["terms"] += 1
 
     def on_store_replaced(self) -> None:
-        """Take note that an operator has restored an older copy of the store.
+        """Note that an operator has restored an older copy of the store.
 
-        From now on, promises that rest on the store do not hold. It still holds that no task runs
-        twice and that every task ends. Tasks that neither the copy nor an agent knows are lost, but
-        their frameworks hear of it.
+        From now on, guarantees of the store are not checked. Still, no task runs twice, and every
+        task ends. Tasks that neither the copy nor an agent knows are lost, and their frameworks
+        receive that status.
         """
         self.is_store_old = True
         known = {record.task_id for record in self.registry().tasks.values()}
@@ -99,13 +99,13 @@ class Judge:
                 history.excused = True
 
     def on_refused(self, position: StorePosition) -> None:
-        """Check that a master refuses its store for a reason."""
+        """Check that a master refuses its store only if that is an old copy."""
         self.seen["refusals"] += 1
-        must(self.is_store_old, f"a master does not know {position}, which it should")
+        must(self.is_store_old, f"the newest store does not know {position}")
         self.refused()
 
     def on_commit(self, record: Record) -> None:
-        """Take note that a record has become durable."""
+        """Note that a record has become durable."""
         if self.moments:
             self._comes("commit", "")
         match record:
@@ -140,18 +140,18 @@ class Judge:
             for name, most in limit.items():
                 must(
                     held[name] <= most,
-                    f"{new.task_id} is taken: {role} has {held} and is limited to {name} {most}",
+                    f"{new.task_id} is accepted: {role} has {held}, above its limit {name} {most}",
                 )
 
     def _is_live(self, record: TaskRecord) -> bool:
         """Return whether the task of a record must count for its role.
 
-        Tasks of an agent that was given up do not count, nor tasks that a damaged agent has lost.
+        Tasks of an unreachable or gone agent do not count, nor tasks that a damaged agent has lost.
         """
         history = self.histories[record.task_id]
-        is_told = record.is_acknowledged or record.master_status is not None or history.is_over
+        is_reported = record.is_acknowledged or record.master_status is not None or history.is_over
         has_ended = history.run is not None and not history.run.lives
-        return not (is_told or has_ended or _host_of(record.agent_id) in self.damaged)
+        return not (is_reported or has_ended or _host_of(record.agent_id) in self.damaged)
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
         """Remember the framework of each session."""
@@ -160,8 +160,8 @@ class Judge:
             if isinstance(peer, Framework):
                 term.who[event.session] = (peer.framework_id, peer.client_id)
 
-    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """Check that everything a master's message promises is durable."""
+    def on_sent(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
+        """Check that all decisions in a master's message are durable."""
         if self.moments:
             self._comes(type(message).__name__, term.master, term.sessions[session])
         match message:
@@ -177,12 +177,12 @@ class Judge:
                 self._on_acknowledging(term, framework_id, task_id, sequence)
             case Registered(agent_id):
                 dead = agent_id in self.gone_ids and self.leads(term) and not self.is_store_old
-                must(not dead, f"{agent_id} was declared gone and is taken in again")
+                must(not dead, f"{agent_id} was declared gone and is registered")
             case Offered(_, agent):
                 record = self.registry().agents.get(agent.agent_id)
                 withheld = record is not None and (record.deactivated or record.drain is not None)
                 taken = withheld and self.leads(term)
-                must(not taken, f"{agent.agent_id} is offered, and an operator forbade it")
+                must(not taken, f"{agent.agent_id} is offered, but an operator has withheld it")
             case Subscribed(framework_id):
                 known = framework_id in self.registry().frameworks or not self.leads(term)
                 must(known, f"{framework_id} is subscribed and not durable")
@@ -201,7 +201,7 @@ class Judge:
     def _on_verdict(self, term: Term, session: SessionId, verdict: Verdict) -> None:
         _, client_id = term.who[session]
         call = self._calls[client_id, verdict.seq]
-        before = self._told.setdefault((client_id, verdict.seq), verdict)
+        before = self._verdicts.setdefault((client_id, verdict.seq), verdict)
         match call:
             case calls.Accept():
                 for old, new in zip(before.tasks, verdict.tasks, strict=True):
@@ -218,7 +218,7 @@ class Judge:
                     history.accepted = True
             case calls.Kill(task_id):
                 history = self.histories[task_id]
-                history.kill_told = history.kill_told or verdict.error is None
+                history.kill_promised = history.kill_promised or verdict.error is None
             case _:
                 pass
 
@@ -232,7 +232,7 @@ class Judge:
             return
         ended = any(status.sequence <= sequence for _, status in history.ends)
         record = self.registry().tasks.get(task_key(framework_id, task_id))
-        # A terminal update of the master's own is durable: the agent need not keep the task.
+        # If the master has a durable terminal status of its own, the agent may forget the task.
         kept = record is not None and not record.is_acknowledged and record.master_status is None
         must(not (ended and kept), f"{task_id} is acknowledged and not yet forgotten")
 
@@ -247,7 +247,7 @@ class Judge:
     ) -> None:
         """Check a step of an agent's core."""
         old = epoch is not None and epoch < self.obeyed.get(agent.name, 0)
-        must(not old, f"{agent.name} listens to epoch {epoch}: {event}")
+        must(not old, f"{agent.name} obeys epoch {epoch}: {event}")
         for effect in effects:
             if isinstance(effect, fx.SendUpdates):
                 for status in effect.statuses:
@@ -258,20 +258,20 @@ class Judge:
             must(not taken, f"{agent.name} is unhealthy and records a launch: {taken}")
 
     def on_agent_start(self, agent: AgentProcess) -> None:
-        """Check that the agent knows each process, or that it knows of lost records."""
+        """Check that the agent knows each process, or has detected that records are lost."""
         known = agent.known_runs()
         for run in agent.machine.live:
             is_known = run.run in known or agent.state.incomplete
             must(is_known, f"{agent.name} starts, and {run.key} lives without a record")
 
     def on_agent_refused(self, agent: AgentProcess) -> None:
-        """Check that records are lost if the agent refuses to start."""
+        """Check that the agent refuses to start only if records are lost."""
         self.seen["refusals"] += 1
         lost = agent.name in self.damaged
         must(lost, f"{agent.name} refuses to start, and none of its records is lost")
 
     def on_obeyed(self, agent: AgentProcess, epoch: int) -> None:
-        """Take note that all orders of masters up to that epoch were performed."""
+        """Note that all orders of masters up to that epoch were performed."""
         if self.moments:
             self._comes("sync", agent.name)
         self.obeyed[agent.name] = max(epoch, self.obeyed.get(agent.name, 0))
@@ -293,14 +293,14 @@ class Judge:
         must(held <= machine.total, f"{machine.name} has {machine.total}, {held} are used")
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
-        """Take note that a process has ended."""
+        """Note that a process has ended."""
         if self.moments:
             self._comes("end", machine.name)
 
     # Frameworks.
 
     def on_called(self, framework: FrameworkProcess, seq: int, call: calls.Call) -> None:
-        """Take note of a new call."""
+        """Note a new call."""
         self._calls[framework.client_id, seq] = call
         self.seen["calls"] += 1
         match call:
@@ -315,11 +315,11 @@ class Judge:
                 pass
 
     def on_new_identity(self, framework: FrameworkProcess) -> None:
-        """Excuse the tasks of a framework that begins again."""
+        """Excuse the tasks of the old identity of a framework."""
         self.excuse(framework.framework_id)
 
     def excuse(self, framework_id: FrameworkId) -> None:
-        """Excuse the tasks of a removed framework: they are killed without an audience."""
+        """Excuse the tasks of a removed framework: they are killed without updates to it."""
         for history in self.histories.values():
             if history.framework_id == framework_id:
                 history.excused = True
@@ -333,7 +333,7 @@ class Judge:
         history.is_known = history.is_known or status.state.is_terminal
         host = history.machine.name if history.machine is not None else _host_of(status.agent_id)
         if host in self.damaged or self.is_store_old:
-            # Lost updates cannot be sent; it still holds that no task runs twice or for ever.
+            # Lost updates cannot be sent, so their order and content are not checked.
             return
         if status.state.is_terminal:
             is_gone = history.machine is None or history.machine.name in self.gone
@@ -349,7 +349,7 @@ class Judge:
         history.check_order(client, status, is_newest)
 
     def on_failed(self, framework: FrameworkProcess, status: TaskStatus) -> None:
-        """Take note that the handler has raised, so that the update comes again."""
+        """Note that the handler has raised, so the update will be repeated."""
         if status.is_reconciled and status.state.is_terminal:
             self.histories[status.task_id].failed_ends.add(framework.client_id)
 
@@ -377,7 +377,7 @@ class Judge:
     # The end.
 
     def unfinished(self) -> list[str]:
-        """Return the accepted tasks that have not ended properly, as text."""
+        """Return in words the accepted tasks that still run or whose end was not handled."""
         left = []
         for task_id, history in self.histories.items():
             if history.run is not None and history.run.lives:
@@ -385,7 +385,7 @@ class Judge:
             elif history.accepted and not (
                 history.is_known or history.excused or self._is_lost(history)
             ):
-                left.append(f"{task_id} was accepted, and its framework never heard how it ended")
+                left.append(f"{task_id} was accepted, and its framework never received its end")
         return left
 
     def _is_lost(self, history: TaskHistory) -> bool:

@@ -1,7 +1,7 @@
 """A machine: processes and disk, which outlive the agent.
 
-Each task's process has a shim that durably records how it ended. The shim dies only with the
-machine or when a fault kills it.
+Each task's process has a shim that durably records its exit. The shim dies only with the machine or
+when a fault kills it.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Run:
     Attributes:
         run: the id of the start; unique on the machine.
         lives: whether the process runs.
-        exit_code, signal: how it ended; both None if unknown.
-        vanished: its shim was killed, or the machine was restarted.
-        rebooted: the machine was restarted.
+        exit_code, signal: its exit; both None if unknown.
+        vanished: whether its shim was killed, or the machine restarted.
+        rebooted: whether the machine restarted.
         is_watched: whether the present agent has started or adopted it.
     """
 
@@ -52,10 +52,10 @@ class Observer(Protocol):
     """Receives the starts and ends of processes."""
 
     def on_process(self, machine: Machine, run: Run) -> None:
-        """Take note that a process was started."""
+        """Note that a process was started."""
 
     def on_process_end(self, machine: Machine, run: Run) -> None:
-        """Take note that a process has ended."""
+        """Note that a process has ended."""
 
 
 class Machine:
@@ -66,8 +66,8 @@ class Machine:
         runs: by name, until the agent forgets them.
         watcher: receives the ends of watched runs; None without an agent.
         disk: the agent's durable records, in order.
-        is_cut: the mark beside the disk says that records at its end are missing.
-        sandboxes: the tasks that were ever started.
+        is_cut: whether a mark beside the disk says that its last records are missing.
+        sandboxes: the tasks that were started at least once.
     """
 
     def __init__(self, name: str, clock: TracedClock, total: Resources, observer: Observer) -> None:
@@ -92,7 +92,7 @@ class Machine:
         return [run for run in self.runs.values() if run.lives]
 
     def spawn(self, key: Key, run: str, info: TaskInfo) -> Run:
-        """Start a task's process; its command has its duration, its exit code, and its manners."""
+        """Start a task's process; its command is duration, exit code and reaction to SIGTERM."""
         lasts, code, heeds = info.command.shell.split()
         self._pids += 1
         made = Run(key, run, self._pids, info.resources, heeds == "1")
@@ -133,7 +133,7 @@ class Machine:
             del self.runs[run.run]
 
     def unwatch(self) -> None:
-        """Take note that the agent has ended."""
+        """Note that the agent has ended."""
         self.watcher = None
         for run in self.runs.values():
             run.is_watched = False

@@ -49,10 +49,10 @@ class MasterProcess(Process):
     """A master.
 
     Attributes:
-        term: its term while it believes to lead.
+        term: its term while it believes that it leads.
         commits_first: for a mutant: False performs a batch before it is durable.
         acknowledges_first: for a mutant: True sends acknowledgements before the commit.
-        accepts_old: whether it accepts an old copy of the store; else it refuses that and ends.
+        accepts_old: whether it accepts an old copy of the store instead of ending.
     """
 
     commits_first = True
@@ -87,7 +87,7 @@ class MasterProcess(Process):
     # The life of the process.
 
     def on_start(self) -> None:
-        """Ask to lead."""
+        """Start a campaign to lead."""
         self._reach_registry()
         if self.ttl_s:
             self._keep_alive()
@@ -185,7 +185,7 @@ class MasterProcess(Process):
     # Deciding.
 
     def turn(self) -> None:
-        """Take messages about leadership, and decide a batch if no commit is under way."""
+        """Handle messages about leadership, and decide a batch if no commit is under way."""
         items = self.taken()
         own = [message for end, message in items if end is not None and end is self._registry]
         others = [
@@ -229,7 +229,7 @@ class MasterProcess(Process):
             records = batch.records()
         except FailedOver:
             self._overtaken_by = term.lineage.overtaken_by
-            self._end_term("an agent has heard of a newer master")
+            self._end_term("an agent has seen a newer master")
         else:
             self._begin_commit(batch.effects, records)
 
@@ -305,7 +305,7 @@ class MasterProcess(Process):
             self._end_term("a commit was fenced off")
             return
         if not self._lease_holds() and self.random.random() < 0.8:
-            # In the other cases the process was paused between this check and the next step.
+            # Otherwise, this models a process that was paused between this check and the next step.
             self._end_term("the lease cannot be proven")
             return
         self._perform(effects)
@@ -336,7 +336,7 @@ class MasterProcess(Process):
         end = term.sessions.get(session)
         if end is None:
             return
-        self.observer.on_told(term, session, message)
+        self.observer.on_sent(term, session, message)
         is_agent = end.peer_name.startswith("agent")
         if is_agent:
             heading = response_to_wire([], term.epoch, term.lineage)

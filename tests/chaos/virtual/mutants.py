@@ -1,4 +1,4 @@
-"""Mutants: deliberate bugs, one of each kind that the chaos suite exists to find.
+"""Mutants: deliberate bugs, one of each kind that the chaos suite must find.
 
 A mutant replaces one function or one flag while a world runs.
 """
@@ -44,7 +44,7 @@ class Mutant:
     Attributes:
         what: a description.
         patches: the targets, names and replacements.
-        kinds: kinds of faults that find it soon; none: many kinds do.
+        kinds: kinds of faults that find it soon; empty if many kinds do.
     """
 
     what: str
@@ -204,7 +204,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         ),
     ),
     "agent: adopts nothing": (
-        "processes of an earlier run of the agent are believed gone",
+        "processes of an earlier run of the agent are reported gone",
         _one(AgentProcess, "adopt", broken.adopts_nothing),
     ),
     "agent: strays ignored": (
@@ -223,7 +223,7 @@ _BROKEN: dict[str, tuple[str, Patches]] = {
         _one(AgentProcess, "adopt", broken.starts_anew),
     ),
     "agent: invents exits": (
-        "an exit while no agent watched is believed successful",
+        "an exit while no agent watched is reported as success",
         _one(AgentProcess, "adopt", broken.invents_exit),
     ),
     "agent: ack covers too much": (

@@ -1,6 +1,6 @@
 """Streams between processes: in order, delayed, cut, reset, or hanging for ever.
 
-Rule: messages on a stream arrive in order and once, or not at all from some point on. A side that
+Rule: messages on a stream arrive once and in order, up to the point where it breaks. A side that
 has closed its end receives nothing more on it; the other may receive messages sent before.
 """
 
@@ -16,7 +16,7 @@ from typing import Protocol
 from croupier.model.errors import CroupierError, Unavailable
 from tests.chaos.virtual.clock import TracedClock
 
-# Between two machines; seconds.
+# Latency between two machines, in seconds.
 FASTEST_S, SLOWEST_S = 0.001, 0.02
 
 
@@ -31,7 +31,7 @@ class Host(Protocol):
     """A process that others may connect to."""
 
     def on_arrival(self, end: End, message: object) -> None:
-        """Take a message of a stream that the process has not closed; `Ended` is the last."""
+        """Handle a message of a stream that the process has not closed; `Ended` is the last."""
         ...
 
     @property
@@ -46,7 +46,7 @@ class End:
 
     Attributes:
         owner: the process of this end; None after its end.
-        tag: the session, for the owner's own use.
+        tag: the session, for use by the owner.
     """
 
     network: Network
@@ -104,7 +104,7 @@ class Network:
         self._hosts[name] = host
 
     def connect(self, client: str, server: str, owner: Host) -> End:
-        """Open a stream; the server learns of it from the first message."""
+        """Open a stream; the server notices it at the first message."""
         number = next(self._numbers)
         mine = End(self, number, client, server, owner)
         theirs = End(self, number, server, client, self._hosts[server], is_accepted=False)
@@ -114,7 +114,7 @@ class Network:
         return mine
 
     def carry(self, end: End, message: object) -> None:
-        """Put a message on its way."""
+        """Queue a message for delivery after the latency."""
         if end.number in self._broken:
             return
         clock, flying = self.clock, end._flying

@@ -1,6 +1,6 @@
-"""A process: it takes the messages that have arrived, in turns, while it is up and not paused.
+"""A process: while it is up and not paused, it handles arrived messages in turns.
 
-Rule: an action that an earlier life of the process scheduled has no effect on a later life.
+Rule: an action that an earlier life of the process scheduled has no effect in a later life.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from random import Random
 from tests.chaos.virtual.clock import TracedClock
 from tests.chaos.virtual.network import End, Network
 
-# The time from the arrival of a message to the turn that takes it.
+# The time from the arrival of a message to the turn that handles it.
 TURN_S = 0.0005
 
 
@@ -25,7 +25,7 @@ class Process:
     """
 
     def __init__(self, name: str, clock: TracedClock, network: Network, seed: str) -> None:
-        """Create a process that does not run; `seed` is the source of its randomness."""
+        """Create a process that does not run; `seed` seeds its random choices."""
         self.name, self.clock, self.network = name, clock, network
         self.random = Random(f"{seed} {name}")
         self.life = 0
@@ -99,7 +99,7 @@ class Process:
         self.clock.after(seconds, act)
 
     def wake(self, at: float | None) -> None:
-        """Take a turn at this time, or earlier."""
+        """Schedule a turn at this time, unless one is due earlier."""
         if at is None or not self._up or (self._next_turn is not None and self._next_turn <= at):
             return
         at = max(at, self.clock.now())
@@ -125,5 +125,5 @@ class Process:
         """Forget everything that was not durable."""
 
     def turn(self) -> None:
-        """Take what has arrived."""
+        """Handle the messages that have arrived."""
         raise NotImplementedError

@@ -19,7 +19,7 @@ NAME = "registry"
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A request to lead once no other does; a lease belongs to one run of a program."""
+    """A request to lead once no other master does; a lease belongs to one run of a program."""
 
     candidate: str
 
@@ -59,7 +59,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """The answer to a commit; `commits` counts those of the whole life of the cluster."""
+    """The answer to a commit; `commits` counts all commits of the cluster."""
 
     number: int
     is_fenced: bool
@@ -88,7 +88,7 @@ class SharedRegistry:
         durable: the records that a new leader finds.
         leader: the candidate that holds the lease.
         revision: the revision of that leadership; it only grows.
-        slow_s: the time of each commit.
+        slow_s: the duration of each commit.
         commits, refused: the numbers of accepted and of fenced commits.
         forgets_last: for a mutant: a crash loses the last confirmed commit.
         is_fencing: for a mutant: False accepts commits of deposed leaders.
@@ -127,7 +127,7 @@ class SharedRegistry:
         return True
 
     def on_arrival(self, end: End, message: object) -> None:
-        """Take a request of a master."""
+        """Handle a request of a master."""
         if isinstance(message, Ended):
             candidate = self._ends.pop(end, "")
             if candidate in self._waiting:
@@ -157,7 +157,7 @@ class SharedRegistry:
                     self._vacate()
 
     def crashed(self, name: str) -> None:
-        """Take note that a master was killed; a local file is free at once."""
+        """Note that a master was killed; a local file is free at once."""
         if self.forgets_last and self._before is not None and name_of(self.leader) == name:
             self.durable, self._number = self._before.registry, self._before.commits
             self._before = None

@@ -14,7 +14,7 @@ from tests.chaos.virtual.faults import Fault
 from tests.chaos.virtual.mutants import MUTANTS
 from tests.chaos.virtual.world import World
 
-# Runs while shrinking; a world that never comes to rest takes the longest.
+# The most runs while shrinking; a world that never settles takes the longest.
 MOST_TRIES = 150
 SEEDS_AT_ONCE = 8
 
@@ -91,7 +91,7 @@ def run_all(seeds: Iterable[int], processes: int, mutant: str = "") -> Iterator[
 
 
 def shrunk(outcome: Outcome, mutant: str = "") -> Outcome:
-    """Return the same seed with as few and as short faults as still violate an invariant."""
+    """Return the same seed with the fewest and shortest faults that violate an invariant."""
     best, tries = outcome, 0
 
     def fails(faults: Sequence[Fault]) -> bool:

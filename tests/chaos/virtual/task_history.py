@@ -15,10 +15,10 @@ class Violation(AssertionError):
 
 
 def must(condition: bool, message: str) -> None:
-    """Raise unless `condition` holds.
+    """Check that `condition` holds.
 
     Raises:
-        Violation: if so.
+        Violation: if it does not.
     """
     if not condition:
         raise Violation(message)
@@ -33,13 +33,13 @@ class TaskHistory:
         accepted, refused: the master's verdict.
         run: its process, once there was one.
         killers: the parties that wanted it killed.
-        kill_told: a master has promised to kill it.
+        kill_promised: whether a master has promised to kill it.
         ends: terminal updates that the handler received, with the run of the program.
-        is_known: the handler has received a terminal update, also as an answer to RECONCILE.
-        end_acknowledged: the ledger has forgotten the task because its end was acknowledged.
-        excused: its framework was removed, so its end need not arrive.
+        is_known: whether the handler has received a terminal update, maybe by RECONCILE.
+        end_acknowledged: whether the ledger forgot the task because its end was acknowledged.
+        excused: whether its end need not arrive, since its framework was removed.
         failed_ends: runs of programs whose handler failed on its end as an answer to RECONCILE.
-        is_over: its agent has reported its end.
+        is_over: whether its agent has reported its end.
     """
 
     owner: FrameworkProcess
@@ -51,7 +51,7 @@ class TaskHistory:
     run: Run | None = None
     machine: Machine | None = None
     killers: set[str] = field(default_factory=set)
-    kill_told: bool = False
+    kill_promised: bool = False
     sequences: dict[str, int] = field(default_factory=dict)
     ends: list[tuple[str, TaskStatus]] = field(default_factory=list)
     is_known: bool = False
@@ -80,10 +80,10 @@ class TaskHistory:
         must(not mine, f"{client} is shown {shown} after the task's end")
         if status.state.is_terminal:
             self.ends.append((client, status))
-            former, first = self.ends[0]
+            first_client, first = self.ends[0]
             same = (first.state, first.exit_code) == (status.state, status.exit_code)
             # An update that an earlier run did not acknowledge is lost once its agent is given up.
-            given_up = former != client and status.state is TaskState.GONE_BY_OPERATOR
+            given_up = first_client != client and status.state is TaskState.GONE_BY_OPERATOR
             shown_first = f"{first.state.name} {first.exit_code}"
             must(same or given_up, f"{shown} was sent before as {shown_first}")
 

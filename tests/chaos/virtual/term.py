@@ -25,7 +25,7 @@ MakeEvent = Callable[[SessionId], Event]
 
 @dataclass(frozen=True, slots=True)
 class Ordered:
-    """A master's message, with its epoch and the position of its store."""
+    """A master's message, with the epoch and the store position of its heading."""
 
     epoch: int
     message: ToAgent
@@ -54,16 +54,16 @@ class Observer(Protocol):
     """Receives the steps of masters."""
 
     def on_term(self, master: str, epoch: int) -> None:
-        """Take note that a master begins to lead."""
+        """Note that a master begins to lead."""
 
     def on_refused(self, position: StorePosition) -> None:
-        """Take note that a master refuses its store, which does not know that position."""
+        """Note that a master refuses its store because it does not know that position."""
 
     def on_decided(self, term: Term, event: Event, effects: Sequence[Effect]) -> None:
-        """Take note that the core was stepped."""
+        """Note that the core was stepped."""
 
-    def on_told(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
-        """Take note of a message that a master sends."""
+    def on_sent(self, term: Term, session: SessionId, message: ToFramework | ToAgent) -> None:
+        """Note a message that a master sends."""
 
 
 class Term:
@@ -73,7 +73,7 @@ class Term:
         sessions: the open streams by session.
         peers: the sessions by stream.
         who: the framework of a session, and the run of its program.
-        commits: the number of durable commits that it knows.
+        commits: the number of durable commits that the master knows.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ class Habits:
         endless: the fraction of tasks that run until they are killed.
         stubborn: the fraction of tasks that ignore SIGTERM.
         kills: the fraction of tasks that it kills.
-        reconciles_s: the interval between RECONCILE calls; 0 is never.
+        reconciles_s: the interval between RECONCILE calls; 0 for none.
         fails: the fraction of updates on which its handler fails the first time.
     """
 

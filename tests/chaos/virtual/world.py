@@ -36,10 +36,10 @@ class World:
     """Everything that follows from one seed.
 
     Attributes:
-        faults: the faults; those of the seed, unless others were given.
+        faults: the faults of the seed, unless others were given.
         injected: the number of effective faults by kind.
-        newest: the store that an operator restores once a master refuses an older copy; None: the
-            masters accept the older one.
+        newest: the store that an operator restores once a master refuses an older copy; None if
+            masters accept the older copy.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class World:
             self.registry.crashed(master.name)
         self.registry.put_back(copy)
         for framework in self.frameworks:
-            # This store may not know a promised kill.
+            # The restored store may lack a promised kill.
             framework.killed.clear()
         self.judge.on_store_replaced()
 
@@ -251,9 +251,9 @@ class World:
             self._reactivate()
 
     def _end_forgotten(self) -> None:
-        """Let an operator kill tasks that run although their frameworks believe the opposite.
+        """Let an operator kill running tasks, which their frameworks may not know any more.
 
-        An older store has caused that before it was refused or accepted.
+        An older store causes such tasks before a master refuses or accepts it.
         """
         for task_id, history in self.judge.histories.items():
             if history.run is not None and history.run.lives:
@@ -280,13 +280,13 @@ class World:
             if not record.gone and (record.deactivated or record.drain is not None):
                 self.operate(record.agent_id, Reactivate())
             if not record.gone and (self.judge.is_store_old or record.hostname in damaged):
-                # It may have lost its id, or an older store may not know that it was declared gone.
+                # The agent may have lost its id, or the older store may lack the declaration.
                 names = {agent.state.agent_id for agent in self.agents}
                 if record.agent_id not in names:
                     self.operate(record.agent_id, MarkGone())
 
     def _unsettled(self) -> list[str]:
-        """Return what has not settled, as text."""
+        """Return in words everything that has not settled."""
         left = self.judge.unfinished()
         for framework in self.frameworks:
             if not framework.is_settled:

@@ -35,7 +35,7 @@ LIMIT = RoleSettings(limit={"cpus": 2000})
 class Limited(Scene):
     """Role `lim` uses its limit of two cpus on an agent with four, and the master restarts."""
 
-    is_of_before = False
+    is_older_release = False
 
     def __init__(self) -> None:
         super().__init__(Settings())
@@ -48,17 +48,17 @@ class Limited(Scene):
         for task in tasks:
             self.report(self.host, self.owner, task.task_id, TaskState.RUNNING, 1)
         self.restart()
-        self.wants_more()
+        self.demand_more()
 
     def registry(self) -> Registry:
-        """The registry; as of an older release without totals, if `is_of_before`."""
+        """The registry; with `is_older_release`, that of an older release without totals."""
         registry = super().registry()
-        if self.is_of_before:
+        if self.is_older_release:
             for agent_id, record in registry.agents.items():
                 registry.agents[agent_id] = AgentRecord(agent_id, record.hostname)
         return registry
 
-    def wants_more(self) -> None:
+    def demand_more(self) -> None:
         self.session = self.framework(
             "lim", SMALL, 4, framework_id=self.owner, failover_timeout_s=9999.0
         )
@@ -130,7 +130,7 @@ def test_agent_without_a_saved_total_counts_what_its_tasks_hold() -> None:
     """Records of older releases have no total."""
 
     class Older(Limited):
-        is_of_before = True
+        is_older_release = True
 
     scene = Older()
     assert role_statuses(scene.state)[LIM].share == 1
@@ -225,7 +225,7 @@ def test_tasks_of_a_removed_agent_do_not_count(ended_by: str) -> None:
     if ended_by == "time":
         scene.end_session(scene.session)
         scene.pass_time(scene.state.settings.return_timeout_s)
-        scene.wants_more()
+        scene.demand_more()
     else:
         scene.do(OperateAgent(1, scene.host_id, MarkGone(), "someone"))
     assert scene.used() == ""
@@ -252,7 +252,7 @@ def test_formerly_unreachable_task_is_absent_after_failover() -> None:
     scene.pass_time(scene.state.settings.return_timeout_s)
     scene.returns("t1", "t2")
     scene.restart()
-    scene.wants_more()
+    scene.demand_more()
     assert scene.used() == "cpus:2;mem:2GB"
     scene.call(scene.session, calls.Teardown())
     assert scene.used() == "cpus:2;mem:2GB"

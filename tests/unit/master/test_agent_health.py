@@ -32,7 +32,7 @@ GONE = Problem("work-dir", "it was removed")
 class Sick(Scene):
     """A scene with an agent that reports its health."""
 
-    def tell(self, *problems: Problem, refused: tuple[str, ...] = ()) -> None:
+    def report_health(self, *problems: Problem, refused: tuple[str, ...] = ()) -> None:
         names = (RefusedLaunch(self.owner, T1, f"no: {why}") for why in refused)
         self.do(AgentHealth(self.host, problems, tuple(names)))
 
@@ -49,7 +49,7 @@ class Sick(Scene):
 def test_unhealthy_agent_is_withheld_until_it_is_healthy() -> None:
     scene = Sick()
     (offer,) = scene.offers(scene.session)
-    scene.tell(FULL)
+    scene.report_health(FULL)
     assert (
         Rescinded(offer.offer_id, "its agent cannot launch tasks now") in scene.sent[scene.session]
     )
@@ -57,18 +57,18 @@ def test_unhealthy_agent_is_withheld_until_it_is_healthy() -> None:
     assert AgentUnhealthy(scene.host_id, "host", "disk: it is full") in scene.facts
     scene.pass_time(30.0)
     assert scene.offered() == 0
-    scene.tell()
+    scene.report_health()
     assert scene.offered() == 1
     assert AgentHealthy(scene.host_id, "host") in scene.facts
 
 
 def test_repeated_health_report_changes_nothing() -> None:
     scene = Sick()
-    scene.tell(FULL)
+    scene.report_health(FULL)
     facts = len(scene.facts)
-    scene.tell(FULL)
+    scene.report_health(FULL)
     assert len(scene.facts) == facts
-    scene.tell(FULL, GONE)
+    scene.report_health(FULL, GONE)
     assert len(scene.facts) == facts + 1
     assert scene.offered() == 0
 
@@ -77,7 +77,7 @@ def test_tasks_of_unhealthy_agent_stay_charged() -> None:
     scene = Sick()
     scene.launch()
     scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
-    scene.tell(GONE)
+    scene.report_health(GONE)
     agent = scene.state.agents[scene.host_id]
     assert scene.state.used(agent) == Resources.parse("cpus:1;mem:1GB")
     scene.report(scene.host, scene.owner, "t1", TaskState.FINISHED, 2)
@@ -87,7 +87,7 @@ def test_tasks_of_unhealthy_agent_stay_charged() -> None:
 
 def test_problems_survive_reconnect_and_failover() -> None:
     scene = Sick()
-    scene.tell(FULL)
+    scene.report_health(FULL)
     scene.end_session(scene.host)
     scene.returns(FULL)
     assert scene.offered() == 0
@@ -102,12 +102,12 @@ def test_problems_survive_reconnect_and_failover() -> None:
 
 def test_reactivate_does_not_override_problems() -> None:
     scene = Sick()
-    scene.tell(FULL)
+    scene.report_health(FULL)
     for action in (Deactivate(), Reactivate()):
         scene.do(OperateAgent(1, scene.host_id, action))
         assert scene.offered() == 0
     scene.do(OperateAgent(1, scene.host_id, Deactivate()))
-    scene.tell()
+    scene.report_health()
     assert scene.offered() == 0
     scene.do(OperateAgent(1, scene.host_id, Reactivate()))
     assert scene.offered() == 1
@@ -115,10 +115,10 @@ def test_reactivate_does_not_override_problems() -> None:
 
 def test_suspect_agent_with_problem_stays_withheld_after_heartbeat() -> None:
     scene = Sick()
-    scene.tell(FULL)
+    scene.report_health(FULL)
     scene.pass_time(40.0)
     assert scene.state.agents[scene.host_id].state.name == "suspect"
-    scene.tell(FULL)
+    scene.report_health(FULL)
     assert scene.state.agents[scene.host_id].state.name == "connected"
     assert scene.offered() == 0
 
@@ -127,9 +127,9 @@ class TestARefusedLaunch:
     def test_is_recorded_and_sent_by_the_master(self) -> None:
         scene = Sick()
         scene.launch()
-        scene.tell(FULL, refused=("it is full",))
-        (told,) = scene.task_updates()
-        assert (told.state, told.reason, told.message, told.sequence) == (
+        scene.report_health(FULL, refused=("it is full",))
+        (update,) = scene.task_updates()
+        assert (update.state, update.reason, update.message, update.sequence) == (
             TaskState.DROPPED,
             Reason.CONTAINER_LAUNCH_FAILED,
             "no: it is full",
@@ -144,7 +144,7 @@ class TestARefusedLaunch:
     def test_stays_ended_after_master_and_agent_restart(self) -> None:
         scene = Sick()
         scene.launch()
-        scene.tell(FULL, refused=("it is full",))
+        scene.report_health(FULL, refused=("it is full",))
         scene.restart()
         scene.framework_back()
         scene.returns()
@@ -162,14 +162,14 @@ class TestARefusedLaunch:
         scene = Sick()
         scene.launch()
         scene.report(scene.host, scene.owner, "t1", TaskState.RUNNING, 1)
-        scene.tell(FULL, refused=("it is full",))
+        scene.report_health(FULL, refused=("it is full",))
         assert [status.state for status in scene.task_updates()] == [TaskState.RUNNING]
         scene.do(AgentHealth(scene.host, (), (RefusedLaunch(scene.owner, T1, ""),) * 3))
 
 
 def test_problems_are_shown_to_operators() -> None:
     scene = Sick()
-    scene.tell(FULL, GONE)
+    scene.report_health(FULL, GONE)
     view = view_agent(agent_status(scene.state, scene.state.agents[scene.host_id], scene.now))
     shown = [(problem.part, problem.message) for problem in view.problems]
     assert shown == [("disk", "it is full"), ("work-dir", "it was removed")]

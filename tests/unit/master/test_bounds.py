@@ -101,8 +101,8 @@ def test_large_reconcile_is_answered_in_few_messages() -> None:
     session = world.framework()
     ids = tuple(TaskId(f"t{number}") for number in range(1_201))
     world.call(session, calls.Reconcile(ids))
-    told = [message for message in world.sent[session] if isinstance(message, Updated)]
-    assert [len(message.statuses) for message in told] == [500, 500, 201]
+    updates = [message for message in world.sent[session] if isinstance(message, Updated)]
+    assert [len(message.statuses) for message in updates] == [500, 500, 201]
     assert {status.state for status in world.updates(session)} == {TaskState.UNKNOWN}
 
 
@@ -119,8 +119,8 @@ def test_many_missed_updates_are_sent_in_few_messages() -> None:
     world.end_session(session)
     world.do(OperateAgent(7, agent_id, MarkGone(), "me"))
     session = world.framework(framework_id=owner)
-    told = [message for message in world.sent[session] if isinstance(message, Updated)]
-    assert [len(message.statuses) for message in told] == [500, 500, 201]
+    updates = [message for message in world.sent[session] if isinstance(message, Updated)]
+    assert [len(message.statuses) for message in updates] == [500, 500, 201]
     assert {status.state for status in world.updates(session)} == {TaskState.GONE_BY_OPERATOR}
 
 
@@ -135,7 +135,7 @@ def test_unreachable_agents_without_tasks_are_forgotten() -> None:
     for session in sessions:
         world.end_session(session)
         world.pass_time(100.0)
-    assert list(world.state.unreachable) == ids[:2], "one holds a task, one an operator's wish"
+    assert list(world.state.unreachable) == ids[:2], "one holds a task, one a setting"
     assert [each for each in world.saved if isinstance(each, ForgetAgent)] == [
         ForgetAgent(each) for each in ids[2:]
     ]
@@ -153,7 +153,7 @@ def test_all_excess_unreachable_agents_are_forgotten_at_the_next_loss() -> None:
     for agent_id in ids:
         world.do(OperateAgent(7, agent_id, Deactivate(), "me"))
     world.pass_time(100.0)
-    assert set(world.state.unreachable) == set(ids), "an operator's wishes are kept"
+    assert set(world.state.unreachable) == set(ids), "an operator's settings stay"
     for agent_id in ids:
         world.do(OperateAgent(7, agent_id, Reactivate(), "me"))
     last = world.agent_id(world.agent("cpus:1;mem:1GB", "last"))
@@ -162,7 +162,7 @@ def test_all_excess_unreachable_agents_are_forgotten_at_the_next_loss() -> None:
     assert set(world.registry().agents) == {last}
 
 
-def test_seen_verdicts_are_forgotten() -> None:
+def test_verdicts_marked_as_seen_are_forgotten() -> None:
     world = World()
     session = world.framework()
     for _ in range(10):

@@ -46,7 +46,7 @@ def test_equal_errors_of_a_verdict_are_shared_and_hold_no_frames() -> None:
     assert not any(isinstance(each, types.FrameType) for each in held)
 
 
-def test_framework_with_too_many_unseen_verdicts_is_disconnected() -> None:
+def test_framework_that_marks_no_verdicts_as_seen_is_disconnected() -> None:
     world = World(settings=Settings(verdict_bytes=10_000))
     one, other = world.framework(), world.framework()
     world.call(other, calls.Revive())
@@ -71,7 +71,7 @@ def test_framework_with_most_verdicts_is_disconnected_when_all_exceed_the_budget
     assert small not in world.closed
 
 
-def test_seen_verdicts_hold_no_memory() -> None:
+def test_verdicts_marked_as_seen_hold_no_memory() -> None:
     world = World()
     session = world.framework()
     for _ in range(5):

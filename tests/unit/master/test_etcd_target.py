@@ -101,7 +101,7 @@ def test_releases_with_known_bugs_are_unsound(version: str, sound: bool) -> None
     assert is_sound(version) is sound
 
 
-def test_a_records_key_holds_its_kind_and_id() -> None:
+def test_the_key_of_a_record_holds_its_kind_and_id() -> None:
     keys = Keys("teams/x")
     key = keys.record("task", "F/a%2Fb")
     assert keys.record_of(key) == ("task", "F/a%2Fb")

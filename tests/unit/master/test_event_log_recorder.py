@@ -134,8 +134,8 @@ async def test_dropped_events_are_counted_when_the_disk_is_full(tmp_path: Path) 
     assert recorder.dropped >= 2
     registry = CollectorRegistry()
     registry.register(FamilyCollector(EVENT_LOG, lambda: recorder))
-    told = generate_latest(registry).decode()
-    assert f"croupier_event_log_dropped_total {float(recorder.dropped)}" in told
+    exported = generate_latest(registry).decode()
+    assert f"croupier_event_log_dropped_total {float(recorder.dropped)}" in exported
     recorder.close()
 
 

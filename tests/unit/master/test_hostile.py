@@ -50,8 +50,8 @@ def test_agent_cannot_send_states_of_the_master(state: TaskState) -> None:
     session = world.framework()
     framework_id = world.framework_id(session)
     world.accept(session, make_task("t1"))
-    told = status(world.agent_id(agent), framework_id, "t1", state)
-    world.do(AgentReported(agent, (told,)))
+    update = status(world.agent_id(agent), framework_id, "t1", state)
+    world.do(AgentReported(agent, (update,)))
     assert isinstance(world.closed[agent], ProtocolViolation)
     world.call(session, calls.Teardown())
 
@@ -60,12 +60,14 @@ def test_contradictory_registrations_are_refused() -> None:
     def listed(latest: TaskStatus, *waiting: TaskStatus) -> InvalidRequest | object:
         task = AgentTask(FrameworkId("f"), make_task("t"), latest, waiting)
         world = World()
-        return world.closed.get(world.agent("cpus:4;mem:4GB", agent_id="a", tasks=(task,)), "taken")
+        return world.closed.get(
+            world.agent("cpus:4;mem:4GB", agent_id="a", tasks=(task,)), "accepted"
+        )
 
     running = status("a", "f", "t", TaskState.RUNNING, 2)
     ended = status("a", "f", "t", TaskState.FINISHED, 3)
-    assert listed(running) == "taken"
-    assert listed(ended, running, ended) == "taken"
+    assert listed(running) == "accepted"
+    assert listed(ended, running, ended) == "accepted"
     for latest, waiting in (
         (ended, ()),
         (ended, (running,)),
@@ -222,7 +224,7 @@ def grants_of_passes(world: World) -> list[int]:
 
 
 def test_unsent_end_is_sent_when_the_agent_returns_without_the_task() -> None:
-    """Its framework was disconnected when it ended, and its agent when the framework returned."""
+    """The framework missed the end of its task, and the agent was away when it returned."""
     world = World()
     host = world.agent("cpus:4;mem:4GB")
     agent_id = world.agent_id(host)
@@ -235,8 +237,8 @@ def test_unsent_end_is_sent_when_the_agent_returns_without_the_task() -> None:
     world.do(SessionEnded(host, "the stream broke"))
     again = world.framework(framework_id=framework_id, client_id="c2")
     world.agent("cpus:4;mem:4GB", agent_id=agent_id)
-    told = [m for m in world.sent[again] if isinstance(m, Updated)]
-    assert [[s.state for s in update.statuses] for update in told] == [[TaskState.FINISHED]]
+    update = [m for m in world.sent[again] if isinstance(m, Updated)]
+    assert [[s.state for s in update.statuses] for update in update] == [[TaskState.FINISHED]]
     acknowledged = calls.Acknowledge(((agent_id, TaskId("t1"), 2),))
     assert world.call(again, acknowledged).error is None
     assert not world.state.frameworks[framework_id].tasks
@@ -249,8 +251,8 @@ def test_sent_end_is_not_resent_when_the_agent_stops() -> None:
     framework_id = world.framework_id(session)
     world.accept(session, make_task("t1"))
     world.report(host, framework_id, "t1", TaskState.KILLED, 1)
-    world.do(AgentStopped(host, "it was told to"))
-    told = [s for m in world.sent[session] if isinstance(m, Updated) for s in m.statuses]
-    assert [status.state for status in told] == [TaskState.KILLED]
-    world.call(session, calls.Acknowledge(((told[0].agent_id, TaskId("t1"), 1),)))
+    world.do(AgentStopped(host, "it was update to"))
+    update = [s for m in world.sent[session] if isinstance(m, Updated) for s in m.statuses]
+    assert [status.state for status in update] == [TaskState.KILLED]
+    world.call(session, calls.Acknowledge(((update[0].agent_id, TaskId("t1"), 1),)))
     assert not world.state.frameworks[framework_id].tasks

@@ -313,8 +313,8 @@ def test_acknowledged_end_is_not_resent_when_the_acknowledgement_was_lost() -> N
     scene.framework_back("c2")
     scene.agent_back(*ends, waiting=1)
     assert scene.task_updates() == []
-    told = [m for m in scene.sent[scene.host] if isinstance(m, AcknowledgeUpdate)]
-    assert told == [AcknowledgeUpdate(scene.owner, T1, 2)]
+    acknowledged = [m for m in scene.sent[scene.host] if isinstance(m, AcknowledgeUpdate)]
+    assert acknowledged == [AcknowledgeUpdate(scene.owner, T1, 2)]
     assert not scene.state.frameworks[scene.owner].tasks
 
 
@@ -351,7 +351,7 @@ def test_updates_are_sent_in_order_after_a_reconnect() -> None:
     scene.report(scene.host, scene.owner, T1, TaskState.STARTING, 1)
     scene.report(scene.host, scene.owner, T1, TaskState.RUNNING, 2)
     scene.framework_back()
-    # Sent before the agent was asked to resend all.
+    # The agent sent this before it was ordered to resend all.
     scene.report(scene.host, scene.owner, T1, TaskState.FINISHED, 3)
     assert scene.task_updates() == []
     for number, state in enumerate(

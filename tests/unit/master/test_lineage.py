@@ -1,4 +1,4 @@
-"""The history of a store: what belongs to it, what was given up, and what is a lie."""
+"""The history of a store judges positions: known, given up, newer, or not proven."""
 
 from __future__ import annotations
 
@@ -35,105 +35,105 @@ def claim(lineage: Lineage, position: StorePosition) -> Claim:
     return lineage.judge("c", position.epoch, position).claim
 
 
-def test_what_a_store_has_told_it_knows_and_its_successors_do() -> None:
+def test_positions_of_a_store_are_known_in_all_later_terms() -> None:
     store = Store()
     first = store.begin()
     store.commits += 10
-    told = first.position()
-    assert (told.epoch, told.commit) == (1, 11)
-    assert claim(first, told) is Claim.KNOWN
+    sent = first.position()
+    assert (sent.epoch, sent.commit) == (1, 11)
+    assert claim(first, sent) is Claim.KNOWN
     for _ in range(3):
-        assert claim(store.begin(), told) is Claim.KNOWN
+        assert claim(store.begin(), sent) is Claim.KNOWN
 
 
-def test_an_older_copy_does_not_know_what_was_told_since() -> None:
+def test_a_position_after_the_copy_was_made_is_newer_than_the_copy() -> None:
     store = Store()
     lineage = store.begin()
     store.commits += 5
     copy = store.copy()
     store.commits += 5
-    told = lineage.position()
+    sent = lineage.position()
     old = copy.begin(name="u")
-    assert claim(old, told) is Claim.NEWER
-    assert old.overtaken_by == told
+    assert claim(old, sent) is Claim.NEWER
+    assert old.overtaken_by == sent
 
 
-def test_an_older_copy_that_has_overtaken_in_numbers_is_known_all_the_same() -> None:
+def test_an_older_copy_with_higher_numbers_is_still_detected() -> None:
     store = Store()
     lineage = store.begin()
     copy = store.copy()
     store.commits += 5
-    told = lineage.position()
+    sent = lineage.position()
     second = store.begin()
-    told_later = second.position()
+    sent_later = second.position()
     old = copy.begin(name="u")
     copy.commits += 100
-    # As many terms, and more commits; and one term more.
+    # First with as many terms and more commits, then also with one more term.
     for each in (old, copy.begin(name="u")):
-        assert claim(each, told) is Claim.NEWER
-        assert claim(each, told_later) is Claim.NEWER
+        assert claim(each, sent) is Claim.NEWER
+        assert claim(each, sent_later) is Claim.NEWER
 
 
-def test_what_was_given_up_deposes_nobody_any_more() -> None:
+def test_a_given_up_position_deposes_no_master() -> None:
     store = Store()
     lineage = store.begin()
     early = lineage.position()
     copy = store.copy()
     store.commits += 5
-    told = lineage.position()
-    accepted = copy.begin(given_up=told, name="u")
+    sent = lineage.position()
+    accepted = copy.begin(given_up=sent, name="u")
     position = accepted.position()
     assert (position.generation, position.epoch) == (1, 2)
-    assert claim(accepted, told) is Claim.GIVEN_UP
-    # An agent that has heard nothing since the copy was made has lost nothing.
+    assert claim(accepted, sent) is Claim.GIVEN_UP
+    # An agent that has seen nothing since the copy was made has lost nothing.
     assert claim(accepted, early) is Claim.KNOWN
-    assert claim(copy.begin(name="u"), told) is Claim.GIVEN_UP
-    # The newer copy is put back after all: agents know better by now.
+    assert claim(copy.begin(name="u"), sent) is Claim.GIVEN_UP
+    # The newer copy is put back after all, but agents have seen the generation after it.
     assert claim(store.begin(), position) is Claim.NEWER
 
 
-def test_epochs_go_on_above_those_that_were_given_up() -> None:
+def test_epochs_continue_above_given_up_epochs() -> None:
     store = Store()
     store.begin()
-    told = StorePosition(3, 41, "x", 7)
-    assert store.begin(given_up=told).position().epoch == 42
+    sent = StorePosition(3, 41, "x", 7)
+    assert store.begin(given_up=sent).position().epoch == 42
     assert store.record is not None
     assert store.record.generation == 4
 
 
-def test_a_given_up_term_above_the_present_one_takes_a_term_above_it() -> None:
+def test_giving_up_a_later_term_begins_a_term_above_it() -> None:
     """Otherwise its agents would drop every message of the lower epoch, without a warning."""
     store = Store()
     lineage = store.begin()
     copy = store.copy()
     store.commits += 5
-    told = lineage.position()
+    sent = lineage.position()
     for _ in range(4):
         later = store.begin().position()
-    accepted = copy.begin(given_up=told, name="u")
+    accepted = copy.begin(given_up=sent, name="u")
     assert claim(accepted, later) is Claim.NEWER
     higher = copy.begin(given_up=later, name="u")
     assert claim(higher, later) is Claim.GIVEN_UP
     assert higher.position().epoch == later.epoch + 1
 
 
-def test_a_claim_without_proof_is_worth_nothing() -> None:
+def test_a_claim_without_proof_is_unproven() -> None:
     store = Store()
     lineage = store.begin()
-    told = lineage.position()
+    sent = lineage.position()
     lies = [
-        replace(told, epoch=2),
-        replace(told, commit=99),
-        replace(told, generation=1),
-        replace(told, term="x"),
-        replace(told, proof=""),
-        replace(told, proof="ä"),
+        replace(sent, epoch=2),
+        replace(sent, commit=99),
+        replace(sent, generation=1),
+        replace(sent, term="x"),
+        replace(sent, proof=""),
+        replace(sent, proof="ä"),
     ]
     for lie in lies:
         assert claim(lineage, lie) is Claim.UNPROVEN
-    assert lineage.judge("c", 7, told).claim is Claim.UNPROVEN
-    # As of an agent that has lost the record of its cluster and epoch.
-    assert lineage.judge("", 0, told).claim is Claim.KNOWN
+    assert lineage.judge("c", 7, sent).claim is Claim.UNPROVEN
+    # An agent that lost the record of its cluster and epoch claims this.
+    assert lineage.judge("", 0, sent).claim is Claim.KNOWN
     assert lineage.judge("c", 2**64 - 1, None).claim is Claim.UNPROVEN
     assert lineage.overtaken_by is None
 
@@ -144,7 +144,7 @@ def test_another_cluster_is_named() -> None:
     assert "'other'" in judgement.objection
 
 
-def test_agents_of_before_there_were_positions_are_taken_in() -> None:
+def test_agents_of_releases_without_positions_are_accepted() -> None:
     store = Store()
     store.record = MasterRecord("c", 6)
     lineage = store.begin()
@@ -160,15 +160,15 @@ def test_a_store_without_a_secret_proves_nothing() -> None:
     assert claim(lineage, lineage.position()) is Claim.UNPROVEN
 
 
-def test_old_terms_are_forgotten_but_not_how_far_they_came() -> None:
+def test_old_terms_are_forgotten_except_their_last_commit() -> None:
     store = Store()
-    told = store.begin().position()
+    sent = store.begin().position()
     for _ in range(MAX_TERMS + 3):
         lineage = store.begin()
     assert store.record is not None
     assert len(store.record.terms) == MAX_TERMS
-    assert claim(lineage, told) is Claim.KNOWN
-    far = replace(told, commit=10_000)
+    assert claim(lineage, sent) is Claim.KNOWN
+    far = replace(sent, commit=10_000)
     assert lineage.place(far) is Claim.NEWER
 
 

@@ -40,7 +40,7 @@ def registry() -> Registry:
 
 
 def after_old_store(epoch: int) -> MasterRecord:
-    """Return the record of the next term, if an agent has seen a master of that epoch."""
+    """Return the record of the next term, after an agent has seen a master of that epoch."""
     given_up = StorePosition(0, epoch, "lost", 99)
     return next_record(BEFORE, 10, Names("x", "y", "next"), given_up)
 

@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 
 class Stopped:
-    """A clock that only the test moves."""
+    """A clock that only the test advances."""
 
     def __init__(self) -> None:
         self.at = 0.0

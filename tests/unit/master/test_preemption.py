@@ -125,8 +125,8 @@ def test_check_is_bounded_when_many_starve_without_victims() -> None:
             assert made < 10 * EFFORT
 
 
-def told_of_preemption(world: World, name: str) -> list[str]:
-    """Return what `why` explains of preemption for the framework of this name."""
+def preemption_reasons(world: World, name: str) -> list[str]:
+    """Return the lines of `why` about preemption for the framework of this name."""
     (framework_id,) = [f for f, known in world.state.frameworks.items() if known.name == name]
     answer = view_reasons(world.state, framework_id, AgentId(""), world.now)
     assert answer.policy == "drf"
@@ -140,14 +140,14 @@ def test_why_explains_preemption() -> None:
     world.accept(session, *(make_task(f"t{n}", "cpus:1;mem:1MB") for n in range(4)))
     world.framework("late", "cpus:1;mem:1MB", name="late")
     pass_time(world, 2.0)
-    (line,) = told_of_preemption(world, "late")
+    (line,) = preemption_reasons(world, "late")
     assert line.startswith("it has been below 0.8 of its entitlement for ")
     assert "other frameworks are asked to end tasks for it in " in line
-    assert told_of_preemption(world, "early") == [
+    assert preemption_reasons(world, "early") == [
         "it has at least 0.8 of its entitlement: no room is made for it"
     ]
     pass_time(world, 10.0)
-    assert told_of_preemption(world, "late") == [], "room is being made, and that is told"
+    assert preemption_reasons(world, "late") == [], "another reason says that room is being made"
 
 
 def test_why_reports_missing_victims() -> None:
@@ -157,7 +157,7 @@ def test_why_reports_missing_victims() -> None:
     world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
     world.framework("late", "cpus:1;mem:1MB", name="late")
     pass_time(world, 10.0)
-    (line,) = told_of_preemption(world, "late")
+    (line,) = preemption_reasons(world, "late")
     assert "nothing can be taken back for it now" in line
 
 
@@ -167,7 +167,7 @@ def test_why_omits_preemption_when_it_is_off() -> None:
     session = world.framework("early", "cpus:1;mem:1MB", name="early")
     world.accept(session, make_task("t0", "cpus:1;mem:1MB"))
     world.framework("late", "cpus:1;mem:1MB", name="late")
-    assert told_of_preemption(world, "late") == []
+    assert preemption_reasons(world, "late") == []
 
 
 def test_guarantee_is_met_when_its_units_take_more_of_another_resource() -> None:

@@ -89,7 +89,7 @@ def test_end_made_by_the_master_keeps_its_number() -> None:
     assert (answer.sequence, answer.is_reconciled) == (MASTER_SEQUENCE, True)
 
 
-def test_end_with_a_later_number_is_sent_without_its_predecessors() -> None:
+def test_end_with_a_later_number_is_sent_without_earlier_updates() -> None:
     """An agent that lost records resends all, with numbers above the lost ones."""
     scene = Away()
     scene.reconcile()

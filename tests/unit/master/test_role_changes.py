@@ -32,7 +32,7 @@ def settings(guarantee: str = "", limit: str = "", weight: int = 1000) -> RoleSe
 
 
 def cluster(total: str = "cpus:16;mem:32GB", away: int = 0, **used: str) -> Cluster:
-    """Return a cluster with `total`, ports, and roles with this usage."""
+    """Return a cluster with the resources `total`, with ports, and with this usage of roles."""
     amounts = parse_amounts(total)
     return Cluster(
         amounts,

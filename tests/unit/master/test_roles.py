@@ -158,7 +158,7 @@ def test_limit_below_usage_needs_force() -> None:
     assert held(world, "web") == "cpus:3;mem:3GB used,  offered"
     fact = next(fact for fact in world.facts if isinstance(fact, RoleChanged))
     assert fact.forced
-    world.pass_time(6)  # What was left of the first offer is refused no more.
+    world.pass_time(6)  # The filter of the first offer's remainder ends.
     for number in range(3):
         world.finish(agent, world.framework_id(web), f"t{number}")
         assert len(world.offers(web)) == (number == 2)

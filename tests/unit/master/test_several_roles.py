@@ -116,7 +116,7 @@ class TestOffers:
         assert len(world.launches(agent)) == 2
 
 
-class TestSilence:
+class TestSuppression:
     def test_roles_are_suppressed_and_revived_separately(self) -> None:
         world = World()
         session = world.framework(roles=(ADS, WEB))
@@ -289,9 +289,9 @@ class TestRefusals:
 
 def test_preempt_request_is_converted() -> None:
     asked = PreemptRequested(
-        (TaskId("t1"), TaskId("t2")), AgentId("a1"), 2.5, WEB, "role dev is owed cpus:2"
+        (TaskId("t1"), TaskId("t2")), AgentId("a1"), 2.5, WEB, "role dev lacks cpus:2"
     )
     wire = event_to_wire(asked, {}).preempt_request
     assert list(wire.task_ids) == ["t1", "t2"]
     assert (wire.agent_id, wire.grace_ms, wire.role) == ("a1", 2500, "web")
-    assert wire.reason == "role dev is owed cpus:2"
+    assert wire.reason == "role dev lacks cpus:2"

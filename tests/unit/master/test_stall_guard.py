@@ -20,7 +20,7 @@ from tests.harness.eventually import eventually
 
 
 class Stepped(Recorder):
-    """A driver whose time passes only when the test says so.
+    """A driver whose time passes only when the test moves it.
 
     Attributes:
         slow_s: duration of each commit.
@@ -44,7 +44,7 @@ class Stepped(Recorder):
         self.time += self.slow_s
 
     async def stall(self, seconds: float) -> None:
-        """Let one step take so long."""
+        """Let one step take this long."""
 
         def take_long(_: State) -> None:
             self.time += seconds
@@ -56,7 +56,7 @@ class Stepped(Recorder):
         await self.driver.read(lambda _: None)
 
     async def go_off(self) -> None:
-        """Wake the driver as the alarm of a deadline would, also after a SIGSTOP."""
+        """Wake the driver as the timer of a deadline would, also after a SIGSTOP."""
         assert self.inbox._waiter is not None
         self.inbox._waiter.set_result(None)
         await asyncio.sleep(0.01)

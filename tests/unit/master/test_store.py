@@ -145,7 +145,7 @@ def write_version_1(path: Path) -> None:
             "f1",
             {
                 "framework_id": "f1",
-                "name": "of before there were several roles",
+                "name": "of a release with single roles",
                 "role": "ads/prod",
                 "failover_timeout_s": 7.0,
                 "removed": False,
@@ -198,7 +198,7 @@ async def test_a_file_of_version_1_is_migrated_to_version_3(tmp_path: Path) -> N
         assert registry.agents == {"a1": AgentRecord(AgentId("a1"), "host1")}
         assert list(registry.frameworks.values()) == [
             FrameworkRecord(
-                FrameworkId("f1"), "of before there were several roles", (Role("ads/prod"),), 7.0
+                FrameworkId("f1"), "of a release with single roles", (Role("ads/prod"),), 7.0
             ),
             FrameworkRecord(FrameworkId("f2"), "gone", (Role("a"), Role("b")), 1.0, removed=True),
         ]
@@ -251,10 +251,10 @@ async def test_a_corrupt_page_is_found_on_load(tmp_path: Path) -> None:
     middle = len(raw) // 2 // 4096 * 4096
     raw[middle : middle + 2048] = bytes(2048)
     path.write_bytes(raw)
-    told = await refused(path)
-    assert str(path) in told
-    assert "restore it from a backup" in told
-    assert len(told.splitlines()) == 1
+    error = await refused(path)
+    assert str(path) in error
+    assert "restore it from a backup" in error
+    assert len(error.splitlines()) == 1
 
 
 async def test_the_last_record_of_an_id_wins(tmp_path: Path) -> None:

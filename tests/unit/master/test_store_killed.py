@@ -31,7 +31,7 @@ async def main():
                      default=0)
     print("begins", flush=True)
     while True:
-        # Each commit replaces all of the one before, adds one of its own, and takes one away.
+        # Each commit replaces the parts of the one before, adds a record, and deletes one.
         records = [AgentRecord(AgentId(f"part-{{n}}"), f"{{number}} " + "x" * 200)
                    for n in range({PART})]
         records += [AgentRecord(AgentId(f"own-{{number}}"), str(number)),

@@ -1,4 +1,4 @@
-"""What a role would be entitled to is what it is entitled to once that is set."""
+"""Predicted entitlements equal the entitlements after the settings are applied."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def due(allocator: Allocator) -> dict[Role, Fraction]:
     }
 
 
-def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
+def test_predictions_come_true_and_change_nothing() -> None:
     moved = 0
     for seed in range(200):
         rng = random.Random(seed)
@@ -68,7 +68,7 @@ def test_it_is_what_comes_of_setting_it_and_nothing_is_set() -> None:
     assert moved > 100
 
 
-def test_two_to_one() -> None:
+def test_doubled_weight_entitles_to_two_thirds() -> None:
     allocator = Allocator()
     allocator.add_agent(AgentId("a1"), Resources.parse("cpus:9;mem:9GB"))
     for role in ("ads", "web"):
@@ -85,8 +85,8 @@ def test_two_to_one() -> None:
     assert what_if.entitlement(Role("none")) == 0
 
 
-def test_what_does_not_move_is_not_looked_at() -> None:
-    """A change deep in one branch leaves the others alone, however large they are."""
+def test_unchanged_branches_are_not_visited() -> None:
+    """A prediction about one branch costs nothing in the others, however large they are."""
     allocator = Allocator()
     allocator.add_agent(AgentId("a1"), Resources.parse("cpus:9;mem:9GB"))
     roles = [Role(f"big/{one}/{two}") for one in range(20) for two in range(20)]
@@ -100,7 +100,7 @@ def test_what_does_not_move_is_not_looked_at() -> None:
 
 
 def count_calls(work: Callable[[], object]) -> int:
-    """How many Python functions `work` calls."""
+    """Return how many Python functions `work` calls."""
     calls = 0
 
     def note(_: object, event: str, __: object) -> None:

@@ -1,6 +1,6 @@
-"""Injectors: one per kind of fault; False if there is no target.
+"""Injectors: one per kind of fault. An injector returns False if the fault has no target.
 
-Rule: each effect is undone after the fault's time, or when everything is healed.
+Rule: each effect is undone after the fault's duration, or when the world is healed.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from tests.chaos.virtual.variety import LEASE_S
 if TYPE_CHECKING:
     from tests.chaos.virtual.world import World
 
-# The pause of a leader in which another leads, ends tasks, and is left again.
+# The pause of a leader, in which another master leads and ends tasks.
 USURPED_S = 6.0
 MESSAGES = (
     Registered,
@@ -48,7 +48,7 @@ def snap(world: World, fault: Fault) -> bool:
 
 
 def worst_moment(world: World, fault: Fault) -> bool:
-    """Kill a process between two actions that belong together."""
+    """Kill a process between two related actions."""
     kinds = ("commit", "sync", "process", "end", *(kind.__name__ for kind in MESSAGES))
     named = {process.name: process for process in world.processes}
 
@@ -109,7 +109,7 @@ def limited(world: World, fault: Fault) -> bool:
 
 
 def usurp(world: World, fault: Fault) -> bool:
-    """Pause the leader until another leads; resume it just as agents reconnect."""
+    """Pause the leader until another master leads; resume it just as agents reconnect."""
     if len(world.masters) == 1:
         return False
 

@@ -125,7 +125,7 @@ def lost_tail(world: World, fault: Fault) -> bool:
     agent.crash(bool(fault.salt & 1))
     del machine.disk[-(1 + fault.salt % min(40, len(machine.disk))) :]
     world.judge.damaged.add(agent.name)
-    # The agent has lost its newest master.
+    # The agent may have lost the record of the newest master that it obeyed.
     world.judge.obeyed.pop(agent.name, None)
     machine.is_cut = not machine.unrecorded() or bool(fault.salt & 2)
     world.later(fault.lasts if machine.is_cut else 0.0, agent.start)
@@ -155,7 +155,7 @@ def work_dir_gone(world: World, fault: Fault) -> bool:
         agent.is_dir_gone = False
 
     world.later(fault.lasts, heal)
-    # A start that failed is repeated, as by a service manager.
+    # A service manager would repeat a failed start.
     world.later(fault.lasts + 0.1, agent.start)
     return True
 

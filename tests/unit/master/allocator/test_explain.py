@@ -15,7 +15,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, w
 F = FrameworkId("f")
 
 
-def told(fixture: AllocatorFixture, agent: str | None = None) -> PassedOver:
+def first_reason(fixture: AllocatorFixture, agent: str | None = None) -> PassedOver:
     """Return the first reason of framework `f`."""
     agent_id = None if agent is None else AgentId(agent)
     return fixture.allocator.queries.explain(F, agent_id, fixture.now)[0]
@@ -32,18 +32,18 @@ class TestCausesForAnyAgent:
     def test_it_is_not_connected(self, agent: str | None) -> None:
         fixture = self.make()
         fixture.allocator.connect(F, False)
-        assert told(fixture, agent).cause is Cause.DISCONNECTED
+        assert first_reason(fixture, agent).cause is Cause.DISCONNECTED
 
     def test_it_is_suppressed(self, agent: str | None) -> None:
         fixture = self.make()
         fixture.allocator.suppress(F)
-        assert told(fixture, agent).cause is Cause.SUPPRESSED
-        assert told(fixture, agent).detail == "the framework suppressed offers"
+        assert first_reason(fixture, agent).cause is Cause.SUPPRESSED
+        assert first_reason(fixture, agent).detail == "the framework suppressed offers"
 
     def test_its_demand_is_met(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:1", 2))
         fixture.fill()
-        case = told(fixture, agent)
+        case = first_reason(fixture, agent)
         assert (case.cause, case.detail) == (Cause.NO_DEMAND, "it wants 0 <cpus:1>")
 
     def test_it_has_no_demand_in_this_role(self, agent: str | None) -> None:
@@ -58,35 +58,35 @@ class TestCausesForAnyAgent:
     def test_a_limit_leaves_no_headroom(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:1"), f=role_of(limit="mem:1GB;cpus:2"))
         fixture.fill()
-        case = told(fixture, agent)
+        case = first_reason(fixture, agent)
         assert (case.cause, case.about) == (Cause.LIMIT, "f")
         assert case.detail == "role f holds cpus:2 of its limit of 2"
 
     def test_the_limit_is_named_that_is_too_small_for_a_unit(self, agent: str | None) -> None:
         fixture = self.make(want("cpus:2"), f=role_of(limit="mem:1GB;cpus:3"))
         fixture.fill()
-        assert told(fixture, agent).detail == "role f holds cpus:2 of its limit of 3"
+        assert first_reason(fixture, agent).detail == "role f holds cpus:2 of its limit of 3"
 
 
 def test_there_are_no_agents() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
-    assert told(fixture).cause is Cause.NO_AGENTS
+    assert first_reason(fixture).cause is Cause.NO_AGENTS
 
 
-def test_the_agent_is_away() -> None:
+def test_the_agent_is_not_connected() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
     fixture.agent("m", "cpus:4")
     fixture.allocator.activate_agent(AgentId("m"), False)
-    assert told(fixture, "m").cause is Cause.AGENT_AWAY
+    assert first_reason(fixture, "m").cause is Cause.AGENT_AWAY
 
 
 def test_nothing_keeps_it_from_the_agent() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f")
     fixture.agent("m", "cpus:4")
-    case = told(fixture, "m")
+    case = first_reason(fixture, "m")
     assert (case.cause, case.about) == (Cause.ELIGIBLE, "m")
 
 
@@ -97,8 +97,8 @@ def test_it_refused_the_agent_for_a_time() -> None:
     fixture.decline(fixture.deal()[0], 60.0)
     assert fixture.deal() == []
     fixture.wait(10.0)
-    assert told(fixture).cause is told(fixture, "m").cause is Cause.FILTERED
-    assert told(fixture, "m").detail == "the framework refused it for another 50.0 s"
+    assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.FILTERED
+    assert first_reason(fixture, "m").detail == "the framework refused it for another 50.0 s"
 
 
 def test_it_refused_the_agent_for_a_round() -> None:
@@ -109,8 +109,8 @@ def test_it_refused_the_agent_for_a_round() -> None:
     fixture.framework("g", want("cpus:1", 1))
     fixture.decline(grant, 0.0)
     assert fixture.takers() == ["g"]
-    case = told(fixture, "m")
-    assert case.cause is told(fixture).cause is Cause.FILTERED
+    case = first_reason(fixture, "m")
+    assert case.cause is first_reason(fixture).cause is Cause.FILTERED
     assert case.detail == "the framework refused it; others are offered it first"
 
 
@@ -120,10 +120,10 @@ def test_a_shape_does_not_fit() -> None:
     fixture.agent("m", "cpus:4")
     fixture.agent("n", "cpus:3")
     assert fixture.deal() == []
-    case = told(fixture)
+    case = first_reason(fixture)
     assert (case.cause, case.agents) == (Cause.DOES_NOT_FIT, 2)
     assert case.detail == "agent n: needs cpus:8, but the agent has only cpus:3 in all"
-    assert told(fixture, "m").cause is Cause.DOES_NOT_FIT
+    assert first_reason(fixture, "m").cause is Cause.DOES_NOT_FIT
 
 
 def test_the_remainder_is_not_useful() -> None:
@@ -131,7 +131,7 @@ def test_the_remainder_is_not_useful() -> None:
     fixture.framework("f")
     fixture.agent("m", "cpus:0.001;mem:1MB")
     assert fixture.deal() == []
-    assert told(fixture).cause is told(fixture, "m").cause is Cause.NOT_USEFUL
+    assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.NOT_USEFUL
 
 
 def test_a_constraint_does_not_hold() -> None:
@@ -139,8 +139,8 @@ def test_a_constraint_does_not_hold() -> None:
     fixture.framework("f", want("cpus:1", None, equals("zone", "a")))
     fixture.agent("m", "cpus:4", zone="b")
     assert fixture.deal() == []
-    assert told(fixture).detail == "agent m: does not pass zone equals a"
-    assert told(fixture, "m").cause is Cause.CONSTRAINT
+    assert first_reason(fixture).detail == "agent m: does not pass zone equals a"
+    assert first_reason(fixture, "m").cause is Cause.CONSTRAINT
 
 
 def test_one_shape_is_at_a_limit_and_the_other_does_not_fit() -> None:
@@ -148,8 +148,8 @@ def test_one_shape_is_at_a_limit_and_the_other_does_not_fit() -> None:
     fixture.framework("f", want("cpus:1"), want("mem:1GB"), roles=["r"])
     fixture.agent("m", "cpus:4")
     assert fixture.deal() == []
-    assert told(fixture, "m").cause is Cause.LIMIT
-    assert told(fixture, "m").about == "r"
+    assert first_reason(fixture, "m").cause is Cause.LIMIT
+    assert first_reason(fixture, "m").about == "r"
 
 
 def test_others_came_first() -> None:
@@ -160,7 +160,7 @@ def test_others_came_first() -> None:
     fixture.framework("g", want("cpus:1"))
     fixture.agent("m", "cpus:4")
     assert fixture.takers() == ["g"]
-    case = told(fixture)
+    case = first_reason(fixture)
     assert (case.cause, case.about) == (Cause.OUTRANKED, "g")
     assert case.detail == (
         "g in role g was dealt to last; it is entitled to 0.500 of the cluster and has 0.600;"
@@ -174,8 +174,8 @@ def test_others_came_first_to_an_agent_that_was_visited() -> None:
     fixture.framework("f", want("cpus:5"))
     fixture.agent("m", "cpus:5")
     assert fixture.takers() == ["g"]
-    assert told(fixture).cause is Cause.OUTRANKED
-    assert told(fixture).detail == (
+    assert first_reason(fixture).cause is Cause.OUTRANKED
+    assert first_reason(fixture).detail == (
         "agent m: went to g in role g; share of role g 0.000, of role f 0.000"
     )
 
@@ -186,7 +186,7 @@ def test_a_guarantee_came_first() -> None:
     fixture.framework("g", want("cpus:1"))
     fixture.agent("m", "cpus:4")
     fixture.deal()
-    assert told(fixture).cause is Cause.GUARANTEE
+    assert first_reason(fixture).cause is Cause.GUARANTEE
 
 
 def test_scarce_resources_are_for_others() -> None:
@@ -196,10 +196,10 @@ def test_scarce_resources_are_for_others() -> None:
     fixture.agent("m", "cpus:4;gpus:1;mem:1GB")
     fixture.allocator.charges.charge(FrameworkId("g"), Role("g"), AgentId("m"), amount("mem:1GB"))
     assert fixture.deal() == []
-    assert told(fixture).cause is told(fixture, "m").cause is Cause.SCARCE
+    assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.SCARCE
 
 
-def test_room_was_made_for_another() -> None:
+def test_resources_are_earmarked_for_another() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
     fixture.framework("g", want("cpus:8"))
@@ -208,12 +208,12 @@ def test_room_was_made_for_another() -> None:
     mark = Earmark(leaf[FrameworkId("g"), Role("g")], amount("cpus:4"), 60.0)
     pool.earmark(pool.agents[AgentId("m")], mark)
     assert fixture.deal() == []
-    assert told(fixture).cause is told(fixture, "m").cause is Cause.EARMARKED
-    assert told(fixture).about == "g"
+    assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.EARMARKED
+    assert first_reason(fixture).about == "g"
     assert fixture.causes("g")[0] is Cause.MAKING_ROOM
 
 
-def test_the_agent_is_kept_for_a_needier_framework() -> None:
+def test_the_agent_is_reserved_for_a_needier_framework() -> None:
     fixture = AllocatorFixture(rules=Rules(hold_s=30.0))
     fixture.framework("f", want("cpus:1"))
     fixture.agent("m", "cpus:20")
@@ -222,27 +222,27 @@ def test_the_agent_is_kept_for_a_needier_framework() -> None:
     fixture.deal()
     fixture.finish(grant, "cpus:1")
     assert fixture.deal() == []
-    assert told(fixture).cause is told(fixture, "m").cause is Cause.KEPT
-    assert told(fixture, "m").detail == "reserved for g, which holds less"
+    assert first_reason(fixture).cause is first_reason(fixture, "m").cause is Cause.KEPT
+    assert first_reason(fixture, "m").detail == "reserved for g, which holds less"
     fixture.now += 31.0
-    assert told(fixture, "m").cause is Cause.ELIGIBLE
+    assert first_reason(fixture, "m").cause is Cause.ELIGIBLE
 
 
-def test_its_offer_is_as_large_as_it_takes() -> None:
+def test_its_offer_has_the_maximum_of_units() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1", most=2))
     fixture.agent("m", "cpus:4")
     fixture.deal()
     fixture.tree.refresh()
-    assert told(fixture).cause is Cause.IN_USE
+    assert first_reason(fixture).cause is Cause.IN_USE
 
 
-def test_alone_and_all_in_use_nothing_is_free() -> None:
+def test_a_lone_framework_that_uses_everything_finds_nothing_free() -> None:
     fixture = AllocatorFixture()
     fixture.framework("f", want("cpus:1"))
     fixture.agent("m", "cpus:4")
     fixture.fill()
-    assert told(fixture).detail.startswith("nothing is free; it is entitled to 1.000")
+    assert first_reason(fixture).detail.startswith("nothing is free; it is entitled to 1.000")
 
 
 def test_explaining_changes_nothing() -> None:
@@ -275,7 +275,7 @@ def test_reasons_do_not_grow_with_agents() -> None:
     fixture.deal()
     (leaf,) = fixture.tree.leaves.values()
     assert len(leaf.reasons._cases) == 1
-    assert told(fixture).agents == 300
+    assert first_reason(fixture).agents == 300
 
 
 def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
@@ -293,7 +293,7 @@ def beaten(policy: str = "drf", **roles: RoleSettings) -> PassedOver:
     fixture.demand("g", want("cpus:2"))
     fixture.agent("m", "cpus:3")
     assert fixture.takers() == ["g"]
-    return told(fixture)
+    return first_reason(fixture)
 
 
 def test_weights_are_part_of_what_is_compared() -> None:
@@ -326,7 +326,7 @@ def test_entitlements_are_shown_only_where_they_decide(policy: str) -> None:
     fixture.framework("f", want("cpus:1"))
     fixture.agent("big", "cpus:6")
     fixture.fill()
-    case = told(fixture)
+    case = first_reason(fixture)
     assert case.cause is Cause.IN_USE
     assert case.detail == "nothing is free; it is next"
 
@@ -338,7 +338,7 @@ def test_resources_in_use_are_reported_as_in_use() -> None:
     fixture.fill()
     fixture.framework("f", want("cpus:2;mem:1GB"))
     assert fixture.deal() == []
-    case = told(fixture)
+    case = first_reason(fixture)
     assert (case.cause, case.agents) == (Cause.IN_USE, 1)
     assert case.detail == "agent m: needs cpus:2;mem:1GB, but only cpus:0 is free"
 
@@ -348,7 +348,7 @@ def test_only_resources_that_are_short_are_named() -> None:
     fixture.framework("f", want("cpus:2;mem:8GB;ports:2"))
     fixture.agent("m", "cpus:3;mem:4GB;ports:[1-1]")
     assert fixture.deal() == []
-    assert told(fixture).detail == (
+    assert first_reason(fixture).detail == (
         "agent m: needs cpus:2;mem:8GB;ports:2, but the agent has only mem:4GB, ports:[1] in all"
     )
 
@@ -359,7 +359,7 @@ def test_the_guarantee_that_came_first_is_named_with_its_role() -> None:
     fixture.framework("g", want("cpus:1"), roles=["top/below"])
     fixture.agent("m", "cpus:4")
     fixture.deal()
-    assert (told(fixture).cause, told(fixture).about) == (Cause.GUARANTEE, "top")
+    assert (first_reason(fixture).cause, first_reason(fixture).about) == (Cause.GUARANTEE, "top")
 
 
 def test_a_limit_is_named_after_it_was_removed() -> None:

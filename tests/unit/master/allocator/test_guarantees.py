@@ -13,7 +13,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, w
 
 
 def cpus(fixture: AllocatorFixture, *names: str, total: int) -> list[Fraction]:
-    """Return how many cpus each framework holds, of so many."""
+    """Return how many cpus each framework holds of `total`."""
     return [fixture.allocator.queries.share(FrameworkId(name)) * total for name in names]
 
 
@@ -129,7 +129,7 @@ class TestLargeUnits:
     SMALL, LARGE = "cpus:1;mem:512MB", "cpus:1;mem:2GB"
 
     def contended(self, *agents: str, **roles: RoleSettings) -> AllocatorFixture:
-        """Tasks of `a` have everything but what three units of `b` take."""
+        """Let tasks of `a` use all resources but those of three units of `b`."""
         roles = {"b": role_of(guarantee="cpus:4"), **roles}
         fixture = AllocatorFixture(rules=Rules(hold_s=30.0), roles=roles)
         fixture.framework("b", want(self.LARGE, 3))

@@ -62,7 +62,7 @@ def test_a_limit_of_zero_blocks_units_with_that_resource() -> None:
     assert fixture.dealt() == ["f m cpus:2"]
 
 
-def test_a_task_that_ends_makes_room() -> None:
+def test_a_task_that_ends_makes_headroom() -> None:
     fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:2")})
     fixture.framework("f", want("cpus:1"), roles=["r"])
     fixture.framework("g", want("cpus:1"), roles=["r/x"])
@@ -72,7 +72,7 @@ def test_a_task_that_ends_makes_room() -> None:
     assert fixture.takers() == ["f"]
 
 
-def test_room_is_for_another_framework_of_the_role_too() -> None:
+def test_headroom_is_also_for_another_framework_of_the_role() -> None:
     fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:2")})
     fixture.framework("f", want("cpus:1", 2), roles=["r"])
     fixture.agent("m", "cpus:9")
@@ -168,7 +168,7 @@ class TestOffersBeyondDemand:
     """Offers count toward limits up to the demand."""
 
     def make(self) -> AllocatorFixture:
-        """`x` is offered 4 cpus of a limit of 4; `y` demands some."""
+        """Offer `x` 4 cpus of a limit of 4, while `y` demands some."""
         fixture = AllocatorFixture(roles={"r": role_of(limit="cpus:4")})
         fixture.framework("x", want("cpus:1", 4), roles=["r"])
         fixture.agent("m", "cpus:8")
@@ -202,8 +202,8 @@ class TestOffersBeyondDemand:
         fixture.accept(fixture.deal()[0])
         place = (FrameworkId("x"), Role("r"))
         assert fixture.allocator.queries.excess(*place, amount("cpus:1")) == ""
-        told = fixture.allocator.queries.excess(*place, amount("cpus:2"))
-        assert told == "role r uses cpus:3 of its limit of 4"
+        reason = fixture.allocator.queries.excess(*place, amount("cpus:2"))
+        assert reason == "role r uses cpus:3 of its limit of 4"
 
     def test_a_role_that_is_left_counts_no_offers(self) -> None:
         fixture = self.make()

@@ -108,7 +108,7 @@ class TestRemainder:
 
 
 class TestFilters:
-    def test_several_sizes_are_refused_apart(self) -> None:
+    def test_filters_of_several_sizes_are_independent(self) -> None:
         fixture = AllocatorFixture()
         fixture.framework("f")
         fixture.agent("m", "cpus:4;mem:4GB")
@@ -122,21 +122,21 @@ class TestFilters:
         fixture.allocator.charges.release(*taken, amount("mem:1GB"))
         assert fixture.dealt() == ["f m cpus:4;mem:2GB"]
 
-    def test_a_smaller_refusal_does_not_shorten_a_larger_one(self) -> None:
+    def test_a_smaller_filter_does_not_shorten_a_larger_one(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("cpus:4"), 100.0)
         filters.add(leaf, amount("cpus:2"), 10.0)
         assert filters.until(leaf, amount("cpus:2"), 20.0) == 100.0
         assert filters.until(leaf, amount("cpus:3"), 5.0) == 100.0
 
-    def test_a_longer_refusal_of_the_same_amount_replaces_a_shorter(self) -> None:
+    def test_a_longer_filter_of_the_same_amount_replaces_a_shorter(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         for until in range(100):
             filters.add(leaf, amount("cpus:4"), float(until))
         assert leaf.filters == len(filters) == 1
         assert filters.until(leaf, amount("cpus:4"), 98.5) == 99.0
 
-    def test_ended_refusals_are_dropped_beside_one_that_holds(self) -> None:
+    def test_ended_filters_are_dropped_beside_one_that_holds(self) -> None:
         filters, leaf = Filters(), Leaf(FrameworkId("f"), RoleNode(Role("r"), None, 0), 1)
         filters.add(leaf, amount("mem:1GB"), 1e6)
         for number in range(1000):

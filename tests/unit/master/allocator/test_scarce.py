@@ -1,4 +1,4 @@
-"""Scarce resources, earmarks and reservations: rooms kept for some frameworks."""
+"""Scarce resources, earmarks and reservations: resources for some frameworks only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, amount, role_of, w
 
 
 def with_gpus() -> AllocatorFixture:
-    """`m` has a gpu and 4 cpus; `c` uses cpus, `g` gpus, but not yet."""
+    """Return `m` with a gpu and 4 cpus; `c` demands cpus, and `g` may demand gpus."""
     fixture = AllocatorFixture(rules=Rules(hold_s=0))
     fixture.framework("c", want("cpus:1"))
     fixture.framework("g", want("cpus:1;gpus:1;mem:1GB"))
@@ -118,7 +118,7 @@ class TestScarceDemandEnds:
 
 class TestEarmarks:
     def make(self) -> AllocatorFixture:
-        """4 cpus of 10 are kept for `x`."""
+        """Earmark 4 cpus of 10 for `x`."""
         fixture = AllocatorFixture()
         fixture.framework("y", want("cpus:1"))
         fixture.framework("x", want("cpus:4", 1))
@@ -190,7 +190,7 @@ class TestReservations:
     """An agent that is reserved for a framework with large units."""
 
     def make(self) -> AllocatorFixture:
-        """`f` has all of `m` but for a unit; `g` needs eight of those."""
+        """Let `f` use all of `m` but one unit, while `g` needs eight such units."""
         fixture = AllocatorFixture(rules=Rules(hold_s=30.0))
         fixture.framework("f", want("cpus:1"))
         fixture.agent("m", "cpus:20")

@@ -1,4 +1,4 @@
-"""Slices of a pass: each visit is bounded, whatever the frameworks in line."""
+"""Slices of a pass: each visit is bounded, however many frameworks there are."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tests.harness.allocator_fixture import AllocatorFixture, want
 
 
 def test_many_frameworks_that_do_not_fit_do_not_block_the_loop() -> None:
-    """Each deal passes over all of them; the visit ends after some, and goes on later."""
+    """Each deal passes over all of them; the visit ends after some, and continues later."""
     fixture = AllocatorFixture()
     for number in range(1000):
         fixture.framework(f"large{number}", want("cpus:100"), roles=["r"])

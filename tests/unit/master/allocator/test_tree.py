@@ -30,7 +30,7 @@ def make_tree(
 
 
 def add(tree: Tree, role: str, **held: int) -> Leaf:
-    """A willing leaf, a framework of the role's name, that uses so much."""
+    """Add a willing leaf, named as its role, with this usage."""
     leaf = tree.add(FrameworkId(role), Role(role))
     leaf.is_connected = True
     tree.relist(leaf)
