@@ -36,7 +36,7 @@ def list_experiments() -> None:
 
 @app.command(name="vectors")
 def run_vectors(file: Path, /) -> int:
-    """Run golden vectors: each failure with expected and got, then `N passed, N failed`.
+    """Run golden vectors; print the expected and actual value of each failure, and a summary.
 
     Parameters
     ----------

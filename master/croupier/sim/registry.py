@@ -36,7 +36,7 @@ EXPERIMENTS: Final[dict[str, Entry]] = {
     ),
     "drf-paper-fig9-12": Entry(
         "croupier.sim.experiments.fig9_12",
-        "Figures 9 to 12 of the DRF paper: DRF, slots and CPU fairness, jobs done and response",
+        "Figures 9 to 12 of the DRF paper: jobs done and response with DRF, slots and CPU fairness",
     ),
     "facebook": Entry(
         "croupier.sim.experiments.facebook",
