@@ -157,7 +157,7 @@ async def test_gone_needs_a_confirmation(operator: ScriptedOperator) -> None:
     master = ("--master", operator.address)
     done = await croupier("agent", "gone", "h1", *master)
     assert done.code == 2
-    assert "say --yes" in done.err
+    assert "give --yes" in done.err
     assert not asked(operator, pb.MarkAgentGoneRequest)
     done = await croupier("agent", "gone", "h1", "--yes", *master)
     assert (done.code, done.out) == (0, "agent m-A1 (h1) is gone\n")

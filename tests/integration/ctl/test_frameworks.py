@@ -71,7 +71,7 @@ async def test_a_teardown_shows_its_consequences_and_needs_a_yes(
     assert (done.code, done.err, done.out.splitlines()) == (0, "", shown)
     done = await croupier("framework", "teardown", "m-F1", *master)
     assert (done.code, done.out.splitlines()) == (2, shown)
-    assert "say --yes" in done.err
+    assert "give --yes" in done.err
     assert torn_down(operator) == []
     done = await croupier("--master", operator.address, "framework", "teardown", "train", "--yes")
     line = "framework m-F1 (train) is torn down; 1 task of it will end\n"
