@@ -156,7 +156,14 @@ async def begin_term(
     now = clock.now()
     sessions = Sessions(limits)
     recorder = _open_log(config, registry, record.master_id, clock, now)
-    state = recover_state(registry, record.master_id, config.settings(), config.allocator(), now)
+    allocator = config.allocator()
+    try:
+        state = recover_state(registry, record.master_id, config.settings(), allocator, now)
+    except Exception:
+        # The event log must hold the registry that broke the core.
+        if recorder is not None:
+            await asyncio.to_thread(recorder.close)
+        raise
     driver = Driver(state, store, sessions, observer, clock, recorder, leads)
     sessions.report_to(driver.inbox)
     recovery = Recovery(state, clock)

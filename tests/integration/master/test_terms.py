@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -340,6 +341,21 @@ async def test_each_term_begins_an_event_log(tmp_path: Path) -> None:
     heads = [log.read_text().splitlines()[0] for log in tmp_path.iterdir()]
     found = [re.search(r'"master_id":\s*"\w+-(\d)"', head) for head in heads]
     assert sorted(match[1] for match in found if match) == ["1", "2"]
+
+
+async def test_the_event_log_of_a_registry_that_cannot_be_recovered_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("unrecoverable")
+
+    monkeypatch.setattr("croupier.master.term.recover_state", fail)
+    log = tmp_path / "log"
+    config = MasterConfig(listen=ANY_PORT, http=ANY_PORT, store=StoreChoice(None), event_log=log)
+    with pytest.raises(ValueError, match="unrecoverable"):
+        await run_master(config, asyncio.Event())
+    assert '"master_id"' in log.read_text()
+    assert not [each for each in threading.enumerate() if each.name == "event-log"]
 
 
 @pytest.mark.parametrize("turns", range(8))
