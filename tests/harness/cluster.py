@@ -32,7 +32,7 @@ class Cluster:
         self.work_dir = work_dir
         self.listen, self.http = free_addresses(2)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
-        # For daemons started from here on; None for the tests' own environment.
+        # Environment of daemons that are started next; None for that of the tests.
         self.environment: Mapping[str, str] | None = None
         self._channel: grpc.aio.Channel = make_channel(self.listen)
         self.operator = OperatorServiceStub(self._channel)

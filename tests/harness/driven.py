@@ -1,4 +1,4 @@
-"""A driver of the master with recorded surroundings."""
+"""A driver of the master whose store, peers and observer record their calls."""
 
 from __future__ import annotations
 

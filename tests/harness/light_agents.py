@@ -1,4 +1,4 @@
-"""Many agents in one process that run no tasks; a program for benchmarks.
+"""A program for benchmarks: many agents in one process, which run no tasks.
 
     python -m tests.harness.light_agents MASTER FIRST COUNT
 

@@ -53,7 +53,7 @@ async def running_master(**options: Any) -> AsyncIterator[Master]:
     try:
         await master.start()
         yield master
-        # Whatever a test did, conservation holds in the end.
+        # Resources are conserved at the end of every test.
         await master.driver.read(check_state)
     finally:
         await master.stop()
@@ -165,7 +165,7 @@ class RawAgent:
 
     @property
     def claim(self) -> dict[str, Any]:
-        """The fields of REGISTER that state the masters an agent has heard."""
+        """The fields of REGISTER about the masters that the agent has received messages from."""
         heard = self.heard
         return {
             "agent_id": self.agent_id,

@@ -7,7 +7,7 @@ from croupier.master.allocator.policies import Drf, Key
 
 
 class Unweighted(Drf):
-    """Dominant shares, whatever the weights are."""
+    """Dominant shares without weights."""
 
     def key(self, node: Node, level: Level) -> Key:
         weight, node.weight = node.weight, 1
@@ -18,7 +18,7 @@ class Unweighted(Drf):
 
 
 class Renormalised(Drf):
-    """Weights that depend on the place among the siblings."""
+    """Weights that depend on a node's place among its siblings."""
 
     def key(self, node: Node, level: Level) -> Key:
         parent = node.parent

@@ -15,12 +15,12 @@ T = TypeVar("T")
 
 
 def call_from_wire(session: SessionId, wire: framework_pb2.Call) -> FrameworkCalled:
-    """Convert a call without giving way to other tasks."""
+    """Convert a call without yielding to an event loop."""
     return _at_once(from_framework.call_from_wire(session, wire))
 
 
 def report_from_wire(session: SessionId, wire: agent_pb2.Report) -> Event:
-    """Convert a report without giving way to other tasks."""
+    """Convert a report without yielding to an event loop."""
     return _at_once(from_agent.report_from_wire(session, wire))
 
 

@@ -75,7 +75,7 @@ class Proxy:
     def __init__(
         self, server: Address, address: Address, pids: Callable[[], Mapping[int, str]]
     ) -> None:
-        """Map processes to clients by `pids`; all others are the client `` (the test)."""
+        """Map processes to clients by `pids`; any other process is the test, client ''."""
         self.server, self.address = server, address
         self._pids = pids
         self._links: dict[str, Link] = {}

@@ -11,7 +11,7 @@ from croupier.sdk import Framework, Offer, Resources, Task, TaskStatus
 
 
 class Steady(Framework):
-    """Fills every offer with tasks of one shape that run for `seconds`."""
+    """A framework that fills every offer with tasks of one shape that run for `seconds`."""
 
     def __init__(
         self, name: str, master: str, unit: str, seconds: float = 0.5, think_s: float = 0.0,

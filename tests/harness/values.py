@@ -1,4 +1,4 @@
-"""Strategies for small values of a type, such as conversions from the wire return."""
+"""Strategies for small values of a type, as conversions from the wire return them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def _resources(amounts: dict[str, Any]) -> Resources:
 _SPECIAL: dict[Any, st.SearchStrategy[Any]] = {
     str: TEXT,
     int: st.integers(0, 2**63),
-    # No -0.0: it equals the default 0.0 of a field, and is left out like that.
+    # No -0.0: it equals the default 0.0 of a field, and is therefore not encoded.
     float: st.floats(-1e6, 1e15).map(lambda value: value + 0.0),
     bool: st.booleans(),
     types.NoneType: st.none(),

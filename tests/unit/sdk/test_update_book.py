@@ -151,7 +151,7 @@ class TestUpdateBook:
 def test_no_update_is_acknowledged_before_all_that_were_sent_before_it_were_handled(
     tries: list[tuple[int, bool]],
 ) -> None:
-    """An agent sends 1..n, and again from the first unhandled; handlers fail at random."""
+    """An agent sends 1..n, and resends from the first unhandled one; handlers fail at random."""
     book, handled, sent, previous = UpdateBook(), set[int](), 0, 0
     for sequence, fails in tries:
         missing = min(set(range(1, sent + 2)) - handled)

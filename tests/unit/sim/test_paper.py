@@ -42,7 +42,7 @@ class TestFigure8:
     def test_the_same_seed_gives_the_same_files(
         self, figure_8: Result, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        """Also by the command, which reports its speed and draws plots."""
+        """The command writes the same files; it also reports its speed and draws plots."""
         main(["simulate", "drf-paper-fig8", "--out", str(tmp_path / "command")])
         out, err = capsys.readouterr()
         assert "minutes 0 to 2: share of mem of job1" in out

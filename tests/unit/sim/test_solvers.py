@@ -135,13 +135,13 @@ def test_the_market_is_exact_where_fractions_are_short() -> None:
 
 
 def test_the_market_accepts_redundant_resources() -> None:
-    """Prices are not unique then, but tasks are."""
+    """With redundant resources, the numbers of tasks are unique and the prices are not."""
     twice = ceei((Fraction(12), Fraction(12), Fraction(100)), [user(1, 1, 2), user(3, 3, 2)])
     assert twice == [6, 2]
 
 
 def test_best_placement_of_small_clusters_is_best() -> None:
-    """Against every way to put the first client's tasks."""
+    """Compare with every placement of the first client's tasks."""
     for number in range(40):
         chance = random.Random(number)
         machines = [

@@ -89,7 +89,7 @@ def test_no_expected_number_goes_unchecked(name: str) -> None:
 
 
 def is_refuted(wrong: dict[str, Any], others: list[dict[str, Any]]) -> bool:
-    """Return whether the first vector of a file fails; the others are context."""
+    """Return whether the first vector of a file fails; it may refer to the others."""
     return not next(check_text(json.dumps({"vectors": [wrong, *others]}))).passed
 
 
